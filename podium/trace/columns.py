@@ -1,0 +1,511 @@
+"""The trace: one run or many, as numpy columns.
+
+A suffix names the axis a column lives on: `_n` rollouts, `_a` agents, `_e` events, `_x` edges, `_k` tokens,
+`_v` votes. Every axis is sorted by rollout. Inside a rollout a cause has a lower row than its effect, and
+edges are sorted by the row they point to, so any recursion over a trace is one sweep.
+
+What was not recorded is NaN in a column of floats and -1 in any other. A column in which nothing was recorded
+takes no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import repeat
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.trace.vocabulary import EVENT_TYPES, TOPOLOGIES
+
+__all__ = ["AXES", "COLUMNS", "B", "Column", "F", "I", "Names", "Text", "Trace", "concat", "ranges"]
+
+F = NDArray[np.float64]
+I = NDArray[np.signedinteger[Any]]
+B = NDArray[np.bool_]
+
+AXES: dict[str, str] = {
+    "n": "rollouts",
+    "a": "agents",
+    "e": "events",
+    "x": "edges",
+    "k": "tokens",
+    "v": "votes",
+}
+Kind = Literal["float", "int", "tri", "code", "row", "agent", "rollout", "text", "name", "floats", "texts"]
+_DTYPES: dict[str, type[np.generic]] = {
+    "float": np.float64,
+    "int": np.int64,
+    "tri": np.int8,
+    "code": np.int8,
+    "row": np.int32,
+    "agent": np.int32,
+    "rollout": np.int32,
+}
+
+
+def ranges(first: I, count: I) -> NDArray[np.int64]:
+    """The whole numbers of each range, one range after the other.
+
+    >>> ranges(np.array([0, 5]), np.array([2, 3])).tolist()
+    [0, 1, 5, 6, 7]
+    """
+    ends = np.cumsum(count, dtype=np.int64)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.arange(total) + np.repeat(first - (ends - count), count)
+
+
+class Text:
+    """A column of strings, dictionary-encoded: `codes[i]` is a place in `words`, or -1 where there is none.
+
+    >>> names = Text.of(["ann", None, "ann"])
+    >>> names.codes.tolist(), list(names.words), names[0], names[1]
+    ([0, -1, 0], ['ann'], 'ann', None)
+    """
+
+    __slots__ = ("codes", "words")
+
+    def __init__(self, codes: I, words: Sequence[str]) -> None:
+        self.codes = _frozen(np.asarray(codes, np.int32))
+        self.words = words
+
+    @staticmethod
+    def of(strings: Iterable[str | None]) -> Text:
+        codes: dict[str | None, int] = {None: -1}
+        column = [codes.setdefault(s, len(codes) - 1) for s in strings]
+        return Text(np.array(column, np.int32), tuple(w for w in codes if w is not None))
+
+    @staticmethod
+    def constant(word: str | None, n: int) -> Text:
+        """The same word, or none, in every row; takes no memory."""
+        words = () if word is None else (word,)
+        return Text(np.broadcast_to(np.int32(len(words) - 1), n), words)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, row: int) -> str | None:
+        code = int(self.codes[row])
+        return None if code < 0 else self.words[code]
+
+    def strings(self) -> list[str | None]:
+        words: list[str | None] = [*self.words, None]
+        return [words[c] for c in self.codes.tolist()]
+
+    def take(self, rows: I) -> Text:
+        return Text(self.codes[rows], self.words)
+
+    def code(self, word: str) -> int:
+        """The code of a word, -2 (which no row has) if no row has it.
+
+        >>> Text.of(["a", "b"]).code("b"), Text.of(["a"]).code("z")
+        (1, -2)
+        """
+        try:
+            return self.words.index(word)
+        except ValueError:
+            return -2
+
+    def compact(self) -> Text:
+        """The same strings, with no word that no row uses."""
+        used, codes = np.unique(self.codes, return_inverse=True)
+        shift = int(len(used) > 0 and used[0] == -1)
+        return Text(codes - shift, tuple(self.words[c] for c in used[shift:].tolist()))
+
+    def recoded(self, words: Sequence[str]) -> NDArray[np.int32]:
+        """The codes these strings have among other words; -2 for a string that is not among them."""
+        if self.words is words:
+            return self.codes
+        place = dict(zip(words, range(len(words)), strict=True))
+        table = np.fromiter(map(place.get, self.words, repeat(-2)), np.int32, len(self.words))
+        return np.append(table, np.int32(-1))[self.codes]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Text) and np.array_equal(self.codes, other.recoded(self.words))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @staticmethod
+    def concat(parts: Sequence[Text]) -> Text:
+        first = parts[0].words
+        if all(p.words is first for p in parts):
+            return Text(_joined([p.codes for p in parts]), first)
+        words = tuple(dict.fromkeys(w for p in parts for w in p.words))
+        return Text(np.concatenate([p.recoded(words) for p in parts]), words)
+
+
+class Names:
+    """A column of ids. `prefix` + `number` spells an id, `prefix` alone where the number is -1.
+
+    What Podium names itself ("w0.17") needs no string per row this way.
+
+    >>> Names(Text.constant("w0.", 2), np.array([16, 17])).strings()
+    ['w0.16', 'w0.17']
+    """
+
+    __slots__ = ("number", "prefix")
+
+    def __init__(self, prefix: Text, number: I | None = None) -> None:
+        self.prefix = prefix
+        plain = np.broadcast_to(np.int64(-1), len(prefix)) if number is None else number
+        self.number = _frozen(np.asarray(plain, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.prefix)
+
+    def __getitem__(self, row: int) -> str:
+        number = int(self.number[row])
+        return f"{self.prefix[row]}{number if number >= 0 else ''}"
+
+    def strings(self) -> list[str]:
+        return [
+            f"{p}{n if n >= 0 else ''}" for p, n in zip(self.prefix.strings(), self.number.tolist(), strict=True)
+        ]
+
+    def take(self, rows: I) -> Names:
+        return Names(self.prefix.take(rows), self.number[rows])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Names):
+            return False
+        same = np.array_equal(self.number, other.number) and self.prefix == other.prefix
+        return same or self.strings() == other.strings()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @staticmethod
+    def concat(parts: Sequence[Names]) -> Names:
+        return Names(Text.concat([p.prefix for p in parts]), _joined([p.number for p in parts]))
+
+
+class Column(NamedTuple):
+    """One column of a trace: its name, the axis it lives on and what its values are."""
+
+    name: str
+    axis: str
+    kind: Kind
+
+
+def column(kind: Kind) -> Any:
+    return field(metadata={"kind": kind})
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class Trace:
+    """One run or many. Build it with `Trace.of`, which fills in what you leave out."""
+
+    # rollouts: one row a run
+    trace_id_n: Text = column("text")
+    task_id_n: Text = column("text")
+    system_n: Text = column("text")
+    topology_n: I = column("code")
+    group_n: Text = column("text")  # runs of one task that are compared with each other
+    batch_n: I = column("int")
+    parent_n: Text = column("text")  # the trace this run branched from ...
+    branch_n: I = column("int")  # ... and the row there at which it did
+    harness_n: Text = column("text")
+    env_n: Text = column("text")
+    params_n: Text = column("text")  # JSON
+    seed_n: Text = column("text")  # JSON
+    clock_skew_n: F = column("float")  # seconds by which clocks may disagree
+    reward_n: Mapping[str, F] = column("floats")
+    cost_n: Mapping[str, F] = column("floats")
+    metric_n: Mapping[str, F] = column("floats")
+
+    # agents: everyone named in a run, whether or not they act
+    rollout_a: I = column("rollout")
+    name_a: Text = column("text")
+
+    # events
+    rollout_e: I = column("rollout")
+    id_e: Names = column("name")
+    position_e: I = column("int")  # place in the file it was read from, -1 where that is its row
+    t_e: F = column("float")
+    end_e: F = column("float")
+    type_e: I = column("code")
+    agent_e: I = column("agent")
+    from_e: I = column("agent")
+    to_e: I = column("agent")
+    role_e: Text = column("text")
+    tool_e: Text = column("text")
+    content_ref_e: Text = column("text")
+    trusted_e: I = column("tri")
+    valid_e: I = column("tri")
+    truncated_e: I = column("tri")  # its cause lies outside the record
+    tokens_in_e: F = column("float")
+    tokens_out_e: F = column("float")
+    cost_e: F = column("float")
+    stage_e: I = column("int")
+    decision_e: I = column("code")
+    options_e: Text = column("text")  # JSON
+    chosen_e: Text = column("text")
+    logp_e: F = column("float")
+    model_e: Text = column("text")
+    version_e: Text = column("text")  # of the policy
+    context_e: I = column("row")  # the generation whose context this one extends
+    start_e: I = column("int")  # place of its first token in that context
+    random_e: Text = column("text")  # JSON: the random state a replay needs
+    reward_e: Mapping[str, F] = column("floats")
+    extra_e: Mapping[str, Text] = column("texts")  # JSON of fields Podium does not know
+
+    # edges
+    src_x: I = column("row")
+    dst_x: I = column("row")
+    type_x: I = column("code")
+    inferred_x: I = column("tri")
+    rule_x: Text = column("text")  # by which rule it was inferred
+
+    # tokens, each owned by one generation
+    owner_k: I = column("row")
+    token_k: I = column("int")
+    logp_k: F = column("float")
+    mask_k: I = column("tri")  # 1: sampled by the policy, 0: given to it
+
+    # votes that an aggregate combined
+    event_v: I = column("row")
+    source_v: I = column("row")
+    value_v: Text = column("text")
+    weight_v: F = column("float")
+
+    @staticmethod
+    def of(**given: Any) -> Trace:
+        """A trace of these columns; those left out are absent. An axis is as long as its columns are.
+
+        >>> Trace.of(trace_id_n=Text.of(["run"]), t_e=np.array([0.0, 1.0]))
+        Trace(1 rollout, 2 events, 0 edges, 0 agents)
+        """
+        length = dict.fromkeys(AXES, 0)
+        for name, values in given.items():
+            for part in values.values() if isinstance(values, Mapping) else (values,):
+                length[name[-1]] = len(part)
+        columns = {}
+        for name, axis, kind in COLUMNS:
+            values = given.pop(name, None)
+            columns[name] = _absent(kind, length[axis]) if values is None else _coerced(kind, values)
+            if kind not in ("floats", "texts") and len(columns[name]) != length[axis]:
+                raise ValueError(f"{name} has {len(columns[name])} rows, {AXES[axis]} has {length[axis]}")
+        if given:
+            raise TypeError(f"a trace has no column {', '.join(sorted(given))}")
+        return Trace(**columns)
+
+    @property
+    def n_events(self) -> int:
+        return len(self.t_e)
+
+    @property
+    def n_edges(self) -> int:
+        return len(self.src_x)
+
+    @property
+    def n_agents(self) -> int:
+        return len(self.rollout_a)
+
+    def __len__(self) -> int:
+        return len(self.trace_id_n)
+
+    def __iter__(self) -> Iterator[Trace]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, rollouts: int | slice | I | list[int]) -> Trace:
+        """These rollouts, in this order, as a trace of their own."""
+        if isinstance(rollouts, (int, np.integer)):
+            if not -len(self) <= rollouts < len(self):
+                raise IndexError(f"there are {len(self)} rollouts, not one numbered {rollouts}")
+            rollouts = [int(rollouts)]
+        return _take(self, np.arange(len(self), dtype=np.int64)[rollouts])
+
+    def rollout_of(self, axis: str) -> I:
+        """For each row of an axis, the rollout it belongs to."""
+        match axis:
+            case "n":
+                return np.arange(len(self))
+            case "a":
+                return self.rollout_a
+            case "e":
+                return self.rollout_e
+            case "x":
+                return self.rollout_e[self.dst_x]
+            case "k":
+                return self.rollout_e[self.owner_k]
+            case "v":
+                return self.rollout_e[self.event_v]
+        raise ValueError(f"no axis {axis!r}; there are {', '.join(AXES)}")
+
+    def first_of(self, axis: str) -> NDArray[np.int64]:
+        """Where each rollout begins on an axis, and at the end the length of that axis."""
+        return np.searchsorted(self.rollout_of(axis), np.arange(len(self) + 1))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Trace) and not differences(self, other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        counts = [
+            f"{n} {what if n != 1 else what[:-1]}"
+            for n, what in (
+                (len(self), "rollouts"),
+                (self.n_events, "events"),
+                (self.n_edges, "edges"),
+                (self.n_agents, "agents"),
+                (len(self.token_k), "tokens"),
+            )
+            if n or what != "tokens"
+        ]
+        return f"Trace({', '.join(counts)})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the counts, then the first events as a table."""
+        from html import escape
+
+        names = self.name_a.strings()
+        rows = "".join(
+            f"<tr><td>{row}</td><td>{self.t_e[row]:g}</td><td>{EVENT_TYPES[self.type_e[row]]}</td>"
+            f"<td>{escape(names[self.agent_e[row]] or '')}</td>"
+            f"<td>{escape(names[self.to_e[row]] or '') if self.to_e[row] >= 0 else ''}</td></tr>"
+            for row in range(min(10, self.n_events if self.n_agents else 0))
+        )
+        more = f"<p>… {self.n_events - 10} more</p>" if self.n_events > 10 else ""
+        head = "<tr><th>row</th><th>t</th><th>type</th><th>agent</th><th>to</th></tr>"
+        return f"<b>{escape(repr(self))}</b><table>{head}{rows}</table>{more}"
+
+    def topology(self, rollout: int = 0) -> str | None:
+        code = int(self.topology_n[rollout])
+        return None if code < 0 else TOPOLOGIES[code]
+
+
+COLUMNS: tuple[Column, ...] = tuple(Column(f.name, f.name[-1], f.metadata["kind"]) for f in fields(Trace))
+
+
+def concat(traces: Sequence[Trace]) -> Trace:
+    """The rollouts of all of them, one after the other: a batch is a longer trace."""
+    if not traces:
+        return Trace.of()
+    if len(traces) == 1:
+        return traces[0]
+    lengths = {axis: [len(_axis(t, axis)) for t in traces] for axis in AXES}
+    shift = {axis: np.cumsum([0, *lengths[axis][:-1]]) for axis in AXES}
+    points = {"row": "e", "agent": "a", "rollout": "n"}
+    columns: dict[str, Any] = {}
+    for name, axis, kind in COLUMNS:
+        parts = [getattr(t, name) for t in traces]
+        if kind in points:
+            by = shift[points[kind]]
+            parts = [p if s == 0 else np.where(p < 0, p, p + s) for p, s in zip(parts, by, strict=True)]
+        columns[name] = _concatenated(kind, parts, lengths[axis])
+    return Trace.of(**columns)
+
+
+def differences(a: Trace, b: Trace) -> list[str]:
+    """The names of the columns in which two traces differ; a length that differs comes first, alone."""
+    if lengths := [AXES[x] for x in AXES if len(_axis(a, x)) != len(_axis(b, x))]:
+        return lengths
+    return [c.name for c in COLUMNS if not _same(getattr(a, c.name), getattr(b, c.name))]
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, Mapping):
+        names = {k for m in (a, b) for k, v in m.items() if not _is_absent(v)}
+        return all(k in a and k in b and _same(a[k], b[k]) for k in names)
+    if isinstance(a, (Text, Names)):
+        return a == b
+    return np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+
+
+def _is_absent(values: F | Text) -> bool:
+    return bool((values.codes == -1).all() if isinstance(values, Text) else np.isnan(values).all())
+
+
+def _axis(trace: Trace, axis: str) -> Any:
+    """Any column that is as long as its axis."""
+    names = {
+        "n": "trace_id_n",
+        "a": "rollout_a",
+        "e": "t_e",
+        "x": "src_x",
+        "k": "token_k",
+        "v": "event_v",
+    }
+    return getattr(trace, names[axis])
+
+
+def _take(trace: Trace, rollouts: NDArray[np.int64]) -> Trace:
+    rows, place = {}, {}
+    for axis in AXES:
+        first = trace.first_of(axis)
+        rows[axis] = ranges(first[rollouts], np.diff(first)[rollouts])
+    for kind, axis in (("row", "e"), ("agent", "a"), ("rollout", "n")):
+        table = np.full(len(_axis(trace, axis)) + 1, -1, np.int32)
+        table[rows[axis]] = np.arange(len(rows[axis]))
+        place[kind] = table  # its last entry serves -1, absent
+    columns: dict[str, Any] = {}
+    for name, axis, kind in COLUMNS:
+        values, at = getattr(trace, name), rows[axis]
+        if isinstance(values, Mapping):
+            columns[name] = {k: v.take(at) if isinstance(v, Text) else v[at] for k, v in values.items()}
+        elif isinstance(values, (Text, Names)):
+            columns[name] = values.take(at)
+        else:
+            columns[name] = place[kind][values[at]] if kind in place else values[at]
+    if len(np.unique(rollouts)) != len(rollouts):
+        raise ValueError("a rollout may be taken once; concat traces to repeat one")
+    return Trace.of(**columns)
+
+
+def _frozen(values: NDArray[Any]) -> NDArray[Any]:
+    if values.flags.writeable:
+        values = values.view()
+        values.flags.writeable = False
+    return values
+
+
+def _coerced(kind: str, values: Any) -> Any:
+    if kind in _DTYPES:
+        return _frozen(np.asarray(values, _DTYPES[kind]))
+    if kind == "floats":
+        return {k: _frozen(np.asarray(v, np.float64)) for k, v in values.items()}
+    return dict(values) if kind == "texts" else values
+
+
+def _absent(kind: str, n: int) -> Any:
+    match kind:
+        case "text":
+            return Text.constant(None, n)
+        case "name":
+            return Names(Text.constant("", n), np.arange(n))
+        case "floats" | "texts":
+            return {}
+        case "float":
+            return np.broadcast_to(np.float64(np.nan), n)
+        case "rollout":
+            return np.broadcast_to(np.int32(0), n)
+        case _:
+            return np.broadcast_to(_DTYPES[kind](-1), n)
+
+
+def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """Concatenation that keeps a constant column free of memory."""
+    flat = [p for p in parts if len(p)]
+    if flat and all(p.strides == (0,) for p in flat):
+        value = flat[0][0]
+        if all(p[0] == value or (p[0] != p[0] and value != value) for p in flat):
+            return np.broadcast_to(value, sum(map(len, flat)))
+    return np.concatenate(parts)
+
+
+def _concatenated(kind: str, parts: list[Any], lengths: list[int]) -> Any:
+    if kind == "text":
+        return Text.concat(parts)
+    if kind == "name":
+        return Names.concat(parts)
+    if kind in ("floats", "texts"):
+        one = kind[:-1]
+        return {
+            k: _concatenated(
+                one, [p[k] if k in p else _absent(one, n) for p, n in zip(parts, lengths, strict=True)], lengths
+            )
+            for k in dict.fromkeys(k for p in parts for k in p)
+        }
+    return _joined(parts)
