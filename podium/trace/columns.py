@@ -116,11 +116,12 @@ class Text:
 
     def recoded(self, words: Sequence[str]) -> NDArray[np.int32]:
         """The codes these strings have among other words; -2 for a string that is not among them."""
-        if self.words is words:
-            return self.codes
-        place = dict(zip(words, range(len(words)), strict=True))
+        return self.codes if self.words is words else self._placed(dict(zip(words, range(len(words)), strict=True)))
+
+    def _placed(self, place: Mapping[str, int]) -> NDArray[np.int32]:
         table = np.fromiter(map(place.get, self.words, repeat(-2)), np.int32, len(self.words))
-        return np.append(table, np.int32(-1))[self.codes]
+        placed: NDArray[np.int32] = np.append(table, np.int32(-1))[self.codes]
+        return placed
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Text) and np.array_equal(self.codes, other.recoded(self.words))
@@ -132,8 +133,11 @@ class Text:
         first = parts[0].words
         if all(p.words is first for p in parts):
             return Text(_joined([p.codes for p in parts]), first)
-        words = tuple(dict.fromkeys(w for p in parts for w in p.words))
-        return Text(np.concatenate([p.recoded(words) for p in parts]), words)
+        place: dict[str, int] = {}
+        for words in {id(p.words): p.words for p in parts}.values():
+            for word in words:
+                place.setdefault(word, len(place))
+        return Text(np.concatenate([p._placed(place) for p in parts]), tuple(place))
 
 
 class Names:
@@ -213,6 +217,7 @@ class Trace:
     reward_n: Mapping[str, F] = column("floats")
     cost_n: Mapping[str, F] = column("floats")
     metric_n: Mapping[str, F] = column("floats")
+    measured_n: I = column("tri")  # whether it states metrics, be there any or none
 
     # agents: everyone named in a run, whether or not they act
     rollout_a: I = column("rollout")
@@ -277,6 +282,7 @@ class Trace:
         Trace(1 rollout, 2 events, 0 edges, 0 agents)
         """
         length = dict.fromkeys(AXES, 0)
+        given = {name: values for name, values in given.items() if values is not None}
         for name, values in given.items():
             for part in values.values() if isinstance(values, Mapping) else (values,):
                 length[name[-1]] = len(part)

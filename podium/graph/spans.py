@@ -1,0 +1,122 @@
+"""How long agents lived, and how many were busy at once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.graph.grouping import rows_by, rows_by_time, sum_by
+from podium.trace.columns import F, I, Trace
+from podium.trace.vocabulary import event
+
+__all__ = ["Concurrency", "Lives", "concurrency", "lives", "mean", "peak"]
+
+SPAWN, DESPAWN = event("spawn"), event("despawn")
+
+
+class Lives(NamedTuple):
+    """When each agent's life began and when it ended."""
+
+    start_a: F
+    end_a: F
+
+
+class Concurrency(NamedTuple):
+    """A step function: from time `t` on, until the next step of that rollout, `count` agents are busy."""
+
+    rollout: I
+    t: F
+    count: I
+
+
+def lives(trace: Trace) -> Lives:
+    """From an agent's first spawn (or, never spawned, its first event) to its last despawn (or its last event's end).
+
+    A despawn ends a life only if no spawn comes after it. NaN where the record does not say.
+    """
+    spawned_a, first_spawn_a = _latest(trace, SPAWN), _earliest_spawn(trace)
+    despawned_a = _latest(trace, DESPAWN)
+    done_e = np.where(np.isnan(trace.end_e), trace.t_e, trace.end_e)
+    start_a, end_a = np.full(trace.n_agents, np.inf), np.full(trace.n_agents, -np.inf)
+    acts_e = (trace.agent_e >= 0) & ~np.isnan(trace.t_e)
+    who = trace.agent_e[acts_e]
+    np.minimum.at(start_a, who, trace.t_e[acts_e])
+    np.maximum.at(end_a, who, done_e[acts_e])
+    start_a = np.where(spawned_a >= 0, _at(trace.t_e, first_spawn_a), start_a)
+    end_a = np.where(despawned_a > spawned_a, _at(trace.t_e, despawned_a), end_a)
+    return Lives(np.where(np.isinf(start_a), np.nan, start_a), np.where(np.isinf(end_a), np.nan, end_a))
+
+
+def concurrency(trace: Trace) -> Concurrency:
+    """How many agents are busy, as a step function of time in each rollout.
+
+        count(t) = |{a : t_e ≤ t < end_e for an event e of a}|
+
+    An agent with several pieces of work at once counts once; events that do not say when they ended do not count.
+    """
+    work = np.flatnonzero((trace.end_e > trace.t_e) & (trace.agent_e >= 0))
+    t = np.concatenate([trace.t_e[work], trace.end_e[work]])
+    # by rollout, then time, and at the same time starts before ends, so that touching pieces of work are one
+    order = rows_by_time(t)
+    if len(trace) > 1:
+        order = order[rows_by(np.tile(trace.rollout_e[work], 2)[order])]
+    step = np.where(order < len(work), np.int8(1), np.int8(-1))
+    row = np.concatenate([work, work])[order]
+    lane = rows_by(trace.agent_e[row])
+    step_lane = step[lane]
+    in_hand = np.cumsum(step_lane, dtype=np.int64)  # an agent's pieces of work; every agent ends at 0
+    change = np.empty(len(t), np.bool_)
+    change[lane] = in_hand == (step_lane > 0)  # a start that makes it 1, an end that makes it 0
+    rollout, t, count = trace.rollout_e[row[change]], t[order[change]], np.cumsum(step[change], dtype=np.int64)
+    final = np.append((t[1:] != t[:-1]) | (rollout[1:] != rollout[:-1]), True)[: len(t)]
+    return Concurrency(rollout[final], t[final], count[final])
+
+
+def peak(trace: Trace) -> F:
+    """The most agents that were busy at once, per rollout; NaN where no work is recorded."""
+    rollout, _, count = concurrency(trace)
+    peak_n = np.full(len(trace), -np.inf)
+    np.maximum.at(peak_n, rollout, count)
+    return np.where(np.isinf(peak_n), np.nan, peak_n)
+
+
+def mean(trace: Trace) -> F:
+    """The average number of busy agents from the first piece of work to the end of the last, per rollout.
+
+        mean = ∫ count(t) dt / (t_last - t_first)
+    """
+    rollout, t, count = concurrency(trace)
+    inside = rollout[1:] == rollout[:-1]
+    width = np.diff(t)[inside]
+    area_n, _ = sum_by(rollout[1:][inside], width * count[:-1][inside], len(trace))
+    width_n, _ = sum_by(rollout[1:][inside], width, len(trace))
+    return area_n / width_n
+
+
+def _subject(trace: Trace, kind: int) -> tuple[NDArray[np.intp], I]:
+    """The rows of spawns or despawns, and whom each is about."""
+    rows = np.flatnonzero(trace.type_e == kind)
+    about = trace.to_e[rows]
+    if kind == DESPAWN:
+        about = np.where(about >= 0, about, trace.agent_e[rows])
+    return rows[about >= 0], about[about >= 0]
+
+
+def _latest(trace: Trace, kind: int) -> I:
+    rows, about = _subject(trace, kind)
+    row_a = np.full(trace.n_agents, -1)
+    row_a[about] = rows  # rows ascend, so the last one stays
+    return row_a
+
+
+def _earliest_spawn(trace: Trace) -> I:
+    rows, about = _subject(trace, SPAWN)
+    row_a = np.full(trace.n_agents, -1)
+    row_a[about[::-1]] = rows[::-1]
+    return row_a
+
+
+def _at(values: F, rows: I) -> F:
+    return np.append(values, np.nan)[rows]

@@ -1,0 +1,97 @@
+"""Critical steps: how many steps a run takes when what is parallel counts once."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.trace import sweep
+from podium.trace.columns import B, I, Trace
+from podium.trace.vocabulary import event
+
+__all__ = ["critical_steps", "lead"]
+
+SPAWN = event("spawn")
+STEP = np.isin(np.arange(10), [event(w) for w in ("orchestrator_decision", "message", "tool_call", "return", "aggregate")])
+OUTSIDE = np.isin(np.arange(10), [event(w) for w in ("tool_result", "human_intervention", "safety_event")])
+
+
+def lead(trace: Trace) -> I:
+    """The agent that leads each rollout: the first to do anything that nobody spawned; else the first to do anything.
+
+    Tool results, human interventions and safety events are not the team's doing. -1 for a rollout without events.
+    """
+    spawned_a = np.zeros(trace.n_agents + 1, np.bool_)
+    spawned_a[trace.to_e[trace.type_e == SPAWN]] = True
+    spawned_a[-1] = True  # nobody
+    lead_n = np.full(len(trace), -1)
+    own_e = ~OUTSIDE[trace.type_e] & (trace.agent_e >= 0)
+    for fits_e in (trace.agent_e >= 0, own_e, own_e & ~spawned_a[trace.agent_e]):
+        rows = np.flatnonzero(fits_e)[::-1]  # the first one is written last, so it stays
+        lead_n[trace.rollout_e[rows]] = trace.agent_e[rows]
+    return lead_n
+
+
+def critical_steps(trace: Trace) -> I:
+    """The steps of each rollout with parallel sub-agents counted once.
+
+        Σ_stages ( S_main + max_i S_sub,i )
+
+    Steps are decisions, messages, tool calls, returns and aggregates. A stage is what the lead launched between
+    two of its own steps, or what the log records where it records stages. A sub-agent that has sub-agents of its
+    own counts as its steps plus the longest of theirs, so the sum inside a stage is taken down the tree of spawns:
+
+        S(a, stage) = own(a, stage) + max(0, S(b, stage) : b spawned by a)
+
+    from: Kimi K2.5, section 3.
+    """
+    lead_n = lead(trace)
+    parent_a, depth_a = _tree(trace, lead_n)
+    stage_e = _stages(trace, lead_n)
+    step_e = STEP[trace.type_e] & (trace.agent_e >= 0)
+    stages = int(stage_e.max(initial=0)) + 1
+    key, own = np.unique(trace.agent_e[step_e] * np.int64(stages) + stage_e[step_e], return_counts=True)
+    depth = depth_a[key // stages]
+    below, longest = key[:0], own[:0]
+    for level in range(int(depth.max(initial=0)), -1, -1):
+        here = depth == level
+        key_g, group = np.unique(np.concatenate([key[here], below]), return_inverse=True)
+        total_g = np.zeros(len(key_g), np.int64)
+        np.add.at(total_g, group, np.concatenate([own[here], longest]))
+        if level == 0:
+            break
+        above, group = np.unique(parent_a[key_g // stages] * stages + key_g % stages, return_inverse=True)
+        below, longest = above, np.zeros(len(above), np.int64)
+        np.maximum.at(longest, group, total_g)
+    steps_n = np.zeros(len(trace), np.int64)
+    np.add.at(steps_n, trace.rollout_a[key_g // stages], total_g)
+    return steps_n
+
+
+def _stages(trace: Trace, lead_n: I) -> I:
+    """The stage of each event: 0 before the first; recorded ones as numbered, others by the row that opened them."""
+    recorded_n = np.zeros(len(trace), np.bool_)
+    recorded_n[trace.rollout_e[trace.stage_e >= 0]] = True
+    recorded_e = recorded_n[trace.rollout_e]
+    lead_e: B = STEP[trace.type_e] & (trace.agent_e == lead_n[trace.rollout_e])
+    opener_e = sweep.latest(np.where(recorded_e, trace.stage_e >= 0, lead_e), trace.src_x, trace.dst_x)
+    number_e = np.append(np.where(recorded_e, trace.stage_e, np.arange(trace.n_events)), -1)
+    return number_e[opener_e] + 1
+
+
+def _tree(trace: Trace, lead_n: I) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Who spawned each agent, and how far it is from the lead. Whom nobody spawned hangs on the lead."""
+    rows = np.flatnonzero((trace.type_e == SPAWN) & (trace.to_e >= 0) & (trace.agent_e >= 0))[::-1]
+    born_a, parent_a = np.full(trace.n_agents, -1), lead_n[trace.rollout_a].astype(np.int64)
+    born_a[trace.to_e[rows]] = rows
+    born_a[lead_n[lead_n >= 0]] = -1
+    child = np.flatnonzero(born_a >= 0)
+    by = trace.agent_e[born_a[child]]
+    older = born_a[by] < born_a[child]  # a record in which it is not makes no tree
+    parent_a[child[older]] = by[older]
+    depth_a = np.zeros(trace.n_agents, np.int64)
+    up_a = np.arange(trace.n_agents)
+    while (climbs := up_a != lead_n[trace.rollout_a[up_a]]).any():
+        depth_a += climbs
+        up_a = np.where(climbs, parent_a[up_a], up_a)
+    return parent_a, depth_a

@@ -1,0 +1,315 @@
+"""Traces from and to files: which form a path has, and everything that can be wrong with one.
+
+A path is a survey document, JSON lines of them, an event log, a store, or a folder of any of these; `-` is standard
+input. Compressed files are read as they are.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import os
+import select
+import stat
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from podium.trace import log, store, survey
+from podium.trace.columns import Trace, concat
+from podium.trace.findings import BadTrace, Finding, Unreadable
+from podium.trace.log import LOG_EVENTS, Segment
+from podium.trace.loose import Loose, Place, settle
+from podium.trace.rules import RULES, check
+from podium.trace.scan import Shape
+
+__all__ = ["Read", "check_paths", "load", "read", "save"]
+
+MOST_BYTES = 8 << 30  # of one document, uncompressed
+PIPE_PATIENCE_S = 20.0
+SUFFIXES = (".json", ".jsonl", ".ndjson")
+COMPRESSED = (".gz", ".xz", ".zst")
+_LEVELS = {rule.id: rule.level for rule in RULES}
+
+
+class Read(NamedTuple):
+    """What came of reading one run: the trace, if there is one, and what is wrong with it."""
+
+    file: str
+    trace: Trace | None
+    findings: list[Finding]
+
+
+def load(*paths: str | Path) -> Trace:
+    """All runs at these paths as one trace. Raises Unreadable, or BadTrace if a rule of level error is broken."""
+    reads = list(read(*paths))
+    if errors := [f for r in reads for f in r.findings if f.level == "error"]:
+        raise BadTrace(errors)
+    return concat([r.trace for r in reads if r.trace is not None])
+
+
+def check_paths(*paths: str | Path) -> Iterator[Finding]:
+    """What is wrong with the runs at these paths. Reads only what the rules look at."""
+    for one in read(*paths, shape=log.CHECKED):
+        yield from one.findings
+
+
+def read(*paths: str | Path, shape: Shape = LOG_EVENTS) -> Iterator[Read]:
+    """Every run at these paths, with what is wrong with it. Raises Unreadable where there is no telling."""
+    for path in paths:
+        if str(path) != "-" and Path(path).is_dir():
+            yield from _read_folder(Path(path), shape)
+        else:
+            yield from _read_file(str(path), shape)
+
+
+def _read_folder(folder: Path, shape: Shape) -> Iterator[Read]:
+    if store.is_store(folder):
+        trace = store.read(folder)
+        yield Read(str(folder), trace, check(trace, str(folder)))
+        return
+    files = sorted(f for f in folder.rglob("*") if f.is_file() and _is_trace_name(f) and not _hidden(f, folder))
+    if not files:
+        raise Unreadable(str(folder), f"a folder without traces; expected files named *{', *'.join(SUFFIXES)}, or a store")
+    runs: dict[str, list[Segment]] = {}
+    words = shape.dictionaries()
+    for file in files:
+        for one in _read_any(str(file), shape, words):
+            if isinstance(one, Segment):
+                runs.setdefault(one.header.trace_id, []).append(one)
+            else:
+                yield one
+    for segments in runs.values():
+        where = str(folder) if len(segments) > 1 else segments[0].file
+        yield _finished(log.run_of(segments), where)
+
+
+def _read_file(file: str, shape: Shape) -> Iterator[Read]:
+    runs: dict[str, list[Segment]] = {}
+    for one in _read_any(file, shape, shape.dictionaries()):
+        if isinstance(one, Segment):
+            runs.setdefault(one.header.trace_id, []).append(one)
+        else:
+            yield one
+    for segments in runs.values():
+        yield _finished(log.run_of(segments), file)
+
+
+def _read_any(file: str, shape: Shape, words: dict[str, Any]) -> Iterator[Read | Segment]:
+    """The documents of a file, or the segments of a log."""
+    name = "standard input" if file == "-" else file
+    with _opened(file) as stream, _complaints(name):
+        start = stream.peek(1 << 16)
+        if not start.strip():
+            start = stream.read(1 << 20)
+            if not start.strip():
+                raise Unreadable(name, "empty; expected a trace")
+            stream = io.BufferedReader(_Rejoined(start, stream))
+            start = stream.peek(1 << 16)
+        if log.is_log(start):
+            yield from log.read_segments(_blocks(stream), name, shape, words)
+            return
+        data = stream.read(MOST_BYTES)
+        if len(data) == MOST_BYTES:
+            raise Unreadable(name, f"larger than {MOST_BYTES >> 30} GiB; write it as an event log to read it in pieces")
+    yield from _documents(data, name)
+
+
+class _Rejoined(io.RawIOBase):
+    """A stream with what was read from it put back."""
+
+    def __init__(self, start: bytes, rest: IO[bytes]) -> None:
+        self._start, self._rest = start.lstrip(), rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece, self._start = self._start[: len(buffer)], self._start[len(buffer) :]
+        piece = piece or self._rest.read(len(buffer))
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+def _documents(data: bytes, file: str) -> Iterator[Read]:
+    """One document, or one a line."""
+    first, _, rest = data.lstrip().partition(b"\n")
+    if first.rstrip().endswith(b"}") and rest.lstrip().startswith(b"{"):
+        for number, line in enumerate(data.split(b"\n"), 1):
+            if line.strip():
+                where = f"{file}:{number}"
+                yield _finished(survey.read(line, where), where)
+    else:
+        yield _finished(survey.read(data, file), file)
+
+
+def _finished(loose: Loose | list[Place], file: str) -> Read:
+    if isinstance(loose, list):
+        return Read(file, None, [Finding(file, p.position, p.rule, _LEVELS[p.rule], p.message) for p in loose])
+    trace, broken, order = settle(loose)
+    rank = None
+    if order is not None and any(p.position is not None for p in broken):
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+    placed = [
+        Finding(file, p.position if rank is None or p.position is None else int(rank[p.position]), p.rule, _LEVELS[p.rule], p.message)
+        for p in broken
+    ]
+    return Read(file, trace, placed + check(trace, file))
+
+
+def _is_trace_name(path: Path) -> bool:
+    name = path.name
+    for suffix in COMPRESSED:
+        name = name.removesuffix(suffix)
+    return name.endswith(SUFFIXES)
+
+
+def _hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
+    """The stream in blocks of whole lines; the last may end within one."""
+    kept: list[bytes] = []
+    while block := stream.read(log.BLOCK):
+        cut = block.rfind(b"\n") + 1
+        if cut:
+            yield b"".join([*kept, block[:cut]])
+            kept = [block[cut:]] if cut < len(block) else []
+        else:
+            kept.append(block)
+    if kept:
+        yield b"".join(kept)
+
+
+@contextmanager
+def _complaints(file: str) -> Iterator[None]:
+    """Whatever a file, an archive or the machine has to complain of, as Unreadable."""
+    try:
+        yield
+    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
+        raise Unreadable(file, f"a damaged or truncated archive: {error}") from None
+    except OSError as error:
+        raise Unreadable(file, error.strerror or str(error)) from None
+    except MemoryError:
+        raise Unreadable(file, "too large for this machine's memory") from None
+
+
+@contextmanager
+def _opened(file: str) -> Iterator[io.BufferedReader]:
+    name = "standard input" if file == "-" else file
+    with _complaints(name):
+        raw = io.BufferedReader(sys.stdin.buffer.raw if file == "-" else _patient(file))  # type: ignore[arg-type,attr-defined]
+        start = raw.peek(6)[:6]
+    try:
+        with _complaints(name):
+            yield _uncompressed(raw, start, name)
+    finally:
+        if file != "-":
+            raw.close()
+
+
+def _patient(file: str) -> io.RawIOBase:
+    """The file, opened; a pipe that nobody writes to is waited for, but not for ever."""
+    mode = os.stat(file).st_mode
+    if not stat.S_ISFIFO(mode):
+        if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):
+            raise OSError(0, "not a file, a pipe or a folder")
+        return open(file, "rb", buffering=0)  # noqa: SIM115
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    ready, _, _ = select.select([descriptor], [], [], PIPE_PATIENCE_S)
+    os.set_blocking(descriptor, True)
+    if not ready:
+        os.close(descriptor)
+        raise OSError(0, f"a pipe to which nothing was written for {PIPE_PATIENCE_S:g} s")
+    return os.fdopen(descriptor, "rb", buffering=0)
+
+
+def _uncompressed(raw: io.BufferedReader, start: bytes, name: str) -> io.BufferedReader:
+    if start.startswith(b"\x1f\x8b"):
+        return io.BufferedReader(gzip.GzipFile(fileobj=raw))  # type: ignore[type-var]
+    if start.startswith(b"\xfd7zXZ\x00"):
+        return io.BufferedReader(lzma.LZMAFile(raw))  # type: ignore[type-var]
+    if start.startswith(b"\x28\xb5\x2f\xfd"):
+        try:
+            import pyarrow as pa
+        except ImportError:
+            raise Unreadable(name, "reading .zst needs pyarrow: pip install 'podium[store]'") from None
+        return io.BufferedReader(pa.CompressedInputStream(raw, "zstd"))
+    return raw
+
+
+def save(trace: Trace, path: str | Path) -> None:
+    """Write a trace in the form that the path's name asks for; all of it or nothing.
+
+    `.json` a survey document (one run), `.jsonl` an event log, `.store` a store, a name that ends in `/` a folder of
+    documents; `.gz` and `.xz` after the first two compress.
+    """
+    text = str(path)
+    path = Path(path)
+    if text.endswith("/"):
+        _save_folder(trace, path)
+    elif path.name.endswith(".store"):
+        store.add(path, trace)
+    else:
+        _write_whole(path, _packed(path.name, _encoded(trace, path)))
+
+
+def _encoded(trace: Trace, path: Path) -> bytes:
+    name = path.name
+    for suffix in COMPRESSED:
+        name = name.removesuffix(suffix)
+    if name.endswith(".json"):
+        if len(trace) != 1:
+            raise Unreadable(str(path), f"a .json file holds one run, there are {len(trace)}: use .jsonl, .store or a folder/")
+        return survey.write(trace)
+    if name.endswith(".jsonl"):
+        return b"".join(log.write(one) for one in trace)
+    raise Unreadable(str(path), "what form? expected a name that ends in .json, .jsonl, .store or /")
+
+
+def _packed(name: str, data: bytes) -> bytes:
+    if name.endswith(".gz"):
+        return gzip.compress(data, mtime=0)
+    if name.endswith(".xz"):
+        return lzma.compress(data)
+    if name.endswith(".zst"):
+        try:
+            import pyarrow as pa
+        except ImportError:
+            raise Unreadable(name, "writing .zst needs pyarrow: pip install 'podium[store]'") from None
+        return bytes(pa.compress(data, codec="zstd", asbytes=True))
+    return data
+
+
+def _save_folder(trace: Trace, folder: Path) -> None:
+    with _complaints(str(folder)):
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise Unreadable(str(folder), "not empty; expected a new or empty folder")
+    width = len(str(len(trace)))
+    for i, one in enumerate(trace):
+        _write_whole(folder / f"{i:0{width}}.json", survey.write(one))
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    with _complaints(str(path)):
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as f:
+                f.write(data)
+                f.flush()
+                os.fsync(f.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise

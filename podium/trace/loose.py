@@ -1,0 +1,363 @@
+"""From what a file says to a trace: words into codes, names into rows, causes first.
+
+A reader (survey document, event log) makes a `Loose`: events in the order of the file, edges as they were written.
+`settle` turns it into a trace of one rollout and says which structural rules were broken on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec import UNSET
+from numpy.typing import NDArray
+
+from podium.trace.columns import F, I, Names, Text, Trace
+from podium.trace.order import causes_first, one_cycle
+from podium.trace.scan import Odd, Table
+from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, TOPOLOGIES
+from podium.trace.wire import InferredEdge, RunFields, Vote
+
+__all__ = ["Edges", "Loose", "Place", "edge_codes", "event_columns", "run_columns", "settle"]
+
+
+class Place(NamedTuple):
+    """A structural rule broken at a place in the file (None: the file as a whole)."""
+
+    rule: str
+    position: int | None
+    message: str
+
+
+@dataclass
+class Edges:
+    """Edges by place in the file; -1 where the event they name is not there."""
+
+    src: I
+    dst: I
+    type: I
+    inferred: I | None = None
+    rule: Text | None = None
+
+
+@dataclass
+class Loose:
+    """A run as a file has it."""
+
+    run: dict[str, Any]  # columns `_n`
+    events: dict[str, Any]  # columns `_e`, in the order of the file; agents as codes of `agents`
+    agents: Sequence[str]
+    edges: Edges
+    tokens: dict[str, Any] = field(default_factory=dict)  # columns `_k`
+    votes: dict[str, Any] = field(default_factory=dict)  # columns `_v`
+    broken: list[Place] = field(default_factory=list)
+
+
+_INTEGERS = {"stage": "stage_e", "start": "start_e", "position": "position_e"}
+_FLOATS = {"end": "end_e", "tokens_in": "tokens_in_e", "tokens_out": "tokens_out_e", "cost": "cost_e", "logp": "logp_e"}
+_TRI = {"trusted": "trusted_e", "valid": "valid_e", "truncated": "truncated_e"}
+_TEXTS = ("role", "tool", "content_ref", "options", "chosen", "model", "version", "random")
+_DECODERS: dict[str, Any] = {
+    name: msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
+    for name, kind in {
+        "tokens": list[int],
+        "logps": list[float | None],
+        "mask": list[bool | None],
+        "rewards": dict[str, float],
+        "votes": list[Vote],
+        "inferred": list[InferredEdge],
+        "absent": list[str],
+        "run": RunFields,
+    }.items()
+}
+
+
+def coded(codes: I, words: Sequence[str], vocabulary: Sequence[str]) -> NDArray[np.int8]:
+    """Codes of words as places in a vocabulary."""
+    table = [vocabulary.index(w) if w in vocabulary else -2 for w in words]
+    found = np.array([*table, -1], np.int8)[codes]
+    if (found == -2).any():
+        raise Odd("a word that is not in the vocabulary")
+    return found
+
+
+def whole(values: F) -> NDArray[np.int64]:
+    """Whole numbers from floats, -1 where there is none."""
+    there = ~np.isnan(values)
+    whole = np.where(there, values, -1.0).astype(np.int64)
+    if (values[there] < 0).any() or (whole[there] != values[there]).any() or (whole > 2**53).any():
+        raise Odd("a count that is not a whole number from 0 to 2^53")
+    return whole
+
+
+def nested(table: Table, name: str) -> tuple[list[int], list[Any]]:
+    """The rows that have a nested field, and its values."""
+    if name not in table.raw:
+        return [], []
+    rows, raw = table.raw[name]
+    try:
+        return rows.tolist(), _DECODERS[name].decode(b"[" + b",".join(raw) + b"]")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Odd(f"{name}: {error}") from None
+
+
+def event_columns(table: Table) -> dict[str, Any]:
+    """The columns of events that are one value an event."""
+    got = table.columns
+    for name in ("t", "type", "agent"):
+        if name not in got or (np.isnan(got[name]) if name == "t" else got[name] < 0).any():
+            raise Odd(f"an event without {name}")
+    for name in ("t", "end", "tokens_in", "tokens_out"):
+        if name in got and (got[name] < 0).any():
+            raise Odd(f"{name} below 0")
+    events: dict[str, Any] = {
+        "t_e": got["t"],
+        "type_e": coded(got["type"], table.words["type"], EVENT_TYPES),
+        "agent_e": got["agent"],
+        "extra_e": table.extras,
+    }
+    events |= {f"{name}_e": got[name] for name in ("from", "to") if name in got}
+    events |= {column: whole(got[name]) for name, column in _INTEGERS.items() if name in got}
+    events |= {column: got[name] for name, column in (_FLOATS | _TRI).items() if name in got}
+    events |= {f"{name}_e": table.text(name) for name in _TEXTS if name in got}
+    if "decision" in got:
+        events["decision_e"] = coded(got["decision"], table.words["decision"], DECISIONS)
+    if "options" in got:
+        for text in table.words["options"]:
+            _choices(text)
+    rows, values = nested(table, "rewards")
+    events["reward_e"] = channels(table.n, rows, values)
+    if any(not v for v in values):
+        raise Odd("rewards: empty")
+    rows, values = nested(table, "absent")
+    if missing := [r for r, names in zip(rows, values, strict=True) if "t" in names]:
+        events["t_e"] = np.array(got["t"])
+        events["t_e"][missing] = np.nan
+    return events
+
+
+def _choices(text: str) -> None:
+    try:
+        msgspec.json.decode(text, type=list[str])
+    except msgspec.MsgspecError as error:
+        raise Odd(f"options: {error}") from None
+
+
+def channels(n: int, rows: Sequence[int], maps: Iterable[dict[str, float | None]]) -> dict[str, F]:
+    """Maps from names to numbers, as one column a name."""
+    columns: dict[str, F] = {}
+    for row, entries in zip(rows, maps, strict=True):
+        for name, value in entries.items():
+            column = columns.setdefault(name, np.full(n, np.nan))
+            column[row] = np.nan if value is None else value
+    return columns
+
+
+def run_columns(fields: RunFields) -> dict[str, Any]:
+    """The columns of a rollout that `RunFields` holds."""
+    run: dict[str, Any] = {}
+    for name in ("group", "parent", "harness", "env"):
+        if (value := getattr(fields, name)) is not UNSET:
+            run[f"{name}_n"] = Text.of([value])
+    for name in ("params", "seed"):
+        if (value := getattr(fields, name)) is not UNSET:
+            run[f"{name}_n"] = Text.of([msgspec.json.encode(value).decode()])
+    for name, column in (("batch", "batch_n"), ("branch", "branch_n"), ("clock_skew_s", "clock_skew_n")):
+        if (value := getattr(fields, name)) is not UNSET:
+            run[column] = np.array([value])
+    return run
+
+
+def topology_code(word: Any) -> NDArray[np.int8]:
+    return np.array([-1 if word is UNSET else TOPOLOGIES.index(word)], np.int8)
+
+
+def edge_codes(codes: I, words: Sequence[str]) -> NDArray[np.int8]:
+    return coded(codes, words, EDGE_TYPES)
+
+
+def tokens_of(table: Table) -> tuple[dict[str, Any], list[Place]]:
+    """The token axis: the tokens of each generation, with what was recorded of each."""
+    rows, tokens = nested(table, "tokens")
+    counts = np.array([len(t) for t in tokens], np.int64)
+    beside = {name: dict(zip(*nested(table, name), strict=True)) for name in ("logps", "mask")}
+    broken = []
+    for name, lists in beside.items():
+        sizes = dict(zip(rows, counts.tolist(), strict=True))
+        for row, values in lists.items():
+            if len(values) != sizes.get(row, 0):
+                said = f"{name} has {len(values)} entries for {sizes.get(row, 0)} tokens"
+                broken.append(Place("token-owner", row, f"every token needs one owner: {said}"))
+    if any(not t for t in tokens):
+        raise Odd("tokens: empty")
+    if broken or not rows:
+        return {}, broken
+    columns: dict[str, Any] = {
+        "owner_k": np.repeat(np.array(rows, np.int64), counts),
+        "token_k": np.array([k for t in tokens for k in t], np.int64),
+    }
+    if (columns["token_k"] < 0).any():
+        raise Odd("tokens: below 0")
+    for name, column, kind in (("logps", "logp_k", float), ("mask", "mask_k", np.int8)):
+        if beside[name]:
+            absent = np.nan if kind is float else -1
+            columns[column] = np.array(
+                [
+                    absent if v is None else v
+                    for row, count in zip(rows, counts.tolist(), strict=True)
+                    for v in beside[name].get(row, [None] * count)
+                ],
+                kind,
+            )
+    return columns, broken
+
+
+def votes_of(table: Table, row_of: Any) -> tuple[dict[str, Any], list[Place]]:
+    """The vote axis; `row_of` gives the place of an event by its id, -1 if there is none."""
+    broken, flat = [], []
+    for row, votes in zip(*nested(table, "votes"), strict=True):
+        if not votes:
+            raise Odd("votes: empty")
+        for vote in votes:
+            source = -1 if vote.source is UNSET else row_of(vote.source)
+            if source < 0 and vote.source is not UNSET:
+                broken.append(Place("reference", row, f"a vote names event {vote.source!r}, which does not exist"))
+            flat.append((row, source, vote.value, np.nan if vote.weight is UNSET else vote.weight))
+    if not flat:
+        return {}, broken
+    event, source, value, weight = zip(*flat, strict=True)
+    return {
+        "event_v": np.array(event),
+        "source_v": np.array(source),
+        "value_v": Text.of(value),
+        "weight_v": np.array(weight),
+    }, broken
+
+
+def mark_inferred(table: Table, edges: Edges, row_of: Any) -> list[Place]:
+    """Marks the edges that an event says were inferred; each entry marks one edge."""
+    rows, lists = nested(table, "inferred")
+    if not rows:
+        return []
+    broken: list[Place] = []
+    inferred = np.full(len(edges.src), -1, np.int8)
+    rules: list[str | None] = [None] * len(edges.src)
+    at: dict[tuple[int, int, int], list[int]] = {}
+    told = np.isin(edges.dst, rows)
+    for x in np.flatnonzero(told)[::-1].tolist():
+        at.setdefault((int(edges.src[x]), int(edges.dst[x]), int(edges.type[x])), []).append(x)
+    for row, entries in zip(rows, lists, strict=True):
+        for entry in entries:
+            same = at.get((row_of(entry.src), row, EDGE_TYPES.index(entry.type)))
+            if not same:
+                said = f"an inferred {entry.type} edge from {entry.src!r}, but there is no such edge"
+                broken.append(Place("reference", row, said))
+                continue
+            x = same.pop()
+            inferred[x] = 1
+            rules[x] = None if entry.rule is UNSET else entry.rule
+    edges.inferred, edges.rule = inferred, Text.of(rules)
+    return broken
+
+
+def settle(loose: Loose) -> tuple[Trace, list[Place], NDArray[np.int64] | None]:
+    """A trace of one rollout; the structural rules broken; and the order its rows were taken in, if not the file's.
+
+    What cannot stand in a trace (an edge to nowhere, an edge that closes a cycle) is left out, so that the other
+    rules can be checked all the same.
+    """
+    events, edges, broken = loose.events, loose.edges, loose.broken
+    n = len(events["t_e"])
+    keep = (edges.src >= 0) & (edges.dst >= 0)
+    src, dst = edges.src[keep], edges.dst[keep]
+    order, closing = causes_first(events["t_e"], src, dst)
+    if closing.any():
+        broken += _cycle(events, loose, src, dst, closing)
+        keep[np.flatnonzero(keep)[closing]] = False
+        src, dst = src[~closing], dst[~closing]
+    rank = np.arange(n, dtype=np.int32)
+    if order is not None:
+        rank[order] = np.arange(n, dtype=np.int32)
+        src, dst = rank[src], rank[dst]
+        events = {k: _taken(v, order) for k, v in events.items()}
+        if "position_e" not in events:
+            events["position_e"] = order
+    by_effect = None if (dst[1:] >= dst[:-1]).all() else np.argsort(dst, kind="stable")
+
+    def edge(values: Any) -> Any:
+        if values is None:
+            return None
+        kept = values if keep.all() else _taken(values, np.flatnonzero(keep))
+        return kept if by_effect is None else _taken(kept, by_effect)
+
+    for name in ("context_e",):
+        if name in events:
+            events[name] = np.where(events[name] < 0, -1, rank[events[name]])
+    agents, events = _agents(loose.agents, events)
+    trace = Trace.of(
+        **loose.run,
+        **events,
+        **agents,
+        src_x=src if by_effect is None else src[by_effect],
+        dst_x=dst if by_effect is None else dst[by_effect],
+        type_x=edge(edges.type),
+        inferred_x=edge(edges.inferred),
+        rule_x=edge(edges.rule),
+        **_owned(loose.tokens, "owner_k", rank),
+        **_owned(loose.votes, "event_v", rank),
+    )
+    return trace, broken, order
+
+
+def _taken(values: Any, rows: NDArray[np.int64]) -> Any:
+    if isinstance(values, dict):
+        return {k: _taken(v, rows) for k, v in values.items()}
+    return values.take(rows) if isinstance(values, (Text, Names)) else values[rows]
+
+
+def _agents(names: Sequence[str], events: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The agents named by any event, in order of first naming, and the events that point to them."""
+    used = np.zeros(len(names) + 1, np.bool_)
+    for column in ("agent_e", "from_e", "to_e"):
+        if column in events:
+            used[events[column]] = True
+    used[-1] = False
+    if used[:-1].all():
+        return {"name_a": Text(np.arange(len(names)), names)}, events
+    place = np.where(used, np.cumsum(used) - 1, -1)
+    moved = {c: place[events[c]] for c in ("agent_e", "from_e", "to_e") if c in events}
+    kept = tuple(names[i] for i in np.flatnonzero(used).tolist())
+    return {"name_a": Text(np.arange(len(kept)), kept)}, events | moved
+
+
+def _owned(columns: dict[str, Any], owner: str, rank: NDArray[np.int32]) -> dict[str, Any]:
+    """Tokens or votes, sorted by the event they belong to."""
+    if not columns:
+        return {}
+    rows = rank[columns[owner]]
+    by_owner = np.argsort(rows, kind="stable")
+    moved = {k: _taken(v, by_owner) for k, v in columns.items()} | {owner: rows[by_owner]}
+    if "source_v" in moved:
+        moved["source_v"] = np.where(moved["source_v"] < 0, -1, rank[moved["source_v"]])
+    return moved
+
+
+def _cycle(events: dict[str, Any], loose: Loose, src: I, dst: I, closing: Any) -> list[Place]:
+    ids, t, found = events["id_e"], events["t_e"], []
+    for x in np.flatnonzero(closing)[:20].tolist():
+        loop = one_cycle(int(src[x]), src, dst)
+        if loop:
+            way = " → ".join(ids[i] for i in [*loop[:6], loop[0]]) if len(loop) <= 6 else f"{len(loop)} events"
+            found.append(Place("cycle", int(dst[x]), f"{ids[int(dst[x])]} is a cause of itself: {way}"))
+            break
+    skew = float(loose.run["clock_skew_n"][0]) if "clock_skew_n" in loose.run else 0.0
+    for x in np.flatnonzero(closing & (t[src] > t[dst] + skew))[:20].tolist():
+        found.append(Place("backwards-time", int(dst[x]), backwards(ids, t, int(src[x]), int(dst[x]))))
+    return found
+
+
+def backwards(ids: Names, t: F, src: int, dst: int) -> str:
+    return f"{ids[dst]} at t={t[dst]:g} has the cause {ids[src]}, which is later (t={t[src]:g})"

@@ -1,0 +1,272 @@
+"""The rules a trace obeys: one table, checked once, at the door. Inside, code trusts the columns.
+
+Structural rules are broken before there are rows to look at: the readers find those and name them by the ids below.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.trace.columns import B, I, Trace
+from podium.trace.findings import Finding, Level
+from podium.trace.sweep import latest, reach
+from podium.trace.vocabulary import edge, event
+from podium.trace.vocabulary import decision as decision_code
+
+__all__ = ["RULES", "Rule", "check", "joined_calls", "released", "trust_edges", "unmatched_calls"]
+
+LIMIT = 1000  # findings of one rule in one trace that are spelled out
+
+Broken = Iterable[tuple[int, str]]
+
+
+class Rule(NamedTuple):
+    """A rule: its id, how bad it is to break it, what it says, and the rows that break it."""
+
+    id: str
+    level: Level
+    sentence: str
+    broken: Callable[[Trace], Broken] | None = None
+
+
+def check(trace: Trace, file: str = "") -> list[Finding]:
+    """Every rule of the table that this trace breaks."""
+    findings: list[Finding] = []
+    for rule in RULES:
+        for count, (row, said) in enumerate(rule.broken(trace) if rule.broken else ()):
+            if count == LIMIT:
+                said = f"and more than the {LIMIT} shown: {rule.sentence}"
+            findings.append(Finding(file, row, rule.id, rule.level, said))
+            if count == LIMIT:
+                break
+    return findings
+
+
+def skew(trace: Trace) -> NDArray[np.float64]:
+    """Seconds by which clocks may disagree, per rollout."""
+    return np.nan_to_num(trace.clock_skew_n)
+
+
+def _backwards(trace: Trace, beyond: bool) -> Iterator[tuple[int, str]]:
+    late_x = trace.t_e[trace.src_x] - trace.t_e[trace.dst_x]
+    tolerance_x = skew(trace)[trace.rollout_e[trace.dst_x]]
+    wrong_x = (late_x > tolerance_x) if beyond else (late_x > 0) & (late_x <= tolerance_x)
+    for x in np.flatnonzero(wrong_x).tolist():
+        s, d = int(trace.src_x[x]), int(trace.dst_x[x])
+        said = f"{trace.id_e[d]} at t={trace.t_e[d]:g} has the cause {trace.id_e[s]}, which is later (t={trace.t_e[s]:g})"
+        yield d, said if beyond else f"{said}, within the clock tolerance of {tolerance_x[x]:g} s"
+
+
+def backwards_time(trace: Trace) -> Broken:
+    return _backwards(trace, beyond=True)
+
+
+def clock_skew(trace: Trace) -> Broken:
+    return _backwards(trace, beyond=False)
+
+
+def _extreme(rows: NDArray[np.int64], agent: I, trace: Trace, at: np.ufunc, start: float) -> NDArray[np.float64]:
+    """Per agent the first or last time among these rows."""
+    when_a = np.full(trace.n_agents, start)
+    at.at(when_a, agent, trace.t_e[rows])
+    return when_a
+
+
+def lifetime(trace: Trace) -> Broken:
+    spawns = np.flatnonzero((trace.type_e == event("spawn")) & (trace.to_e >= 0))
+    if not len(spawns):
+        return
+    despawns = np.flatnonzero(trace.type_e == event("despawn"))
+    gone = np.where(trace.to_e[despawns] >= 0, trace.to_e[despawns], trace.agent_e[despawns])
+    born_a = _extreme(spawns, trace.to_e[spawns], trace, np.fmin, np.inf)
+    reborn_a = _extreme(spawns, trace.to_e[spawns], trace, np.fmax, -np.inf)
+    died_a = _extreme(despawns, gone, trace, np.fmax, -np.inf)
+    spawned_a = np.isfinite(born_a)
+    born_a = np.where(spawned_a, born_a, -np.inf)
+    died_a = np.where(spawned_a & np.isfinite(died_a) & (reborn_a < died_a), died_a, np.inf)
+    acts_e = (trace.type_e != event("tool_result")) & (trace.agent_e >= 0)
+    slack_e = skew(trace)[trace.rollout_e]
+    early_e = acts_e & (trace.t_e < born_a[trace.agent_e] - slack_e)
+    late_e = acts_e & (trace.t_e > died_a[trace.agent_e] + slack_e)
+    for row in np.flatnonzero(early_e | late_e).tolist():
+        agent = int(trace.agent_e[row])
+        when = f"before it was spawned (t={born_a[agent]:g})" if early_e[row] else f"after its last despawn (t={died_a[agent]:g})"
+        yield row, f"{trace.id_e[row]}: {trace.name_a[agent]!r} acts at t={trace.t_e[row]:g}, {when}"
+
+
+def joined_calls(trace: Trace) -> NDArray[np.int64]:
+    """The edges that join a tool call to its result."""
+    call_x = trace.type_e[trace.src_x] == event("tool_call")
+    return np.flatnonzero(call_x & (trace.type_e[trace.dst_x] == event("tool_result")))
+
+
+def unmatched_calls(trace: Trace) -> tuple[list[int], list[int]]:
+    """Results without a call, and calls without a result.
+
+    A recorded edge joins the two. Where none does, a result is taken to answer the earliest earlier call of the
+    same tool (of the same agent, where no tool is named) that nothing else answers.
+    """
+    single_e = (trace.type_e == event("tool_call")) | (trace.type_e == event("tool_result"))
+    joined = joined_calls(trace)
+    single_e[trace.src_x[joined]] = False
+    single_e[trace.dst_x[joined]] = False
+    waiting: dict[tuple[int, int, int], deque[int]] = {}
+    results = []
+    for row in np.flatnonzero(single_e).tolist():
+        tool = int(trace.tool_e.codes[row])
+        key = (int(trace.rollout_e[row]), tool, -1 if tool >= 0 else int(trace.agent_e[row]))
+        if trace.type_e[row] == event("tool_call"):
+            waiting.setdefault(key, deque()).append(row)
+        elif calls := waiting.get(key):
+            calls.popleft()
+        else:
+            results.append(row)
+    return results, sorted(row for calls in waiting.values() for row in calls)
+
+
+def orphan_result(trace: Trace) -> Broken:
+    for row in unmatched_calls(trace)[0]:
+        if trace.truncated_e[row] != 1:
+            yield row, f"{trace.id_e[row]} is a tool result, but no earlier call asked for it"
+
+
+def open_call(trace: Trace) -> Broken:
+    for row in unmatched_calls(trace)[1]:
+        yield row, f"{trace.id_e[row]} is a tool call without a result"
+
+
+def orphan_return(trace: Trace) -> Broken:
+    """A return answers what reached the agent since its return before: what was addressed to it, or an edge into
+    its events from another agent's."""
+    spawned_a = np.zeros(trace.n_agents + 1, np.bool_)
+    spawned_a[trace.to_e[trace.type_e == event("spawn")]] = True
+    spawned_a[-1] = False
+    returns = np.flatnonzero((trace.type_e == event("return")) & spawned_a[trace.agent_e])
+    if not len(returns):
+        return
+    world_e = trace.type_e == event("tool_result")
+    told = np.flatnonzero((trace.to_e >= 0) & ~world_e & ((trace.to_e != trace.agent_e) | (trace.type_e == event("spawn"))))
+    across_x = (trace.agent_e[trace.src_x] != trace.agent_e[trace.dst_x]) & (trace.type_x != edge("temporal"))
+    reached = trace.dst_x[across_x & ~world_e[trace.src_x]]
+    n = trace.n_events + 1
+    inputs = np.sort(np.concatenate([trace.to_e[told] * np.int64(n) + told, trace.agent_e[reached] * np.int64(n) + reached]))
+    answers = np.sort(trace.agent_e[returns] * np.int64(n) + returns)
+    before = np.concatenate([[-1], answers[:-1]])
+    since = np.where(before // n == answers // n, before, answers // n * n - 1)  # the return before, or the beginning
+    last = np.searchsorted(inputs, answers, side="right") - 1
+    for key in answers[(last < 0) | (inputs[last] <= since)].tolist():
+        row = key % n
+        if trace.truncated_e[row] != 1:
+            said = f"returns, but nothing reached it since {'its last return' if since[answers == key][0] % n != n - 1 else 'the start'}"
+            yield row, f"{trace.id_e[row]}: {trace.name_a[key // n]!r} {said}"
+
+
+def acts_after_stop(trace: Trace) -> Broken:
+    stops = np.flatnonzero(
+        (trace.decision_e == decision_code("stop")) & (trace.chosen_e.codes == trace.chosen_e.code("stop"))
+    )
+    if not len(stops):
+        return
+    stopped_a = np.full(trace.n_agents, trace.n_events)
+    np.minimum.at(stopped_a, trace.agent_e[stops], stops)
+    may = [event("aggregate"), event("return"), event("despawn"), event("tool_result")]
+    after_e = np.arange(trace.n_events) > stopped_a[trace.agent_e]
+    for row in np.flatnonzero(after_e & ~np.isin(trace.type_e, may)).tolist():
+        agent = int(trace.agent_e[row])
+        stop = trace.id_e[int(stopped_a[agent])]
+        yield row, f"{trace.id_e[row]}: {trace.name_a[agent]!r} decided to stop at {stop}, yet goes on"
+
+
+def token_owner(trace: Trace) -> Broken:
+    for k in np.flatnonzero((trace.owner_k < 0) | (trace.owner_k >= trace.n_events)).tolist():
+        yield 0, f"token {k} belongs to no event"
+    told = np.flatnonzero(trace.start_e >= 0)
+    if not len(told):
+        return
+    owned_e = np.bincount(trace.owner_k[trace.owner_k >= 0], minlength=trace.n_events)
+    context = trace.context_e[told]
+    end = np.where(context < 0, 0, trace.start_e[context] + owned_e[context])
+    known = (context < 0) | (trace.start_e[context] >= 0)
+    for i in np.flatnonzero(known & (trace.start_e[told] != end)).tolist():
+        row, start = int(told[i]), int(trace.start_e[told[i]])
+        fault = f"{end[i] - start} tokens have two owners" if start < end[i] else f"{start - end[i]} tokens have no owner"
+        yield row, f"{trace.id_e[row]}: its tokens start at {start}, the context it extends ends at {end[i]}: {fault}"
+
+
+STEPS: tuple[int, ...] = tuple(
+    map(event, ("orchestrator_decision", "message", "tool_call", "return", "aggregate"))  # type: ignore[arg-type]
+)
+
+
+def totals(trace: Trace) -> Broken:
+    """Counts of calls and messages, and tokens and cost where every event that does a step states them."""
+    n, rollout_e = len(trace), trace.rollout_e
+    step_e = np.isin(trace.type_e, STEPS)
+    cut_n = np.bincount(rollout_e[trace.truncated_e == 1], minlength=n) > 0
+    tokens_e = np.nan_to_num(trace.tokens_in_e) + np.nan_to_num(trace.tokens_out_e)
+    silent_e = np.isnan(trace.tokens_in_e) & np.isnan(trace.tokens_out_e)
+    sums = {
+        "tool_calls": (trace.type_e == event("tool_call"), np.zeros(len(rollout_e), np.bool_)),
+        "messages": (trace.type_e == event("message"), np.zeros(len(rollout_e), np.bool_)),
+        "tokens": (tokens_e, step_e & silent_e),
+        "cost": (np.nan_to_num(trace.cost_e), step_e & np.isnan(trace.cost_e)),
+    }
+    for name, (figure_e, missing_e) in sums.items():
+        if name not in trace.cost_n:
+            continue
+        told_n = trace.cost_n[name]
+        sum_n = np.bincount(rollout_e, figure_e, minlength=n)
+        whole_n = (np.bincount(rollout_e[missing_e], minlength=n) == 0) & ~cut_n & ~np.isnan(told_n)
+        differs_n = whole_n & ~np.isclose(told_n, sum_n, rtol=1e-9, atol=1e-9)
+        for i in np.flatnonzero(differs_n).tolist():
+            yield int(trace.first_of("e")[i]), f"costs.{name} says {told_n[i]:g}, the events add up to {sum_n[i]:g}"
+
+
+def released(trace: Trace) -> B:
+    """Events that let untrusted content go no further: a person or a safety check looked at it."""
+    looked_e = (trace.type_e == event("human_intervention")) | (trace.type_e == event("safety_event"))
+    return looked_e & (trace.trusted_e != 0)
+
+
+def trust_edges(trace: Trace) -> tuple[I, I]:
+    """The edges along which untrusted content travels: none that is only an order in time, none into a release."""
+    carries_x = (trace.type_x != edge("temporal")) & ~released(trace)[trace.dst_x]
+    return trace.src_x[carries_x], trace.dst_x[carries_x]
+
+
+def trust_laundering(trace: Trace) -> Broken:
+    untrusted_e = trace.trusted_e == 0
+    if not untrusted_e.any() or not (trace.trusted_e == 1).any():
+        return
+    edges = trust_edges(trace)
+    laundered = np.flatnonzero(reach(untrusted_e, *edges) & (trace.trusted_e == 1))
+    if len(laundered):
+        source_e = latest(untrusted_e, *edges)
+        for row in laundered.tolist():
+            source = trace.id_e[int(source_e[row])]
+            yield row, f"{trace.id_e[row]} is marked trusted but derives from {source}, which is not, and nobody released it"
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("schema", "error", "a trace has the fields and types of its schema"),
+    Rule("duplicate-id", "error", "an id names one event"),
+    Rule("reference", "error", "what is named exists"),
+    Rule("cycle", "error", "no event is a cause of itself"),
+    Rule("backwards-time", "error", "a cause is not later than its effect, beyond the clock tolerance", backwards_time),
+    Rule("lifetime", "error", "a spawned agent acts after its spawn and not after its last despawn", lifetime),
+    Rule("orphan-result", "error", "a tool result has an earlier call, unless it is truncated", orphan_result),
+    Rule("orphan-return", "error", "a spawned agent returns to answer something, unless truncated", orphan_return),
+    Rule("acts-after-stop", "error", "who decided to stop only aggregates, returns or despawns", acts_after_stop),
+    Rule("token-owner", "error", "a token has one owner", token_owner),
+    Rule("torn-line", "warning", "a log ends with a whole line"),
+    Rule("lost-cause", "warning", "a cause in an unfinished log was written before its writer died"),
+    Rule("clock-skew", "warning", "a cause is not later than its effect", clock_skew),
+    Rule("open-call", "warning", "a tool call has a result", open_call),
+    Rule("totals", "warning", "stated totals are the sums over events", totals),
+    Rule("trust-laundering", "warning", "what derives from untrusted content is not marked trusted", trust_laundering),
+)

@@ -1,0 +1,272 @@
+"""JSON objects of one shape into columns.
+
+`objects` says what is meant, with msgspec. Where the C module was built, plain input takes its way instead, several
+times faster and to the same columns; whatever it will not answer for comes back here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, Raw, UnsetType
+from numpy.typing import NDArray
+
+from podium.trace.columns import Text
+from podium.trace.wire import Edge, Event, Extension, LogEvent
+
+__all__ = ["EDGES", "EVENTS", "FAST", "LOG_EVENTS", "Odd", "Shape", "Table", "Words", "WordsPy", "objects", "skip"]
+
+try:
+    from podium.trace._scan import Words, skip
+    from podium.trace._scan import scan as _scan_c
+
+    FAST = True
+except ImportError:
+    FAST = False
+
+MOST_EXTRA_CELLS = 1 << 28
+
+
+class Odd(ValueError):
+    """Input that is not of the shape it should be; `explain` in the reader says how."""
+
+
+class WordsPy(Sequence[str]):
+    """Strings to codes, in order of first appearance."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+        self._words: list[str] = []
+
+    def code(self, word: str) -> int:
+        """The code of a word, a new one if need be."""
+        code = self._codes.setdefault(word, len(self._words))
+        if code == len(self._words):
+            self._words.append(word)
+        return code
+
+    def valid(self) -> bool:
+        """Whether every word is UTF-8; a Python string is."""
+        return True
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    def __getitem__(self, code: Any) -> Any:
+        return self._words[code]
+
+
+if not FAST:
+    Words = WordsPy  # type: ignore[misc,assignment]
+
+    def skip(data: bytes, start: int, /) -> int | None:
+        return None
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The fields of an object: name → (kind, the dictionary that its words go to).
+
+    Kinds: n number, b boolean, s string, j any JSON (its text), r any JSON (decoded later), q a string and v any
+    JSON that are checked but not kept, o the nested object.
+    """
+
+    struct: type[msgspec.Struct]
+    top: dict[str, tuple[str, str]]
+    nested: dict[str, tuple[str, str]] = field(default_factory=dict)
+    open: bool = False  # fields that it does not name are kept
+
+    def without(self, *names: str) -> Shape:
+        """The same, with some strings and JSON texts not kept."""
+        dropped = {"s": ("q", ""), "j": ("v", "")}
+        top, nested = (
+            {n: dropped.get(kind, (kind, words)) if n in names else (kind, words) for n, (kind, words) in s.items()}
+            for s in (self.top, self.nested)
+        )
+        return Shape(self.struct, top, nested, self.open)
+
+    def dictionaries(self) -> dict[str, Any]:
+        return {d: Words() for _, d in (*self.top.values(), *self.nested.values()) if d}
+
+
+def _kinds(spec: str) -> dict[str, tuple[str, str]]:
+    """"t:n agent:s.agents" → {"t": ("n", ""), "agent": ("s", "agents")}; a dictionary is named as its field is."""
+    kinds = {}
+    for item in spec.split():
+        name, kind = item.split(":")
+        kind, _, words = kind.partition(".")
+        kinds[name] = (kind, words or (name if kind in "sj" else ""))
+    return kinds
+
+
+_EVENT = (
+    "id:s.ids t:n type:s agent:s.agents role:s from:s.agents to:s.agents tool:s content_ref:s trusted:b podium:o"
+)
+_EXTENSION = _kinds(
+    "end:n tokens_in:n tokens_out:n cost:n stage:n decision:s options:j chosen:s logp:n valid:b truncated:b "
+    "model:s version:s context:s.ids start:n tokens:r logps:r mask:r rewards:r votes:r random:j inferred:r "
+    "absent:r run:r position:n"
+)
+EVENTS = Shape(Event, _kinds(_EVENT), _EXTENSION, open=True)
+LOG_EVENTS = Shape(LogEvent, _kinds(_EVENT + " n:n after:r"), _EXTENSION, open=True)
+EDGES = Shape(Edge, _kinds("src:s.ids dst:s.ids type:s"))
+
+
+@dataclass
+class Table:
+    """Objects as columns: floats for numbers, -1/0/1 for booleans, codes for strings. A field that no object
+    has is not among them."""
+
+    n: int
+    words: dict[str, Any]
+    columns: dict[str, NDArray[Any]]
+    raw: dict[str, tuple[NDArray[np.int64], list[bytes]]]
+    extras: dict[str, Text]
+
+    def number(self, name: str) -> NDArray[np.float64] | None:
+        return self.columns.get(name)
+
+    def text(self, name: str, words: str | None = None) -> Text | None:
+        codes = self.columns.get(name)
+        return None if codes is None else Text(codes, self.words[words or name])
+
+
+def objects(data: bytes, start: int, lines: bool, shape: Shape, words: dict[str, Any]) -> tuple[Table, int]:
+    """The objects of the array that starts at a place in the data, or of its lines, and the place after them."""
+    if FAST:
+        fields = [tuple((n, k, words.get(d)) for n, (k, d) in s.items()) for s in (shape.top, shape.nested)]
+        if answer := _scan_c(data, start, lines, *fields):
+            end, n, columns, extras = answer
+            if (table := _table_c(data, n, columns, extras, shape, words)) is not None:
+                return table, end
+    if not lines:
+        raise Odd("not a plain array of objects")
+    return objects_py(data, lines, shape, words), len(data)
+
+
+def _table_c(
+    data: bytes, n: int, columns: dict[str, bytes], extras: list[Any], shape: Shape, words: dict[str, Any]
+) -> Table | None:
+    if extras and not shape.open:
+        return None
+    kinds = shape.top | shape.nested
+    table = Table(n, words, {}, {}, {})
+    dtypes = {"n": np.float64, "b": np.int8, "s": np.int32, "j": np.int32}
+    for name, raw in columns.items():
+        kind = kinds[name][0]
+        if kind == "r":
+            spans = np.frombuffer(raw, np.int64).reshape(-1, 3)
+            table.raw[name] = (spans[:, 0], [data[a:b] for a, b in spans[:, 1:].tolist()])
+        else:
+            table.columns[name] = np.frombuffer(raw, dtypes[kind])
+    for name_, rows, codes, own in extras:
+        if not own.valid():
+            return None
+        _check_extras(len(extras), n)
+        column = np.full(n, -1, np.int32)
+        column[np.frombuffer(rows, np.int32)] = np.frombuffer(codes, np.int32)
+        try:
+            table.extras[name_.decode()] = Text(column, own)
+        except UnicodeDecodeError:
+            return None
+    return table if all(w.valid() for w in words.values()) else None
+
+
+def objects_py(data: bytes, lines: bool, shape: Shape, words: dict[str, Any]) -> Table:
+    """The same, by msgspec, for any input; it raises what msgspec raises."""
+    strict, loose = _decoders(shape.struct, lines)
+    unknown = False
+    try:
+        rows = strict.decode_lines(data) if lines else strict.decode(data)
+    except msgspec.ValidationError as error:
+        if "unknown field" not in str(error) or not shape.open:
+            raise
+        rows = loose.decode_lines(data) if lines else loose.decode(data)
+        unknown = True
+    table = Table(len(rows), words, {}, {}, {})
+    _fill(table, rows, np.arange(len(rows)), shape.top, words)
+    if shape.nested:
+        have = [(i, r.podium) for i, r in enumerate(rows) if r.podium is not UNSET]
+        at = np.array([i for i, _ in have], np.int64)
+        _fill(table, [r for _, r in have], at, shape.nested, words)
+    if unknown:
+        _extras_py(table, data, lines, set(shape.top))
+    return table
+
+
+def _fill(
+    table: Table, rows: list[Any], at: NDArray[np.int64], kinds: dict[str, tuple[str, str]], words: dict[str, Any]
+) -> None:
+    for name, (kind, dictionary) in kinds.items():
+        if kind in "oqv":
+            continue
+        attribute = "from_" if name == "from" else name
+        values = [getattr(r, attribute) for r in rows]
+        got = [i for i, v in enumerate(values) if v is not UNSET]
+        if not got:
+            continue
+        places, values = at[got], [values[i] for i in got]
+        if kind == "r":
+            table.raw[name] = (places, [bytes(v) for v in values])
+            continue
+        if kind in "sj":
+            code = words[dictionary].code
+            values = [code(_one_line(v) if kind == "j" else v) for v in values]
+        dtype, absent = {"n": (np.float64, np.nan), "b": (np.int8, -1)}.get(kind, (np.int32, -1))
+        column = np.full(table.n, absent, dtype)
+        column[places] = values
+        table.columns[name] = column
+
+
+def _extras_py(table: Table, data: bytes, lines: bool, known: set[str]) -> None:
+    decoder = msgspec.json.Decoder(dict[str, Raw] if lines else list[dict[str, Raw]])
+    rows: list[dict[str, Raw]] = decoder.decode_lines(data) if lines else decoder.decode(data)  # type: ignore[assignment]
+    found: dict[str, tuple[list[int], list[str]]] = {}
+    for row, item in enumerate(rows):
+        for name in item.keys() - known:
+            places, texts = found.setdefault(name, ([], []))
+            places.append(row)
+            texts.append(_one_line(item[name]))
+    _check_extras(len(found), table.n)
+    for name, (places, texts) in found.items():
+        values = Text.of(texts)
+        column = np.full(table.n, -1, np.int32)
+        column[places] = values.codes
+        table.extras[name] = Text(column, values.words)
+
+
+def _check_extras(fields: int, n: int) -> None:
+    if fields * n > MOST_EXTRA_CELLS:
+        raise Odd(f"{fields:,} different unknown fields on {n:,} events; each is kept as a column, which is too many")
+
+
+def _one_line(raw: Raw) -> str:
+    text = bytes(raw)
+    return (msgspec.json.format(text, indent=-1) if b"\n" in text else text).decode()
+
+
+@cache
+def _decoders(struct: type[msgspec.Struct], lines: bool) -> tuple[Any, Any]:
+    """Of this struct with the nested parts left raw: one that minds unknown fields, one that drops them."""
+    minds, drops = _raw(struct, strict=True), _raw(struct, strict=False)
+    return tuple(msgspec.json.Decoder(s if lines else list[s]) for s in (minds, drops))  # type: ignore[valid-type,return-value]
+
+
+def _raw(struct: type[msgspec.Struct], strict: bool) -> type[msgspec.Struct]:
+    def fields(of: type[msgspec.Struct], names: Iterable[str]) -> Any:
+        for f in msgspec.structs.fields(of):
+            kind: Any = Raw | UnsetType if f.encode_name in names else f.type
+            if f.type == Extension | UnsetType:
+                kind = nested | UnsetType
+            options = {} if f.required else {"default": f.default}
+            yield f.name, kind, msgspec.field(name=f.encode_name, **options)
+
+    left = [n for n, (k, _) in _EXTENSION.items() if k in "rj"]
+    nested = msgspec.defstruct("Extension", fields(Extension, left), forbid_unknown_fields=True, gc=False)
+    ordered = sorted(fields(struct, ["after"]), key=lambda f: f[2].default is not msgspec.NODEFAULT)
+    return msgspec.defstruct(struct.__name__, ordered, forbid_unknown_fields=strict, gc=False)

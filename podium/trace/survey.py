@@ -1,0 +1,321 @@
+"""The survey's JSON document: one run in one object. Reading it back loses nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from podium.trace.columns import Names, Text, Trace
+from podium.trace.findings import Unreadable
+from podium.trace.loose import (
+    Edges,
+    Loose,
+    Place,
+    channels,
+    edge_codes,
+    event_columns,
+    mark_inferred,
+    nested,
+    run_columns,
+    tokens_of,
+    topology_code,
+    votes_of,
+)
+from podium.trace.scan import EDGES, EVENTS, Odd, Table, objects, objects_py, skip
+from podium.trace.vocabulary import EDGE_TYPES, Topology
+from podium.trace.wire import Costs, Document, Edge, Event
+from podium.trace.write import costs, event_objects, figures, run_fields
+
+__all__ = ["explain", "read", "write"]
+
+MOST_EXPLAINED = 100
+ABSENT_COSTS = {"costs.tokens": "tokens", "costs.wall_clock_s": "wall_clock_s"}
+
+
+class Head(Struct, forbid_unknown_fields=True):
+    """A document without its events and edges."""
+
+    trace_id: str
+    task_id: str
+    rewards: dict[str, float]
+    costs: dict[str, float]
+    system: str | UnsetType = UNSET
+    topology: Topology | UnsetType = UNSET
+    metrics: dict[str, float] | UnsetType = UNSET
+
+
+class Parts(Head, kw_only=True):
+    """A document with its events and edges left raw."""
+
+    events: Raw
+    edges: Raw
+
+
+_HEAD, _PARTS = msgspec.json.Decoder(Head), msgspec.json.Decoder(Parts)
+_MEMBER = re.compile(rb'[ \t\r\n]*"([a-z_]+)"[ \t\r\n]*:[ \t\r\n]*')
+_AFTER = re.compile(rb"[ \t\r\n]*([,}])")
+
+
+def read(data: bytes, file: str) -> Loose | list[Place]:
+    """The run in a document, or the ways in which it is not one. What is not JSON raises Unreadable."""
+    try:
+        head, events, edges = _plain(data) or _any(data, file)
+        return _loose(head, events, edges)
+    except (Odd, msgspec.ValidationError) as error:
+        return explain(data, file) or [Place("schema", None, str(error))]
+
+
+def _plain(data: bytes) -> tuple[Head, Table, Table] | None:
+    """In one pass over the bytes, where they are plain."""
+    words = EVENTS.dictionaries()
+    words_x = {"ids": words["ids"], "type": EDGES.dictionaries()["type"]}
+    tables: dict[str, Table] = {}
+    rest = []
+    if not (opening := re.match(rb"[ \t\r\n]*\{", data)):
+        return None
+    at = opening.end()
+    while member := _MEMBER.match(data, at):
+        name, start = member[1].decode(), member.end()
+        if name in tables:
+            return None
+        try:
+            if name == "events":
+                tables[name], at = objects(data, start, False, EVENTS, words)
+            elif name == "edges":
+                tables[name], at = objects(data, start, False, EDGES, words_x)
+            else:
+                end = skip(data, start)
+                if end is None:
+                    return None
+                rest.append(data[member.start() : end])
+                at = end
+        except Odd:
+            return None
+        after = _AFTER.match(data, at)
+        if not after:
+            return None
+        at = after.end()
+        if after[1] == b"}":
+            whole = not data[at:].strip() and len(tables) == 2
+            return (_HEAD.decode(b"{" + b",".join(rest) + b"}"), tables["events"], tables["edges"]) if whole else None
+    return None
+
+
+def _any(data: bytes, file: str) -> tuple[Head, Table, Table]:
+    """By msgspec, whatever they are like."""
+    parts = decoded(_PARTS, data, file)
+    words = EVENTS.dictionaries()
+    try:
+        events = objects_py(bytes(parts.events), False, EVENTS, words)
+        edges = objects_py(bytes(parts.edges), False, EDGES, {"ids": words["ids"], "type": EDGES.dictionaries()["type"]})
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable(file, _why(error)) from None
+    return parts, events, edges
+
+
+def decoded(decoder: Any, data: bytes, file: str) -> Any:
+    """Decode, or say why it is not JSON; a wrong shape is msgspec.ValidationError."""
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable(file, _why(error)) from None
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8: byte 0x{error.object[error.start]:02x}"
+    if isinstance(error, RecursionError):
+        return "nested too deeply to be a trace"
+    return f"not JSON: {error}"
+
+
+def _loose(head: Head, events: Table, edges_: Table) -> Loose:
+    if not head.trace_id or not head.task_id or not events.n:
+        raise Odd("an empty trace_id, task_id or events")
+    msgspec.convert(head.costs, Costs)
+    n, ids = events.n, events.words["ids"]
+    if "id" not in events.columns or (id_e := events.columns["id"]).min() < 0 or _has_empty(id_e, ids):
+        raise Odd("an event without id")
+    if any(_has_empty(events.columns[c], events.words["agents"]) for c in ("agent",) if c in events.columns):
+        raise Odd("an empty agent")
+    row_of_code = np.full(len(ids) + 1, -1, np.int32)
+    row_of_code[id_e[::-1]] = np.arange(n - 1, -1, -1, dtype=np.int32)  # the first of a name keeps it
+    row_of_code[-1] = -1
+    broken = [
+        Place("duplicate-id", row, f"the id {ids[id_e[row]]!r} is also that of event {row_of_code[id_e[row]]}")
+        for row in np.flatnonzero(row_of_code[id_e] != np.arange(n))[:MOST_EXPLAINED].tolist()
+    ]
+    rows: dict[str, int] = {}
+
+    def row_of(name: str) -> int:
+        if not rows:
+            rows.update(zip((ids[c] for c in id_e.tolist()), range(n), strict=True))
+        return rows.get(name, -1)
+
+    columns = event_columns(events)
+    columns["id_e"] = Names(Text(id_e, ids))
+    if "context" in events.columns:
+        codes = events.columns["context"]
+        columns["context_e"] = row_of_code[codes]
+        for row in np.flatnonzero((codes >= 0) & (columns["context_e"] < 0)).tolist():
+            broken.append(Place("reference", row, f"its context names {ids[codes[row]]!r}, which does not exist"))
+    edges = _edges(edges_, row_of_code, ids, broken)
+    broken += mark_inferred(events, edges, row_of)
+    tokens, wrong = tokens_of(events)
+    votes, astray = votes_of(events, row_of)
+    return Loose(_run(head, events), columns, events.words["agents"], edges, tokens, votes, broken + wrong + astray)
+
+
+def _has_empty(codes: Any, words: Any) -> bool:
+    empty = next((i for i, w in enumerate(words) if not w), None) if len(words) < 1000 else _empty_code(words)
+    return empty is not None and bool((codes == empty).any())
+
+
+def _empty_code(words: Any) -> int | None:
+    before = len(words)
+    code = words.code("")
+    return code if code < before else None
+
+
+def _edges(table: Table, row_of_code: Any, ids: Any, broken: list[Place]) -> Edges:
+    if not table.n:
+        return Edges(*(np.zeros(0, np.int32) for _ in range(3)))
+    columns = table.columns
+    if any(c not in columns or (columns[c] < 0).any() for c in ("src", "dst", "type")):
+        raise Odd("an edge without src, dst or type")
+    ends = row_of_code[columns["src"]], row_of_code[columns["dst"]]
+    for x in np.flatnonzero((ends[0] < 0) | (ends[1] < 0))[:MOST_EXPLAINED].tolist():
+        for end, rows in zip(("src", "dst"), ends, strict=True):
+            if rows[x] < 0:
+                name, other = ids[columns[end][x]], max(int(ends[0][x]), int(ends[1][x]))
+                place = other if other >= 0 else None
+                broken.append(Place("reference", place, f"edge {x}: {end} names event {name!r}, which does not exist"))
+    return Edges(*ends, edge_codes(columns["type"], table.words["type"]))
+
+
+def _run(head: Head, events: Table) -> dict[str, Any]:
+    rows, fields = nested(events, "run")
+    run = run_columns(fields[0]) if rows else {}
+    spent: dict[str, float | None] = dict(head.costs)
+    rows, absent = nested(events, "absent")
+    missing = {name for names in absent for name in names}
+    spent |= {cost: None for name, cost in ABSENT_COSTS.items() if name in missing}
+    return run | {
+        "trace_id_n": Text.of([None if "trace_id" in missing else head.trace_id]),
+        "task_id_n": Text.of([None if "task_id" in missing else head.task_id]),
+        "system_n": Text.of([None if head.system is UNSET else head.system]),
+        "topology_n": topology_code(head.topology),
+        "measured_n": np.array([int(head.metrics is not UNSET)]),
+        "reward_n": channels(1, [0], [dict(head.rewards)]),
+        "cost_n": channels(1, [0], [spent]),
+        "metric_n": channels(1, [0], [{} if head.metrics is UNSET else dict(head.metrics)]),
+    }
+
+
+class RawDocument(Struct, forbid_unknown_fields=True):
+    """A document with everything left raw, to look at part by part."""
+
+    trace_id: Raw | UnsetType = UNSET
+    task_id: Raw | UnsetType = UNSET
+    events: Raw | UnsetType = UNSET
+    edges: Raw | UnsetType = UNSET
+    rewards: Raw | UnsetType = UNSET
+    costs: Raw | UnsetType = UNSET
+    system: Raw | UnsetType = UNSET
+    topology: Raw | UnsetType = UNSET
+    metrics: Raw | UnsetType = UNSET
+
+
+def explain(data: bytes, file: str) -> list[Place]:
+    """Every way, up to a hundred, in which JSON is not a document of the survey's schema."""
+    return list(_explain(data, file))[:MOST_EXPLAINED]
+
+
+def _explain(data: bytes, file: str) -> Iterator[Place]:
+    try:
+        parts = decoded(msgspec.json.Decoder(RawDocument), data, file)
+    except msgspec.ValidationError as error:
+        yield Place("schema", None, str(error))
+        return
+    kinds = {f.name: f for f in msgspec.structs.fields(Document)}
+    for name, kind in kinds.items():
+        raw = getattr(parts, name)
+        if raw is UNSET:
+            if kind.required:
+                yield Place("schema", None, f"the document lacks the required field `{name}`")
+        elif name in ("events", "edges"):
+            yield from _explain_array(name, bytes(raw), file)
+        else:
+            of = dict[str, float] if name == "costs" else kind.type
+            for expected in (of, kind.type):
+                if problem := _problem(bytes(raw), expected, f"$.{name}", file):
+                    yield Place("schema", None, problem)
+                    break
+
+
+def _explain_array(name: str, data: bytes, file: str) -> Iterator[Place]:
+    try:
+        items = decoded(msgspec.json.Decoder(list[Raw]), data, file)
+    except msgspec.ValidationError as error:
+        yield Place("schema", None, f"$.{name}: {error}")
+        return
+    if name == "events" and not items:
+        yield Place("schema", None, "$.events: expected at least one event, got none")
+    for i, item in enumerate(items):
+        if problem := _problem(bytes(item), Event if name == "events" else Edge, f"$.{name}[{i}]", file):
+            yield Place("schema", i if name == "events" else None, problem)
+
+
+def _problem(data: bytes, kind: Any, path: str, file: str) -> str | None:
+    try:
+        decoded(msgspec.json.Decoder(kind), data, file)
+        return None
+    except msgspec.ValidationError as error:
+        why, _, where = str(error).partition(" - at `$")
+        return f"{why} - at `{path}{where or '`'}"
+
+
+def write(trace: Trace) -> bytes:
+    """One rollout as a document, its events in the order of the file they came from."""
+    if len(trace) != 1:
+        raise ValueError(f"a survey document holds one run, not {len(trace)}")
+    events = event_objects(trace)
+    if not events:
+        raise ValueError("a survey document holds at least one event; this run has none")
+    ids = [e["id"] for e in events]
+    placed = trace.position_e[0] >= 0
+    order = np.argsort(trace.position_e, kind="stable").tolist() if placed else range(len(events))
+    first = events[order[0]]
+    spent, absent = costs(trace)
+    names = {"trace_id": trace.trace_id_n[0], "task_id": trace.task_id_n[0]}
+    absent += [k for k, v in names.items() if v is None]
+    fields = run_fields(trace)
+    if absent or fields:
+        extension = first.setdefault("podium", {})
+        if absent:
+            extension["absent"] = extension.get("absent", []) + absent
+        if fields:
+            extension["run"] = fields
+    document: dict[str, Any] = {name: value if value is not None else "unnamed" for name, value in names.items()}
+    if (system := trace.system_n[0]) is not None:
+        document["system"] = system
+    if (topology := trace.topology()) is not None:
+        document["topology"] = topology
+    document["events"] = [events[i] for i in order]
+    document["edges"] = [
+        {"src": ids[s], "dst": ids[d], "type": EDGE_TYPES[c]}
+        for s, d, c in zip(trace.src_x.tolist(), trace.dst_x.tolist(), trace.type_x.tolist(), strict=True)
+    ]
+    document["rewards"] = figures(trace.reward_n).get(0, {})
+    document["costs"] = spent
+    metrics = figures(trace.metric_n).get(0, {})
+    if metrics or trace.measured_n[0] == 1:
+        document["metrics"] = metrics
+    return msgspec.json.encode(document)

@@ -1,0 +1,191 @@
+"""What is written on disk, as types: the survey's document, Podium's fields on an event, and the event log.
+
+Everything Podium adds to an event of the survey travels under the one key `podium`. A field that was not
+recorded is left out.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from podium.trace.vocabulary import Decision, EdgeType, EventType, Topology
+
+__all__ = ["Cause", "Closing", "Document", "Edge", "Event", "Extension", "Header", "LogEvent", "RunFields", "schema"]
+
+LOG_VERSION = 1
+
+Id = Annotated[str, Meta(min_length=1)]
+Amount = Annotated[float, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Json = Any
+
+
+class Vote(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A vote that an aggregate combined."""
+
+    value: str
+    source: Id | UnsetType = UNSET  # the event that cast it
+    weight: float | UnsetType = UNSET
+
+
+class InferredEdge(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """An edge to this event that was not recorded but guessed."""
+
+    src: Id
+    type: EdgeType
+    rule: str | UnsetType = UNSET  # by which rule
+
+
+class RunFields(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """What is known of a run and has no place in the survey's document; on its first event."""
+
+    group: str | UnsetType = UNSET
+    batch: Count | UnsetType = UNSET
+    parent: Id | UnsetType = UNSET
+    branch: Count | UnsetType = UNSET
+    harness: str | UnsetType = UNSET
+    env: str | UnsetType = UNSET
+    params: Json | UnsetType = UNSET
+    seed: Json | UnsetType = UNSET
+    clock_skew_s: Amount | UnsetType = UNSET
+
+
+class Extension(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Podium's fields on an event, under the key `podium`."""
+
+    end: Amount | UnsetType = UNSET
+    tokens_in: Amount | UnsetType = UNSET
+    tokens_out: Amount | UnsetType = UNSET
+    cost: float | UnsetType = UNSET
+    stage: Count | UnsetType = UNSET
+    decision: Decision | UnsetType = UNSET
+    options: list[str] | UnsetType = UNSET
+    chosen: str | UnsetType = UNSET
+    logp: float | UnsetType = UNSET
+    valid: bool | UnsetType = UNSET
+    truncated: bool | UnsetType = UNSET
+    model: str | UnsetType = UNSET
+    version: str | UnsetType = UNSET
+    context: Id | UnsetType = UNSET  # the event whose context this generation extends
+    start: Count | UnsetType = UNSET  # place of its first token in that context
+    tokens: Annotated[list[Count], Meta(min_length=1)] | UnsetType = UNSET
+    logps: list[float | None] | UnsetType = UNSET
+    mask: list[bool | None] | UnsetType = UNSET
+    rewards: Annotated[dict[str, float], Meta(min_length=1)] | UnsetType = UNSET
+    votes: Annotated[list[Vote], Meta(min_length=1)] | UnsetType = UNSET
+    random: Json | UnsetType = UNSET
+    inferred: Annotated[list[InferredEdge], Meta(min_length=1)] | UnsetType = UNSET
+    absent: Annotated[list[str], Meta(min_length=1)] | UnsetType = UNSET  # required figures, written 0, that were not recorded
+    run: RunFields | UnsetType = UNSET
+    position: Count | UnsetType = UNSET  # in the file it was first read from
+
+
+class Event(Struct, omit_defaults=True, rename={"from_": "from"}):
+    """An event of the survey's schema. Fields that it does not name are allowed, and kept."""
+
+    id: Id
+    t: Amount
+    type: EventType
+    agent: Id
+    role: str | UnsetType = UNSET
+    from_: str | UnsetType = UNSET
+    to: str | UnsetType = UNSET
+    tool: str | UnsetType = UNSET
+    content_ref: str | UnsetType = UNSET
+    trusted: bool | UnsetType = UNSET
+    podium: Extension | UnsetType = UNSET
+
+
+class Edge(Struct, forbid_unknown_fields=True):
+    """An edge of the survey's schema."""
+
+    src: Id
+    dst: Id
+    type: EdgeType
+
+
+class Costs(Struct):
+    """The costs of a run. Further ones are allowed."""
+
+    tokens: Amount
+    wall_clock_s: Amount
+    tool_calls: Amount | UnsetType = UNSET
+    messages: Amount | UnsetType = UNSET
+
+
+class Document(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A run, as the survey's schema has it."""
+
+    trace_id: Id
+    task_id: Id
+    events: Annotated[list[Event], Meta(min_length=1)]
+    edges: list[Edge]
+    rewards: dict[str, float]
+    costs: Costs
+    system: str | UnsetType = UNSET
+    topology: Topology | UnsetType = UNSET
+    metrics: dict[str, float] | UnsetType = UNSET
+
+
+class Cause(Struct, array_like=True, forbid_unknown_fields=True):
+    """A cause of an event in a log: the edge's type, the cause's number and, if it is another's, its writer."""
+
+    type: EdgeType
+    n: Count
+    writer: str = ""
+
+
+class LogEvent(Event, omit_defaults=True, rename={"from_": "from"}, kw_only=True):
+    """A line of the event log. Its name is (writer, n); its id, unless it is given, is the writer, a dot and n."""
+
+    n: Count
+    id: Id | UnsetType = UNSET  # type: ignore[assignment]
+    after: Annotated[list[Cause], Meta(min_length=1)] | UnsetType = UNSET
+
+
+class Header(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The first line of a segment of an event log, under the key `podium_log`."""
+
+    version: int
+    trace_id: Id
+    writer: Id
+    clock: float | UnsetType = UNSET  # what the clock showed at t = 0
+    task_id: Id | UnsetType = UNSET
+    system: str | UnsetType = UNSET
+    topology: Topology | UnsetType = UNSET
+    run: RunFields | UnsetType = UNSET
+
+
+class Closing(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The last line of a segment that was closed, under the key `podium_end`."""
+
+    events: Count
+    rewards: dict[str, float | None] | UnsetType = UNSET
+    costs: dict[str, float | None] | UnsetType = UNSET
+    metrics: dict[str, float | None] | UnsetType = UNSET
+
+
+class HeaderLine(Struct, forbid_unknown_fields=True):
+    podium_log: Header
+
+
+class ClosingLine(Struct, forbid_unknown_fields=True):
+    podium_end: Closing
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of all that Podium writes: a survey document, or a line of an event log."""
+    forms, definitions = msgspec.json.schema_components(
+        [Document, HeaderLine, LogEvent, ClosingLine], ref_template="#/$defs/{name}"
+    )
+    definitions["Costs"]["additionalProperties"] = {"type": "number"}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Podium orchestration trace",
+        "description": "A survey document (one run), or one line of an event log: a header, an event or a closing.",
+        "anyOf": list(forms),
+        "$defs": definitions,
+    }
