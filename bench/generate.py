@@ -8,8 +8,7 @@ run is legal, so the run is simply cut at the number of events asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,6 +21,13 @@ __all__ = ["trace"]
 DECIDE, SPAWN, DESPAWN = event("orchestrator_decision"), event("spawn"), event("despawn")
 MESSAGE, CALL, RESULT, RETURN = event("message"), event("tool_call"), event("tool_result"), event("return")
 AGGREGATE, HUMAN, SAFETY = event("aggregate"), event("human_intervention"), event("safety_event")
+TEMPORAL, CAUSAL, SPAWNED, TOLD = edge("temporal"), edge("causal"), edge("spawn"), edge("message")
+TOOL, RETURNED, COMBINED, SAFETY_FLOW = (
+    edge("tool_dependency"),
+    edge("return"),
+    edge("aggregate"),
+    edge("safety_flow"),
+)
 WORKING = np.isin(np.arange(10), [DECIDE, MESSAGE, CALL, RETURN, AGGREGATE])
 TOOLS = ("search", "python", "browser", "editor", "shell", "calculator")
 ROLES = ("lead", "planner", "worker", "critic")
@@ -35,17 +41,143 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
 )
 
 
-class Play(NamedTuple):
-    """What happened, as plain lists: one entry an event, then one entry an edge."""
+class Team:
+    """A team at work. What happened is in plain lists, one entry an event, then one entry an edge."""
 
-    type: list[int]
-    agent: list[int]
-    to: list[int]
-    tool: list[int]
-    decision: list[int]
-    src: list[int]
-    dst: list[int]
-    tie: list[int]
+    def __init__(self, parent: list[int], dice: Iterator[float]) -> None:
+        crew = len(parent)
+        self.parent, self.dice, self.human = parent, dice, crew
+        self.type: list[int] = []
+        self.agent: list[int] = []
+        self.to: list[int] = []
+        self.tool: list[int] = []
+        self.decision: list[int] = []
+        self.src: list[int] = []
+        self.dst: list[int] = []
+        self.tie: list[int] = []
+        self.active = [0]
+        self.last = [-1] * (crew + 1)  # an agent's latest event ...
+        self.link = [-1] * (crew + 1)  # ... and how its next one hangs on it, -1 for in time or as its cause
+        self.inbox: list[list[tuple[int, int]]] = [[] for _ in range(crew + 1)]
+        self.calls: list[list[int]] = [[] for _ in range(crew)]  # unanswered
+        self.asked = [False] * crew  # has been addressed since it last returned
+
+    def play(self, n: int) -> None:
+        """Work until n events have happened. Spawns fill two fifths of the run, ends the second half."""
+        self.emit(DECIDE, 0, decision=1)
+        crew = len(self.parent)
+        youngest, oldest = 1, crew - 1  # next to be spawned, next to finish
+        while (row := len(self.type)) < n:
+            if youngest < crew and row >= 0.4 * n * youngest / crew:
+                self.spawn(youngest)
+                youngest += 1
+            elif youngest == crew and oldest and row >= n * (0.95 - 0.45 * oldest / crew):
+                self.finish(oldest)
+                oldest -= 1
+            elif not self.active:
+                self.emit(AGGREGATE, 0)
+            elif not oldest and n - row <= 3 + len(self.calls[0]):
+                self.finish(0)
+            else:
+                self.act(self.active[int(next(self.dice) * len(self.active))])
+        for column in (self.type, self.agent, self.to, self.tool, self.decision):
+            del column[n:]
+        while self.dst and self.dst[-1] >= n:
+            for column in (self.src, self.dst, self.tie):
+                column.pop()
+
+    def act(self, who: int) -> None:
+        u = next(self.dice)
+        if self.calls[who] and u < 0.7:
+            self.answer(who)
+        elif u < 0.48:
+            self.calls[who].append(self.emit(CALL, who, tool=int(next(self.dice) * len(TOOLS))))
+        elif u < 0.78:
+            self.tell(who)
+        elif u < 0.93:
+            self.emit(DECIDE, who, decision=1 + int(next(self.dice) * 4))
+        elif u < 0.96 and self.asked[who] and who:
+            self.give_back(who)
+        elif u < 0.98:
+            self.emit(AGGREGATE, who)
+        elif u < 0.995:
+            self.emit(SAFETY, who)
+            self.link[who] = SAFETY_FLOW
+        else:
+            self.inbox[who].append((self.emit(HUMAN, self.human, who), SAFETY_FLOW))
+
+    def emit(self, kind: int, who: int, to: int = -1, decision: int = -1, tool: int = -1) -> int:
+        """An event that hangs on its agent's latest and on all that has reached the agent since."""
+        row = len(self.type)
+        if self.last[who] >= 0:
+            tie = self.link[who]
+            self.join(self.last[who], row, tie if tie >= 0 else TEMPORAL if next(self.dice) < 0.5 else CAUSAL)
+        for cause, tie in self.inbox[who]:
+            self.join(cause, row, COMBINED if kind == AGGREGATE else tie)
+        self.inbox[who].clear()
+        self.last[who], self.link[who] = row, -1
+        self.write(kind, who, to, decision, tool)
+        return row
+
+    def write(self, kind: int, who: int, to: int, decision: int, tool: int) -> None:
+        self.type.append(kind)
+        self.agent.append(who)
+        self.to.append(to)
+        self.decision.append(decision)
+        self.tool.append(tool)
+
+    def join(self, src: int, dst: int, tie: int) -> None:
+        self.src.append(src)
+        self.dst.append(dst)
+        self.tie.append(tie)
+
+    def answer(self, who: int) -> None:
+        """The result of its earliest open call, by the tool or in the caller's name."""
+        call, row = self.calls[who].pop(0), len(self.type)
+        self.join(call, row, TOOL)
+        if self.link[who] == TOOL:
+            self.inbox[who].append((row, TOOL))
+        else:
+            if self.last[who] != call:  # it has acted since the call: both hang together in its next act
+                self.inbox[who].append((self.last[who], TEMPORAL))
+            self.last[who], self.link[who] = row, TOOL
+        tool = self.tool[call]
+        self.write(RESULT, self.human + 1 + tool if next(self.dice) < 0.5 else who, -1, -1, tool)
+
+    def tell(self, who: int) -> None:
+        """A message to anyone, or up."""
+        anyone = next(self.dice) < 0.5
+        to = self.active[int(next(self.dice) * len(self.active))] if anyone else max(self.parent[who], 0)
+        if to == who:
+            self.emit(AGGREGATE, who)
+        else:
+            self.inbox[to].append((self.emit(MESSAGE, who, to), TOLD))
+            self.asked[to] = True
+
+    def give_back(self, who: int) -> None:
+        row = self.emit(RETURN, who, self.parent[who])
+        self.asked[who] = False
+        if who:
+            self.inbox[self.parent[who]].append((row, RETURNED))
+
+    def spawn(self, who: int) -> None:
+        if next(self.dice) < 0.5:
+            self.emit(DECIDE, self.parent[who], decision=0)
+        self.last[who] = self.emit(SPAWN, self.parent[who], who)
+        self.link[who], self.asked[who] = SPAWNED, True
+        self.active.append(who)
+
+    def finish(self, who: int) -> None:
+        self.active.remove(who)
+        while self.calls[who]:
+            self.answer(who)
+        if self.inbox[who] or not who:
+            self.emit(AGGREGATE, who)
+        self.emit(DECIDE, who, decision=STOPS)
+        if self.asked[who] or not who:
+            self.give_back(who)
+        if who and next(self.dice) < 0.6:
+            self.emit(DESPAWN, self.parent[who], who)
 
 
 def trace(
@@ -67,11 +199,12 @@ def trace(
     rng = np.random.default_rng(seed)
     crew = max(3, min(agents, n_events // 20))
     parent = [-1] + [i - 1 if i < 4 else int(rng.integers(i)) for i in range(1, crew)]
-    play = _play(n_events, parent, _uniforms(rng))
-    type_e, agent_e = np.array(play.type, np.int8), np.array(play.agent, np.int32)
-    src_x, dst_x = np.array(play.src, np.int32), np.array(play.dst, np.int32)
+    team = Team(parent, _uniforms(rng))
+    team.play(n_events)
+    type_e, agent_e = np.array(team.type, np.int8), np.array(team.agent, np.int32)
+    src_x, dst_x = np.array(team.src, np.int32), np.array(team.dst, np.int32)
     t_e = np.cumsum(rng.exponential(0.05, n_events))
-    to_e, tool_e = np.array(play.to, np.int32), np.array(play.tool, np.int32)
+    to_e, tool_e = np.array(team.to, np.int32), np.array(team.tool, np.int32)
     columns: dict[str, Any] = {
         "trace_id_n": Text.of([f"bench-{seed}"]),
         "task_id_n": Text.of(["bench"]),
@@ -81,7 +214,7 @@ def trace(
         "rollout_a": np.zeros(crew + 1 + len(TOOLS), np.int32),
         "name_a": Text.of([*(f"agent-{i}" for i in range(crew)), "human", *TOOLS]),
         "rollout_e": np.zeros(n_events, np.int32),
-        "id_e": Names(_hex(rng, n_events)) if ids == "random" else Names(Text.constant("w0.", n_events), np.arange(n_events)),
+        "id_e": Names(_hex(rng, n_events)) if ids == "random" else _podium_ids(n_events),
         "t_e": t_e,
         "end_e": _ends(rng, t_e, type_e, src_x, dst_x),
         "type_e": type_e,
@@ -92,8 +225,8 @@ def trace(
         "tool_e": Text(tool_e, TOOLS),
         "src_x": src_x,
         "dst_x": dst_x,
-        "type_x": np.array(play.tie, np.int8),
-        **_decisions(rng, np.array(play.decision, np.int8)),
+        "type_x": np.array(team.tie, np.int8),
+        **_decisions(rng, np.array(team.decision, np.int8)),
     }
     columns["cost_n"] = {"tokens": np.array([float(n_events * 250)]), "wall_clock_s": t_e[-1:] - t_e[:1]}
     if content:
@@ -112,126 +245,6 @@ def trace(
 def _uniforms(rng: np.random.Generator) -> Iterator[float]:
     while True:
         yield from rng.random(1 << 14).tolist()
-
-
-def _play(n: int, parent: list[int], dice: Iterator[float]) -> Play:
-    """Let the team work until n events have happened."""
-    play = Play([], [], [], [], [], [], [], [])
-    crew, human = len(parent), len(parent)
-    last, link = [-1] * (crew + 1), [""] * (crew + 1)  # an agent's latest event, and how its next one hangs on it
-    inbox: list[list[tuple[int, int]]] = [[] for _ in range(crew + 1)]
-    calls: list[list[int]] = [[] for _ in range(crew)]  # unanswered
-    asked = [False] * crew  # has been addressed since it last returned
-    active = [0]
-    codes = {w: edge(w) for w in ("temporal", "causal", "spawn", "message", "tool_dependency", "return", "aggregate", "safety_flow")}  # type: ignore[arg-type]
-
-    def emit(kind: int, who: int, to: int = -1, tool: int = -1, decision: int = -1) -> int:
-        row = len(play.type)
-        if last[who] >= 0:
-            play.src.append(last[who])
-            play.dst.append(row)
-            play.tie.append(codes[link[who] or ("temporal" if next(dice) < 0.5 else "causal")])
-        for cause, how in inbox[who]:
-            play.src.append(cause)
-            play.dst.append(row)
-            play.tie.append(codes["aggregate"] if kind == AGGREGATE else how)
-        inbox[who].clear()
-        last[who], link[who] = row, ""
-        _write(play, kind, who, to, tool, decision)
-        return row
-
-    def answer(who: int) -> None:
-        call, row = calls[who].pop(0), len(play.type)
-        tool = play.tool[call]
-        play.src.append(call)
-        play.dst.append(row)
-        play.tie.append(codes["tool_dependency"])
-        if link[who] == "tool_dependency":
-            inbox[who].append((row, codes["tool_dependency"]))
-        else:
-            if last[who] != call:  # it has acted since the call: both hang together in its next act
-                inbox[who].append((last[who], codes["temporal"]))
-            last[who], link[who] = row, "tool_dependency"
-        _write(play, RESULT, crew + 1 + tool if next(dice) < 0.5 else who, -1, tool, -1)
-
-    def tell(who: int, to: int) -> None:
-        inbox[to].append((emit(MESSAGE, who, to), codes["message"]))
-        if to < crew:
-            asked[to] = True
-
-    def give_back(who: int) -> None:
-        row = emit(RETURN, who, parent[who])
-        asked[who] = False
-        if parent[who] >= 0:
-            inbox[parent[who]].append((row, codes["return"]))
-
-    def spawn(who: int) -> None:
-        if next(dice) < 0.5:
-            emit(DECIDE, parent[who], decision=0)
-        last[who], link[who], asked[who] = emit(SPAWN, parent[who], who), "spawn", True
-        active.append(who)
-
-    def finish(who: int) -> None:
-        active.remove(who)
-        while calls[who]:
-            answer(who)
-        if inbox[who] or who == 0:
-            emit(AGGREGATE, who)
-        emit(DECIDE, who, decision=STOPS)
-        if asked[who] or who == 0:
-            give_back(who)
-        if who and next(dice) < 0.6:
-            emit(DESPAWN, parent[who], who)
-
-    def act(who: int) -> None:
-        u = next(dice)
-        if calls[who] and u < 0.7:
-            answer(who)
-        elif u < 0.48:
-            calls[who].append(emit(CALL, who, tool=int(next(dice) * len(TOOLS))))
-        elif u < 0.78:
-            to = active[int(next(dice) * len(active))] if next(dice) < 0.5 else max(parent[who], 0)
-            tell(who, to) if to != who else emit(AGGREGATE, who)
-        elif u < 0.93:
-            emit(DECIDE, who, decision=1 + int(next(dice) * 4))
-        elif u < 0.96 and asked[who] and who:
-            give_back(who)
-        elif u < 0.98:
-            emit(AGGREGATE, who)
-        elif u < 0.995:
-            emit(SAFETY, who)
-            link[who] = "safety_flow"
-        else:
-            inbox[who].append((emit(HUMAN, human, who), codes["safety_flow"]))
-
-    emit(DECIDE, 0, decision=1)
-    youngest, oldest = 1, crew - 1  # next to be spawned, next to finish
-    for _ in count():
-        row = len(play.type)
-        if row >= n:
-            break
-        if youngest < crew and row >= 0.4 * n * youngest / crew:
-            spawn(youngest)
-            youngest += 1
-        elif youngest == crew and oldest and row >= n * (0.95 - 0.45 * oldest / crew):
-            finish(oldest)
-            oldest -= 1
-        elif not active:
-            emit(AGGREGATE, 0)
-        elif not oldest and n - row <= 3 + len(calls[0]):
-            finish(0)
-        else:
-            act(active[int(next(dice) * len(active))])
-    kept = sum(d < n for d in play.dst[-1000:]) + max(0, len(play.dst) - 1000)
-    return Play(*(c[:n] for c in play[:5]), *(c[:kept] for c in play[5:]))
-
-
-def _write(play: Play, kind: int, who: int, to: int, tool: int, decision: int) -> None:
-    play.type.append(kind)
-    play.agent.append(who)
-    play.to.append(to)
-    play.tool.append(tool)
-    play.decision.append(decision)
 
 
 def _roles(parent: list[int]) -> I:
@@ -270,6 +283,10 @@ def _decisions(rng: np.random.Generator, choice_e: I) -> dict[str, Any]:
         "chosen_e": Text(np.where(is_e, table[decision_e, picked_e], -1), words),
         "logp_e": np.where(is_e, -rng.exponential(0.7, len(choice_e)), np.nan),
     }
+
+
+def _podium_ids(n: int) -> Names:
+    return Names(Text.constant("w0.", n), np.arange(n))
 
 
 def _hex(rng: np.random.Generator, n: int) -> Text:

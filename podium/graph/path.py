@@ -31,7 +31,7 @@ class CriticalPath(NamedTuple):
 def work(trace: Trace) -> F:
     """How long each event took; NaN where its end is not recorded.
 
-        w_e = max(0, end_e - t_e)
+    w_e = max(0, end_e - t_e)
     """
     return np.maximum(0.0, trace.end_e - trace.t_e)
 
@@ -39,7 +39,7 @@ def work(trace: Trace) -> F:
 def inferred_work(trace: Trace) -> F:
     """A guess for logs that say only when events began: the time since the latest cause. Includes waiting.
 
-        w_j = max(0, t_j - max(t_i : i → j)),   0 for an event without causes
+    w_j = max(0, t_j - max(t_i : i → j)),   0 for an event without causes
     """
     cause_e = np.full(trace.n_events, -np.inf)
     np.maximum.at(cause_e, trace.dst_x, trace.t_e[trace.src_x])
@@ -80,7 +80,7 @@ def _back(trace: Trace, ends: NDArray[np.intp], done_e: F) -> B:
     cause_e = np.full(trace.n_events, trace.n_events, trace.src_x.dtype)
     np.minimum.at(cause_e, trace.dst_x[binds], trace.src_x[binds])
     on_e = np.zeros(trace.n_events, np.bool_)
-    cause, on = memoryview(cause_e), memoryview(on_e)
+    cause, on = cause_e.data, on_e.data
     for row in ends.tolist():
         while row < trace.n_events:
             on[row] = True

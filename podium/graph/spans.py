@@ -24,17 +24,18 @@ class Lives(NamedTuple):
 
 
 class Concurrency(NamedTuple):
-    """A step function: from time `t` on, until the next step of that rollout, `count` agents are busy."""
+    """A step function: from time `t` on, until the next step of that rollout, this many agents are `busy`."""
 
     rollout: I
     t: F
-    count: I
+    busy: I
 
 
 def lives(trace: Trace) -> Lives:
-    """From an agent's first spawn (or, never spawned, its first event) to its last despawn (or its last event's end).
+    """From an agent's first spawn to its last despawn.
 
-    A despawn ends a life only if no spawn comes after it. NaN where the record does not say.
+    Never spawned, it lives from its first event; not despawned, to the end of its last. A despawn ends a life only
+    if no spawn comes after it. NaN where the record does not say.
     """
     spawned_a, first_spawn_a = _latest(trace, SPAWN), _earliest_spawn(trace)
     despawned_a = _latest(trace, DESPAWN)
@@ -52,7 +53,7 @@ def lives(trace: Trace) -> Lives:
 def concurrency(trace: Trace) -> Concurrency:
     """How many agents are busy, as a step function of time in each rollout.
 
-        count(t) = |{a : t_e ≤ t < end_e for an event e of a}|
+        busy(t) = |{a : t_e ≤ t < end_e for an event e of a}|
 
     An agent with several pieces of work at once counts once; events that do not say when they ended do not count.
     """
@@ -69,28 +70,28 @@ def concurrency(trace: Trace) -> Concurrency:
     in_hand = np.cumsum(step_lane, dtype=np.int64)  # an agent's pieces of work; every agent ends at 0
     change = np.empty(len(t), np.bool_)
     change[lane] = in_hand == (step_lane > 0)  # a start that makes it 1, an end that makes it 0
-    rollout, t, count = trace.rollout_e[row[change]], t[order[change]], np.cumsum(step[change], dtype=np.int64)
+    rollout, t, busy = trace.rollout_e[row[change]], t[order[change]], np.cumsum(step[change], dtype=np.int64)
     final = np.append((t[1:] != t[:-1]) | (rollout[1:] != rollout[:-1]), True)[: len(t)]
-    return Concurrency(rollout[final], t[final], count[final])
+    return Concurrency(rollout[final], t[final], busy[final])
 
 
 def peak(trace: Trace) -> F:
     """The most agents that were busy at once, per rollout; NaN where no work is recorded."""
-    rollout, _, count = concurrency(trace)
+    rollout, _, busy = concurrency(trace)
     peak_n = np.full(len(trace), -np.inf)
-    np.maximum.at(peak_n, rollout, count)
+    np.maximum.at(peak_n, rollout, busy)
     return np.where(np.isinf(peak_n), np.nan, peak_n)
 
 
 def mean(trace: Trace) -> F:
     """The average number of busy agents from the first piece of work to the end of the last, per rollout.
 
-        mean = ∫ count(t) dt / (t_last - t_first)
+    mean = ∫ busy(t) dt / (t_last - t_first)
     """
-    rollout, t, count = concurrency(trace)
+    rollout, t, busy = concurrency(trace)
     inside = rollout[1:] == rollout[:-1]
     width = np.diff(t)[inside]
-    area_n, _ = sum_by(rollout[1:][inside], width * count[:-1][inside], len(trace))
+    area_n, _ = sum_by(rollout[1:][inside], width * busy[:-1][inside], len(trace))
     width_n, _ = sum_by(rollout[1:][inside], width, len(trace))
     return area_n / width_n
 

@@ -7,17 +7,18 @@ from numpy.typing import NDArray
 
 from podium.trace import sweep
 from podium.trace.columns import B, I, Trace
-from podium.trace.vocabulary import event
+from podium.trace.vocabulary import EVENT_TYPES, EventType, event
 
 __all__ = ["critical_steps", "lead"]
 
 SPAWN = event("spawn")
-STEP = np.isin(np.arange(10), [event(w) for w in ("orchestrator_decision", "message", "tool_call", "return", "aggregate")])
-OUTSIDE = np.isin(np.arange(10), [event(w) for w in ("tool_result", "human_intervention", "safety_event")])
+STEPS: tuple[EventType, ...] = ("orchestrator_decision", "message", "tool_call", "return", "aggregate")
+OUTSIDE: tuple[EventType, ...] = ("tool_result", "human_intervention", "safety_event")
+IS_STEP, IS_OUTSIDE = (np.isin(EVENT_TYPES, words) for words in (STEPS, OUTSIDE))
 
 
 def lead(trace: Trace) -> I:
-    """The agent that leads each rollout: the first to do anything that nobody spawned; else the first to do anything.
+    """The agent that leads each rollout: the first to act whom nobody spawned, else the first to act.
 
     Tool results, human interventions and safety events are not the team's doing. -1 for a rollout without events.
     """
@@ -25,7 +26,7 @@ def lead(trace: Trace) -> I:
     spawned_a[trace.to_e[trace.type_e == SPAWN]] = True
     spawned_a[-1] = True  # nobody
     lead_n = np.full(len(trace), -1)
-    own_e = ~OUTSIDE[trace.type_e] & (trace.agent_e >= 0)
+    own_e = ~IS_OUTSIDE[trace.type_e] & (trace.agent_e >= 0)
     for fits_e in (trace.agent_e >= 0, own_e, own_e & ~spawned_a[trace.agent_e]):
         rows = np.flatnonzero(fits_e)[::-1]  # the first one is written last, so it stays
         lead_n[trace.rollout_e[rows]] = trace.agent_e[rows]
@@ -48,7 +49,7 @@ def critical_steps(trace: Trace) -> I:
     lead_n = lead(trace)
     parent_a, depth_a = _tree(trace, lead_n)
     stage_e = _stages(trace, lead_n)
-    step_e = STEP[trace.type_e] & (trace.agent_e >= 0)
+    step_e = IS_STEP[trace.type_e] & (trace.agent_e >= 0)
     stages = int(stage_e.max(initial=0)) + 1
     key, own = np.unique(trace.agent_e[step_e] * np.int64(stages) + stage_e[step_e], return_counts=True)
     depth = depth_a[key // stages]
@@ -69,11 +70,11 @@ def critical_steps(trace: Trace) -> I:
 
 
 def _stages(trace: Trace, lead_n: I) -> I:
-    """The stage of each event: 0 before the first; recorded ones as numbered, others by the row that opened them."""
+    """The stage of each event: 0 before the first, else 1 + its recorded number or the row that opened it."""
     recorded_n = np.zeros(len(trace), np.bool_)
     recorded_n[trace.rollout_e[trace.stage_e >= 0]] = True
     recorded_e = recorded_n[trace.rollout_e]
-    lead_e: B = STEP[trace.type_e] & (trace.agent_e == lead_n[trace.rollout_e])
+    lead_e: B = IS_STEP[trace.type_e] & (trace.agent_e == lead_n[trace.rollout_e])
     opener_e = sweep.latest(np.where(recorded_e, trace.stage_e >= 0, lead_e), trace.src_x, trace.dst_x)
     number_e = np.append(np.where(recorded_e, trace.stage_e, np.arange(trace.n_events)), -1)
     return number_e[opener_e] + 1

@@ -6,11 +6,9 @@ import numpy as np
 
 from podium.trace import sweep
 from podium.trace.columns import B, I, Trace
-from podium.trace.vocabulary import edge, event
+from podium.trace.rules import trust_edges
 
 __all__ = ["carriers", "taint", "through"]
-
-HUMAN, SAFETY, TEMPORAL = event("human_intervention"), event("safety_event"), edge("temporal")
 
 
 def taint(trace: Trace) -> B:
@@ -20,22 +18,15 @@ def taint(trace: Trace) -> B:
 
     A human intervention or a safety event that is not itself marked untrusted releases what passes through it.
     """
-    return sweep.reach(trace.trusted_e == 0, *_flow(trace))
+    return sweep.reach(trace.trusted_e == 0, *trust_edges(trace))
 
 
 def through(trace: Trace) -> I:
     """For each tainted event the row of the latest untrusted mark it derives from; -1 where it is clean."""
-    return sweep.latest(trace.trusted_e == 0, *_flow(trace))
+    return sweep.latest(trace.trusted_e == 0, *trust_edges(trace))
 
 
 def carriers(trace: Trace) -> I:
     """How many tainted events each agent emitted."""
     who = trace.agent_e[taint(trace)]
     return np.bincount(who[who >= 0], minlength=trace.n_agents)
-
-
-def _flow(trace: Trace) -> tuple[I, I]:
-    """The edges along which taint passes."""
-    releases_e = ((trace.type_e == HUMAN) | (trace.type_e == SAFETY)) & (trace.trusted_e != 0)
-    flows_x = (trace.type_x != TEMPORAL) & ~releases_e[trace.dst_x]
-    return trace.src_x[flows_x], trace.dst_x[flows_x]

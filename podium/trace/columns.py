@@ -103,10 +103,7 @@ class Text:
         >>> Text.of(["a", "b"]).code("b"), Text.of(["a"]).code("z")
         (1, -2)
         """
-        try:
-            return self.words.index(word)
-        except ValueError:
-            return -2
+        return next((i for i, w in enumerate(self.words) if w == word), -2)
 
     def compact(self) -> Text:
         """The same strings, with no word that no row uses."""

@@ -30,7 +30,7 @@ from podium.trace.loose import Loose, Place, settle
 from podium.trace.rules import RULES, check
 from podium.trace.scan import Shape
 
-__all__ = ["Read", "check_paths", "load", "read", "save"]
+__all__ = ["Read", "check_paths", "load", "read", "save", "write_whole"]
 
 MOST_BYTES = 8 << 30  # of one document, uncompressed
 PIPE_PATIENCE_S = 20.0
@@ -260,7 +260,7 @@ def save(trace: Trace, path: str | Path) -> None:
     elif path.name.endswith(".store"):
         store.add(path, trace)
     else:
-        _write_whole(path, _packed(path.name, _encoded(trace, path)))
+        write_whole(path, _packed(path.name, _encoded(trace, path)))
 
 
 def _encoded(trace: Trace, path: Path) -> bytes:
@@ -297,10 +297,10 @@ def _save_folder(trace: Trace, folder: Path) -> None:
             raise Unreadable(str(folder), "not empty; expected a new or empty folder")
     width = len(str(len(trace)))
     for i, one in enumerate(trace):
-        _write_whole(folder / f"{i:0{width}}.json", survey.write(one))
+        write_whole(folder / f"{i:0{width}}.json", survey.write(one))
 
 
-def _write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes) -> None:
     with _complaints(str(path)):
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:

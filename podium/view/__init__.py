@@ -1,0 +1,1 @@
+"""What a person looks at: the summary, the swim lanes, the page."""

@@ -1,0 +1,48 @@
+"""A run as swim lanes in a terminal: a line an agent, time from left to right."""
+
+from __future__ import annotations
+
+import numpy as np
+from rich.text import Text as Line
+
+from podium import graph
+from podium.trace.columns import Trace
+from podium.trace.vocabulary import EVENT_TYPES
+
+__all__ = ["LEGEND", "lanes"]
+
+MARKS = dict(zip(EVENT_TYPES, "◆+×✉○●◀▣H!", strict=True))
+LEGEND = "  ".join(f"{mark} {word.replace('orchestrator_', '').replace('_', ' ')}" for word, mark in MARKS.items())
+MOST_LANES = 24
+
+
+def lanes(trace: Trace, width: int = 72) -> list[Line]:
+    """One line an agent, in the order they appear; what lies on the critical path is bold."""
+    if not trace.n_events or np.isnan(trace.t_e).all():
+        return []
+    start, end = float(np.nanmin(trace.t_e)), float(np.nanmax([*trace.t_e, *trace.end_e]))
+    scale = (width - 1) / ((end - start) or 1.0)
+    critical_e = graph.critical_path(trace).on_e
+    names = [str(n) for n in trace.name_a.strings()]
+    acting, first = np.unique(trace.agent_e, return_index=True)
+    order = acting[np.argsort(first)].tolist()
+    label = min(20, max(len(names[a]) for a in order))
+    lines = []
+    for agent in order[:MOST_LANES]:
+        cells, bold = [" "] * width, [False] * width
+        for row in np.flatnonzero((trace.agent_e == agent) & ~np.isnan(trace.t_e)).tolist():
+            at = int((trace.t_e[row] - start) * scale)
+            to = int((trace.end_e[row] - start) * scale) if trace.end_e[row] > trace.t_e[row] else at
+            for cell in range(at + 1, min(to + 1, width)):
+                if cells[cell] == " ":
+                    cells[cell] = "─"
+                bold[cell] |= bool(critical_e[row])
+            cells[at] = MARKS[EVENT_TYPES[trace.type_e[row]]]
+            bold[at] |= bool(critical_e[row])
+        line = Line(f"{names[agent][:label]:>{label}} │", style="default", no_wrap=True)
+        for cell, strong in zip(cells, bold, strict=True):
+            line.append(cell, style="bold red" if strong else "cyan")
+        lines.append(line)
+    if len(order) > MOST_LANES:
+        lines.append(Line(f"{'…':>{label}} │ {len(order) - MOST_LANES} more agents"))
+    return lines

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import numpy as np
+from made import kind, made, parents, thrown
+
+from podium.graph import critical_steps, lead
+from podium.trace.columns import Trace
+
+TEAM = made(
+    # 0        1                2               3      4      5      6      7           8
+    ["d lead", "spawn lead>v", "spawn lead>w", "c v", "r v", "x v", "c w", "x lead"],
+    [(0, 1), (1, 2), (1, 3), (3, 4), (4, 5), (2, 6), (5, 7), (6, 7)],
+)
+
+
+def test_worked_by_hand():
+    # stage 0: the decision, then v takes 2 steps beside w's 1.   stage 7: the return
+    assert lead(TEAM).tolist() == [0]
+    assert critical_steps(TEAM).tolist() == [1 + 2 + 1]
+
+
+def test_what_is_launched_after_another_step_of_the_lead_counts_again():
+    run = made(
+        ["d lead", "spawn lead>v", "c v", "d lead", "spawn lead>w", "c w"],
+        [(0, 1), (1, 2), (1, 3), (3, 4), (4, 5)],
+    )
+    assert critical_steps(run).tolist() == [1 + 1 + 1 + 1]
+
+
+def test_a_team_below_a_sub_agent_counts_its_depth():
+    run = made(
+        ["d lead", "spawn lead>v", "spawn v>u", "c u", "c u", "c v", "spawn v>s", "c s"],
+        [(0, 1), (1, 2), (2, 3), (3, 4), (2, 5), (5, 6), (6, 7)],
+    )
+    assert critical_steps(run).tolist() == [1 + (1 + max(2, 1))]
+
+
+def test_recorded_stages_are_believed():
+    run = made(
+        ["d lead", "c lead", "c v", "c w", "c w"],
+        [(0, 1), (0, 2), (1, 3), (3, 4)],
+        stage_e=np.array([0, 0, 1, 0, -1]),
+    )
+    # stage 0: lead 2, w 2 (its second step inherits the stage).   stage 1: v 1
+    assert critical_steps(run).tolist() == [2 + 2 + 1]
+
+
+def test_alone_every_step_is_critical():
+    assert critical_steps(made(["d a", "c a", "r a", "m a"], [(0, 1), (1, 2), (2, 3)])).tolist() == [3]
+    assert critical_steps(made([])).tolist() == [0]
+
+
+def test_a_human_who_opens_the_run_does_not_lead_it():
+    run = made(["human_intervention user>a", "d a", "spawn a>b", "c b"], [(0, 1), (1, 2), (2, 3)])
+    assert run.name_a[int(lead(run)[0])] == "a"
+    assert critical_steps(run).tolist() == [2]
+    assert made(["m b", "spawn a>b"]).name_a[int(lead(made(["m b", "spawn a>b"]))[0])] == "a"
+
+
+def slow_steps(run: Trace) -> int:
+    """Straight from the definition: stage by stage, down the tree of spawns."""
+    step = ("orchestrator_decision", "message", "tool_call", "return", "aggregate")
+    first, born = int(lead(run)[0]), {}
+    for r in range(run.n_events):
+        if kind(run, r) == "spawn" and run.to_e[r] >= 0 and run.agent_e[r] >= 0:
+            born.setdefault(int(run.to_e[r]), r)
+    born.pop(first, None)
+    children: dict[int, list[int]] = {}
+    for a in range(run.n_agents):
+        if a != first:
+            by = int(run.agent_e[born[a]]) if a in born else first
+            by = by if a in born and born.get(by, -1) < born[a] else first
+            children.setdefault(by, []).append(a)
+    recorded = bool((run.stage_e >= 0).any())
+    opener: list[int] = []
+    for r in range(run.n_events):
+        opens = run.stage_e[r] >= 0 if recorded else kind(run, r) in step and run.agent_e[r] == first
+        opener.append(r if opens else max((opener[s] for s, _ in parents(run, r)), default=-1))
+    stage = [-1 if o < 0 else (int(run.stage_e[o]) if recorded else o) for o in opener]
+
+    def count(a: int, now: int) -> int:
+        own = sum(kind(run, r) in step and run.agent_e[r] == a and stage[r] == now for r in range(run.n_events))
+        return own + max((count(b, now) for b in children.get(a, [])), default=0)
+
+    return sum(count(first, now) for now in set(stage)) if first >= 0 else 0
+
+
+def test_the_same_as_the_definition():
+    rng = np.random.default_rng(8)
+    for _ in range(300):
+        run = thrown(rng, int(rng.integers(1, 30)))
+        assert critical_steps(run).tolist() == [slow_steps(run)]
