@@ -194,7 +194,7 @@ def trace(
 
     >>> run = trace(500)
     >>> run, bool((run.src_x < run.dst_x).all())
-    (Trace(1 rollout, 500 events, 631 edges, 32 agents), True)
+    (Trace(1 rollout, 500 events, 633 edges, 32 agents), True)
     """
     rng = np.random.default_rng(seed)
     crew = max(3, min(agents, n_events // 20))

@@ -53,9 +53,11 @@ def critical_steps(trace: Trace) -> I:
     stages = int(stage_e.max(initial=0)) + 1
     key, own = np.unique(trace.agent_e[step_e] * np.int64(stages) + stage_e[step_e], return_counts=True)
     depth = depth_a[key // stages]
+    order = np.argsort(depth, kind="stable")
+    first = np.searchsorted(depth[order], np.arange(int(depth.max(initial=0)) + 2))
     below, longest = key[:0], own[:0]
-    for level in range(int(depth.max(initial=0)), -1, -1):
-        here = depth == level
+    for level in range(len(first) - 2, -1, -1):
+        here = order[first[level] : first[level + 1]]
         key_g, group = np.unique(np.concatenate([key[here], below]), return_inverse=True)
         total_g = np.zeros(len(key_g), np.int64)
         np.add.at(total_g, group, np.concatenate([own[here], longest]))
@@ -90,9 +92,9 @@ def _tree(trace: Trace, lead_n: I) -> tuple[NDArray[np.int64], NDArray[np.int64]
     by = trace.agent_e[born_a[child]]
     older = born_a[by] < born_a[child]  # a record in which it is not makes no tree
     parent_a[child[older]] = by[older]
-    depth_a = np.zeros(trace.n_agents, np.int64)
-    up_a = np.arange(trace.n_agents)
-    while (climbs := up_a != lead_n[trace.rollout_a[up_a]]).any():
-        depth_a += climbs
-        up_a = np.where(climbs, parent_a[up_a], up_a)
-    return parent_a, depth_a
+    up_a = np.where((parent_a < 0) | (np.arange(trace.n_agents) == lead_n[trace.rollout_a]), -1, parent_a)
+    depth_a = np.append(np.where(up_a >= 0, 1, 0), 0)
+    while (up_a >= 0).any():
+        depth_a[:-1] += depth_a[up_a]
+        up_a = np.append(up_a, -1)[up_a]
+    return parent_a, depth_a[:-1]

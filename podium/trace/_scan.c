@@ -2,7 +2,7 @@
 
    scan(data, start, lines, fields, nested) -> None | (end, n, columns, extras)
 
-   A field is (name, kind, words): kind 'n' a number, 'b' a boolean, 's' a string without escapes, 'j' any value
+   A field is (name, kind, words): kind 'n' a number, 'i' a count, 'b' a boolean, 's' a string without escapes, 'j' any value
    on one line (its text is kept), 'r' any value (its place is kept), 'q' a string and 'v' any value that are only checked, 'o' the object whose members `nested` lists. 's' and 'j'
    are stored as codes of `words`, a Words. A field that no object has is no column. Members of an object that no field names become extras, kind 'j'.
 
@@ -189,6 +189,17 @@ static inline const char *space(const char *p, const char *end) {
 #define EVERY(c) (0x0101010101010101u * (c))
 #define ZERO(w) (((w) - EVERY(1)) & ~(w) & EVERY(0x80))
 
+/* Four hexadecimal digits, or -1. */
+static long hex4(const char *p, const char *end) {
+    long unit = 0;
+    if (end - p < 4) return -1;
+    for (int i = 0; i < 4; i++) {
+        if (!Py_ISXDIGIT(p[i])) return -1;
+        unit = unit * 16 + (Py_ISDIGIT(p[i]) ? p[i] - '0' : Py_TOLOWER(p[i]) - 'a' + 10);
+    }
+    return unit;
+}
+
 /* From the opening quote; `plain` is cleared if there is an escape. */
 static inline const char *string(const char *p, const char *end, int *plain) {
     for (p++; p < end; p++) {
@@ -204,10 +215,16 @@ static inline const char *string(const char *p, const char *end, int *plain) {
             *plain = 0;
             if (++p >= end) return NULL;
             if (*p == 'u') {
-                if (end - p < 5) return NULL;
-                for (int i = 1; i <= 4; i++)
-                    if (!Py_ISXDIGIT(p[i])) return NULL;
+                long unit = hex4(p + 1, end);
                 p += 4;
+                if (unit >= 0xD800 && unit < 0xDC00) { /* the first half of a pair: the second must follow */
+                    if (end - p < 3 || p[1] != '\\' || p[2] != 'u') return NULL;
+                    long low = hex4(p + 3, end);
+                    if (low < 0xDC00 || low >= 0xE000) return NULL;
+                    p += 6;
+                } else if (unit < 0 || (unit >= 0xDC00 && unit < 0xE000)) {
+                    return NULL;
+                }
             } else if (!strchr("\"\\/bfnrt", *p) || !*p) {
                 return NULL;
             }
@@ -278,6 +295,27 @@ static const char *number(const char *p, const char *end, double *value) {
     }
     *value = v;
     return p;
+}
+
+/* A whole number from 0 to 2^53. */
+static const char *count(const char *p, const char *end, double *value) {
+    const char *from = p;
+    uint64_t m = 0;
+    for (; p < end && Py_ISDIGIT(*p) && p - from < 17; p++) m = m * 10 + (*p - '0');
+    if (p == from || (*from == '0' && p - from > 1) || m > (uint64_t)1 << 53) return NULL;
+    if (p < end && (Py_ISDIGIT(*p) || *p == '.' || *p == 'e' || *p == 'E')) return NULL;
+    *value = (double)m;
+    return p;
+}
+
+static int is_utf8(const char *p, size_t n) {
+    size_t i = 0;
+    while (i < n && !(p[i] & 0x80)) i++;
+    if (i == n) return 1;
+    PyObject *s = PyUnicode_DecodeUTF8(p, n, "strict");
+    PyErr_Clear();
+    Py_XDECREF(s);
+    return s != NULL;
 }
 
 static inline const char *word(const char *p, const char *end, const char *w, size_t n) {
@@ -373,7 +411,7 @@ typedef struct {
     unsigned asked, answered;
 } Scan;
 
-static size_t width(char kind) { return kind == 'n' ? 8 : kind == 'b' ? 1 : kind == 's' || kind == 'j' ? 4 : 0; }
+static size_t width(char kind) { return kind == 'n' || kind == 'i' ? 8 : kind == 'b' ? 1 : kind == 's' || kind == 'j' ? 4 : 0; }
 
 /* Room in a field for as many objects as the scan has room for, absent until told otherwise. */
 static int fit(Scan *s, Field *f) {
@@ -383,7 +421,7 @@ static int fit(Scan *s, Field *f) {
     if (!data) return -1;
     f->out.data = data;
     f->out.room = s->room;
-    if (f->kind == 'n')
+    if (w == 8)
         for (int64_t r = had; r < s->room; r++) ((double *)data)[r] = Py_NAN;
     else
         memset(data + had * w, 0xff, (s->room - had) * w); /* -1 */
@@ -463,23 +501,25 @@ static const char *value(Scan *s, Field *f, const char *p, const char *end) {
         if (!(p = skip(p, end, 0)) || memchr(from, '\n', p - from)) return NULL;
         return await(s, f, from, p - from) ? NULL : p;
     case 'n': return number(p, end, &((double *)f->out.data)[s->n]);
+    case 'i': return count(p, end, &((double *)f->out.data)[s->n]);
     case 'b':
         if (*p != 't' && *p != 'f') return NULL;
         f->out.data[s->n] = *p == 't';
         return *p == 't' ? word(p, end, "true", 4) : word(p, end, "false", 5);
-    case 'q': return *p == '"' ? string(p, end, &plain) : NULL;
-    case 'v': return skip(p, end, 0);
+    case 'q':
+        if (*p != '"') return NULL; /* fall through */
+    case 'v': return (p = skip(p, end, 0)) && is_utf8(from, p - from) ? p : NULL;
     case 'o': return *p == '{' ? object(s, &s->nested, p, end) : NULL;
     default: { /* 'r' */
         if (!(p = skip(p, end, 0))) return NULL;
         int64_t span[3] = {s->n, from - s->base, p - s->base};
-        if (f->out.used && ((int64_t *)f->out.data)[f->out.used / 8 - 3] == s->n) return NULL; /* named twice */
         return push(&f->out, span, sizeof span) ? NULL : p;
     }
     }
 }
 
 static const char *object(Scan *s, Scope *scope, const char *p, const char *end) {
+    uint64_t seen = 0; /* the fields it has named */
     p = space(p + 1, end);
     if (p < end && *p == '}') return p + 1;
     for (;;) {
@@ -493,6 +533,11 @@ static const char *object(Scan *s, Scope *scope, const char *p, const char *end)
         if (p >= end) return NULL;
         Field *f = find(scope, name, size);
         if (!f && scope == &s->nested) return NULL;
+        if (f) {
+            uint64_t bit = (uint64_t)1 << (f - scope->field);
+            if (seen & bit) return NULL; /* named twice */
+            seen |= bit;
+        }
         if (!(p = f ? value(s, f, p, end) : extra(s, name, size, p, end))) return NULL;
         p = space(p, end);
         if (p >= end) return NULL;
@@ -545,7 +590,7 @@ static int scope_from(Scope *scope, PyObject *fields) {
         if (!PyArg_ParseTuple(PyTuple_GET_ITEM(fields, i), "s#CO", &f->name, &f->size, &kind, &words)) return -1;
         f->kind = (char)kind;
         f->words = words == Py_None ? NULL : (Words *)words;
-        if (!strchr("nbsjrqvo", kind) || ((kind == 's' || kind == 'j') && !PyObject_TypeCheck(words, &WordsType))) {
+        if (!strchr("nibsjrqvo", kind) || ((kind == 's' || kind == 'j') && !PyObject_TypeCheck(words, &WordsType))) {
             PyErr_Format(PyExc_ValueError, "field %s: no such kind, or no Words", f->name);
             return -1;
         }

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 from numpy.typing import NDArray
 
 from podium.trace.columns import Names, Text, Trace, concat
@@ -32,9 +32,9 @@ from podium.trace.loose import (
     votes_of,
     whole,
 )
-from podium.trace.scan import LOG_EVENTS, Odd, Shape, Table, WordsPy, objects
+from podium.trace.scan import LOG_EVENTS, Odd, Shape, Table, WordsPy, extra_columns, objects
 from podium.trace.vocabulary import EDGE_TYPES
-from podium.trace.wire import LOG_VERSION, Cause, Closing, ClosingLine, Header, HeaderLine, LogEvent, RunFields
+from podium.trace.wire import LOG_VERSION, Cause, Closing, ClosingLine, Header, HeaderLine, LogEvent, RunFields, Taken
 from podium.trace.write import costs, event_objects, figures, run_fields
 
 __all__ = ["CHECKED", "Segment", "header_line", "is_log", "read_segments", "run_of", "write"]
@@ -44,6 +44,7 @@ BLOCK = 1 << 22
 MOST_EXPLAINED = 100
 _MARK = re.compile(rb'^[ \t]*\{[ \t]*"podium_(?:log|end)"', re.MULTILINE)
 _CAUSES = msgspec.json.Decoder(list[list[Cause]])
+_ALSO = msgspec.json.Decoder(list[dict[Taken, Raw]])
 _EDGE_CODE = {word: code for code, word in enumerate(EDGE_TYPES)}
 
 
@@ -155,6 +156,8 @@ def _append(segment: Segment, table: Table) -> None:
     if "n" not in table.columns or np.isnan(table.columns["n"]).any():
         raise Odd("an event without n")
     columns = event_columns(table)
+    rows, raw = table.raw.pop("also", ((), []))
+    columns["extra_e"] = table.extras | extra_columns(table.n, rows, _ALSO.decode(b"[" + b",".join(raw) + b"]"))
     segment.n.append(whole(table.columns["n"]))
     for name in ("id", "context"):
         if name in table.columns:
@@ -390,9 +393,11 @@ def write(trace: Trace, writer: str = "w0") -> bytes:
     for row, event in enumerate(events):
         if event["id"] == f"{writer}.{row}":
             del event["id"]
+        if also := {name: event.pop(name) for name in get_args(Taken) if name in event}:
+            event["also"] = also
         event["n"] = row
     for row in np.flatnonzero(trace.position_e >= 0).tolist():
-        events[row].setdefault("podium", {})["position"] = int(trace.position_e[row])
+        events[row]["position"] = int(trace.position_e[row])
     if trace.trace_id_n[0] is None:
         first = events[0].setdefault("podium", {})
         first["absent"] = [*first.get("absent", []), "trace_id"]

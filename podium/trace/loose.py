@@ -19,7 +19,7 @@ from podium.trace.columns import F, I, Names, Text, Trace
 from podium.trace.order import causes_first, one_cycle
 from podium.trace.scan import Odd, Table
 from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, TOPOLOGIES
-from podium.trace.wire import InferredEdge, RunFields, Vote
+from podium.trace.wire import Extension, RunFields
 
 __all__ = ["Edges", "Loose", "Place", "edge_codes", "event_columns", "run_columns", "settle"]
 
@@ -60,18 +60,9 @@ _INTEGERS = {"stage": "stage_e", "start": "start_e", "position": "position_e"}
 _FLOATS = {"end": "end_e", "tokens_in": "tokens_in_e", "tokens_out": "tokens_out_e", "cost": "cost_e", "logp": "logp_e"}
 _TRI = {"trusted": "trusted_e", "valid": "valid_e", "truncated": "truncated_e"}
 _TEXTS = ("role", "tool", "content_ref", "options", "chosen", "model", "version", "random")
-_DECODERS: dict[str, Any] = {
-    name: msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
-    for name, kind in {
-        "tokens": list[int],
-        "logps": list[float | None],
-        "mask": list[bool | None],
-        "rewards": dict[str, float],
-        "votes": list[Vote],
-        "inferred": list[InferredEdge],
-        "absent": list[str],
-        "run": RunFields,
-    }.items()
+_DECODERS = {
+    field.name: msgspec.json.Decoder(list[field.type])  # type: ignore[name-defined]
+    for field in msgspec.structs.fields(Extension)
 }
 
 
@@ -85,12 +76,8 @@ def coded(codes: I, words: Sequence[str], vocabulary: Sequence[str]) -> NDArray[
 
 
 def whole(values: F) -> NDArray[np.int64]:
-    """Whole numbers from floats, -1 where there is none."""
-    there = ~np.isnan(values)
-    whole = np.where(there, values, -1.0).astype(np.int64)
-    if (values[there] < 0).any() or (whole[there] != values[there]).any() or (whole > 2**53).any():
-        raise Odd("a count that is not a whole number from 0 to 2^53")
-    return whole
+    """Counts from floats, -1 where there is none."""
+    return np.where(np.isnan(values), -1.0, values).astype(np.int64)
 
 
 def nested(table: Table, name: str) -> tuple[list[int], list[Any]]:
@@ -130,8 +117,6 @@ def event_columns(table: Table) -> dict[str, Any]:
             _choices(text)
     rows, values = nested(table, "rewards")
     events["reward_e"] = channels(table.n, rows, values)
-    if any(not v for v in values):
-        raise Odd("rewards: empty")
     rows, values = nested(table, "absent")
     if missing := [r for r, names in zip(rows, values, strict=True) if "t" in names]:
         events["t_e"] = np.array(got["t"])
@@ -191,16 +176,12 @@ def tokens_of(table: Table) -> tuple[dict[str, Any], list[Place]]:
             if len(values) != sizes.get(row, 0):
                 said = f"{name} has {len(values)} entries for {sizes.get(row, 0)} tokens"
                 broken.append(Place("token-owner", row, f"every token needs one owner: {said}"))
-    if any(not t for t in tokens):
-        raise Odd("tokens: empty")
     if broken or not rows:
         return {}, broken
     columns: dict[str, Any] = {
         "owner_k": np.repeat(np.array(rows, np.int64), counts),
         "token_k": np.array([k for t in tokens for k in t], np.int64),
     }
-    if (columns["token_k"] < 0).any():
-        raise Odd("tokens: below 0")
     for name, column, kind in (("logps", "logp_k", float), ("mask", "mask_k", np.int8)):
         if beside[name]:
             absent = np.nan if kind is float else -1
@@ -219,8 +200,6 @@ def votes_of(table: Table, row_of: Any) -> tuple[dict[str, Any], list[Place]]:
     """The vote axis; `row_of` gives the place of an event by its id, -1 if there is none."""
     broken, flat = [], []
     for row, votes in zip(*nested(table, "votes"), strict=True):
-        if not votes:
-            raise Odd("votes: empty")
         for vote in votes:
             source = -1 if vote.source is UNSET else row_of(vote.source)
             if source < 0 and vote.source is not UNSET:
@@ -319,18 +298,21 @@ def _taken(values: Any, rows: NDArray[np.int64]) -> Any:
 
 
 def _agents(names: Sequence[str], events: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The agents named by any event, in order of first naming, and the events that point to them."""
-    used = np.zeros(len(names) + 1, np.bool_)
-    for column in ("agent_e", "from_e", "to_e"):
-        if column in events:
-            used[events[column]] = True
-    used[-1] = False
-    if used[:-1].all():
-        return {"name_a": Text(np.arange(len(names)), names)}, events
-    place = np.where(used, np.cumsum(used) - 1, -1)
-    moved = {c: place[events[c]] for c in ("agent_e", "from_e", "to_e") if c in events}
-    kept = tuple(names[i] for i in np.flatnonzero(used).tolist())
-    return {"name_a": Text(np.arange(len(kept)), kept)}, events | moved
+    """The agents named by any event, in order of first naming by row, and the events that point to them."""
+    columns = [c for c in ("agent_e", "from_e", "to_e") if c in events]
+    never = 3 * len(events["t_e"])
+    first = np.full(len(names) + 1, never)
+    for i, column in enumerate(columns):
+        named = np.full(len(names) + 1, never)
+        named[events[column][::-1]] = np.arange(never - 3 + i, -1, -3)  # the first row is the last to be put down
+        first = np.minimum(first, named)
+    by_naming = np.argsort(first[:-1], kind="stable")[: int((first[:-1] < never).sum())]
+    if np.array_equal(by_naming, np.arange(len(names))):
+        return {"name_a": Text(by_naming, names)}, events
+    place = np.full(len(names) + 1, -1, np.int32)
+    place[by_naming] = np.arange(len(by_naming))
+    kept = tuple(names[i] for i in by_naming.tolist())
+    return {"name_a": Text(np.arange(len(kept)), kept)}, events | {c: place[events[c]] for c in columns}
 
 
 def _owned(columns: dict[str, Any], owner: str, rank: NDArray[np.int32]) -> dict[str, Any]:

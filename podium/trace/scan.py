@@ -6,7 +6,7 @@ times faster and to the same columns; whatever it will not answer for comes back
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -72,7 +72,7 @@ if not FAST:
 class Shape:
     """The fields of an object: name → (kind, the dictionary that its words go to).
 
-    Kinds: n number, b boolean, s string, j any JSON (its text), r any JSON (decoded later), q a string and v any
+    Kinds: n number, i count, b boolean, s string, j any JSON (its text), r any JSON (decoded later), q a string and v any
     JSON that are checked but not kept, o the nested object.
     """
 
@@ -108,12 +108,12 @@ _EVENT = (
     "id:s.ids t:n type:s agent:s.agents role:s from:s.agents to:s.agents tool:s content_ref:s trusted:b podium:o"
 )
 _EXTENSION = _kinds(
-    "end:n tokens_in:n tokens_out:n cost:n stage:n decision:s options:j chosen:s logp:n valid:b truncated:b "
-    "model:s version:s context:s.ids start:n tokens:r logps:r mask:r rewards:r votes:r random:j inferred:r "
-    "absent:r run:r position:n"
+    "end:n tokens_in:n tokens_out:n cost:n stage:i decision:s options:j chosen:s logp:n valid:b truncated:b "
+    "model:s version:s context:s.ids start:i tokens:r logps:r mask:r rewards:r votes:r random:j inferred:r "
+    "absent:r run:r"
 )
 EVENTS = Shape(Event, _kinds(_EVENT), _EXTENSION, open=True)
-LOG_EVENTS = Shape(LogEvent, _kinds(_EVENT + " n:n after:r"), _EXTENSION, open=True)
+LOG_EVENTS = Shape(LogEvent, _kinds(_EVENT + " n:i after:r position:i also:r"), _EXTENSION, open=True)
 EDGES = Shape(Edge, _kinds("src:s.ids dst:s.ids type:s"))
 
 
@@ -156,7 +156,7 @@ def _table_c(
         return None
     kinds = shape.top | shape.nested
     table = Table(n, words, {}, {}, {})
-    dtypes = {"n": np.float64, "b": np.int8, "s": np.int32, "j": np.int32}
+    dtypes = {"n": np.float64, "i": np.float64, "b": np.int8, "s": np.int32, "j": np.int32}
     for name, raw in columns.items():
         kind = kinds[name][0]
         if kind == "r":
@@ -217,7 +217,7 @@ def _fill(
         if kind in "sj":
             code = words[dictionary].code
             values = [code(_one_line(v) if kind == "j" else v) for v in values]
-        dtype, absent = {"n": (np.float64, np.nan), "b": (np.int8, -1)}.get(kind, (np.int32, -1))
+        dtype, absent = {"n": (np.float64, np.nan), "i": (np.float64, np.nan), "b": (np.int8, -1)}.get(kind, (np.int32, -1))
         column = np.full(table.n, absent, dtype)
         column[places] = values
         table.columns[name] = column
@@ -226,18 +226,26 @@ def _fill(
 def _extras_py(table: Table, data: bytes, lines: bool, known: set[str]) -> None:
     decoder = msgspec.json.Decoder(dict[str, Raw] if lines else list[dict[str, Raw]])
     rows: list[dict[str, Raw]] = decoder.decode_lines(data) if lines else decoder.decode(data)  # type: ignore[assignment]
+    unknown = [{name: value for name, value in item.items() if name not in known} for item in rows]
+    table.extras |= extra_columns(table.n, range(table.n), unknown)
+
+
+def extra_columns(n: int, rows: Iterable[int], maps: Iterable[Mapping[str, Raw]]) -> dict[str, Text]:
+    """Fields that nobody knows, by row, as one column of JSON a name."""
     found: dict[str, tuple[list[int], list[str]]] = {}
-    for row, item in enumerate(rows):
-        for name in item.keys() - known:
+    for row, item in zip(rows, maps, strict=True):
+        for name, value in item.items():
             places, texts = found.setdefault(name, ([], []))
             places.append(row)
-            texts.append(_one_line(item[name]))
-    _check_extras(len(found), table.n)
+            texts.append(_one_line(value))
+    _check_extras(len(found), n)
+    columns = {}
     for name, (places, texts) in found.items():
         values = Text.of(texts)
-        column = np.full(table.n, -1, np.int32)
+        column = np.full(n, -1, np.int32)
         column[places] = values.codes
-        table.extras[name] = Text(column, values.words)
+        columns[name] = Text(column, values.words)
+    return columns
 
 
 def _check_extras(fields: int, n: int) -> None:
@@ -268,5 +276,5 @@ def _raw(struct: type[msgspec.Struct], strict: bool) -> type[msgspec.Struct]:
 
     left = [n for n, (k, _) in _EXTENSION.items() if k in "rj"]
     nested = msgspec.defstruct("Extension", fields(Extension, left), forbid_unknown_fields=True, gc=False)
-    ordered = sorted(fields(struct, ["after"]), key=lambda f: f[2].default is not msgspec.NODEFAULT)
+    ordered = sorted(fields(struct, ["after", "also"]), key=lambda f: f[2].default is not msgspec.NODEFAULT)
     return msgspec.defstruct(struct.__name__, ordered, forbid_unknown_fields=strict, gc=False)

@@ -101,8 +101,12 @@ def _plain(data: bytes) -> tuple[Head, Table, Table] | None:
             return None
         at = after.end()
         if after[1] == b"}":
-            whole = not data[at:].strip() and len(tables) == 2
-            return (_HEAD.decode(b"{" + b",".join(rest) + b"}"), tables["events"], tables["edges"]) if whole else None
+            if data[at:].strip(b" \t\r\n") or len(tables) < 2:
+                return None
+            try:
+                return _HEAD.decode(b"{" + b",".join(rest) + b"}"), tables["events"], tables["edges"]
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                return None
     return None
 
 

@@ -6,7 +6,7 @@ recorded is left out.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -21,6 +21,8 @@ Id = Annotated[str, Meta(min_length=1)]
 Amount = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Json = Any
+Unrecorded = Literal["t", "trace_id", "task_id", "costs.tokens", "costs.wall_clock_s"]
+Taken = Literal["n", "after", "position", "also"]  # names that an event has in a log and not in a document
 
 
 class Vote(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -78,9 +80,8 @@ class Extension(Struct, forbid_unknown_fields=True, omit_defaults=True):
     votes: Annotated[list[Vote], Meta(min_length=1)] | UnsetType = UNSET
     random: Json | UnsetType = UNSET
     inferred: Annotated[list[InferredEdge], Meta(min_length=1)] | UnsetType = UNSET
-    absent: Annotated[list[str], Meta(min_length=1)] | UnsetType = UNSET  # required figures, written 0, that were not recorded
+    absent: Annotated[list[Unrecorded], Meta(min_length=1)] | UnsetType = UNSET  # required, hence written, but not known
     run: RunFields | UnsetType = UNSET
-    position: Count | UnsetType = UNSET  # in the file it was first read from
 
 
 class Event(Struct, omit_defaults=True, rename={"from_": "from"}):
@@ -144,6 +145,8 @@ class LogEvent(Event, omit_defaults=True, rename={"from_": "from"}, kw_only=True
     n: Count
     id: Id | UnsetType = UNSET  # type: ignore[assignment]
     after: Annotated[list[Cause], Meta(min_length=1)] | UnsetType = UNSET
+    position: Count | UnsetType = UNSET  # in the document it was first read from
+    also: dict[Taken, Json] | UnsetType = UNSET  # fields that nobody knows and that are called as these are
 
 
 class Header(Struct, forbid_unknown_fields=True, omit_defaults=True):

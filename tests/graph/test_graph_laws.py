@@ -1,4 +1,4 @@
-"""Laws of every view: a batch is a longer trace, and how concurrent agents interleave in the log changes nothing."""
+"""Laws of every view: a batch is a longer trace, and how concurrent agents interleave changes nothing."""
 
 from __future__ import annotations
 
@@ -74,6 +74,14 @@ def test_the_law_is_about_every_view():
     assert set(graph.UNITS) <= set(VIEWS)
 
 
+@pytest.mark.parametrize("name", VIEWS)
+def test_nothing_has_views_too(name):
+    empty = columns(VIEWS[name][0](Trace.of()))
+    silent = columns(VIEWS[name][0](Trace.of(trace_id_n=Text.of(["run"]))))
+    assert all(len(c) == 0 for c in empty)
+    assert all(len(c) <= 1 for c in silent)
+
+
 def test_ancestry_stays_inside_its_rollout():
     rng = np.random.default_rng(15)
     for view in (graph.ancestors, graph.descendants):
@@ -85,7 +93,7 @@ def test_ancestry_stays_inside_its_rollout():
 
 
 def reordered(trace: Trace, rng: np.random.Generator) -> tuple[Trace, np.ndarray]:
-    """The same run with its events in another order that still puts causes first and keeps each agent's own order."""
+    """The same run in another order of rows: causes still come first, and each agent keeps its own order."""
     order_graph = nx.DiGraph()
     order_graph.add_nodes_from(range(trace.n_events))
     order_graph.add_edges_from(zip(trace.src_x.tolist(), trace.dst_x.tolist(), strict=True))

@@ -4,7 +4,7 @@ import numpy as np
 from made import kind, made, parents, thrown
 
 from podium.graph import critical_steps, lead
-from podium.trace.columns import Trace
+from podium.trace.columns import Text, Trace
 
 TEAM = made(
     # 0        1                2               3      4      5      6      7           8
@@ -48,6 +48,19 @@ def test_recorded_stages_are_believed():
 def test_alone_every_step_is_critical():
     assert critical_steps(made(["d a", "c a", "r a", "m a"], [(0, 1), (1, 2), (2, 3)])).tolist() == [3]
     assert critical_steps(made([])).tolist() == [0]
+    assert critical_steps(made([], rollout_a=np.zeros(2, int), name_a=Text.of(["a", "b"]))).tolist() == [0]
+
+
+def test_a_long_line_of_spawns_is_no_trouble():
+    n = 2000
+    run = made(
+        [
+            f"{'spawn' if i % 2 == 0 else 'c'} a{i // 2}" + (f">a{i // 2 + 1}" if i % 2 == 0 else "")
+            for i in range(n)
+        ],
+        [(i, i + 1) for i in range(n - 1)],
+    )
+    assert critical_steps(run).tolist() == [n // 2]
 
 
 def test_a_human_who_opens_the_run_does_not_lead_it():
