@@ -8,9 +8,6 @@ already built, with its own algorithms where it has one; both answers are compar
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
@@ -20,6 +17,7 @@ import networkx as nx  # type: ignore[import-untyped]
 import numpy as np
 
 from bench import generate
+from bench.table import Row, adding, at_least, at_most, best, command, exponent, fact
 from podium.graph import UNITS, concurrency, critical_path, lives, through
 from podium.trace.columns import Trace
 from podium.trace.vocabulary import EDGE_TYPES, EVENT_TYPES
@@ -37,44 +35,26 @@ class Case(NamedTuple):
     same: Callable[[Any, Any], bool]
 
 
-def measure(full: bool) -> list[dict[str, Any]]:
-    """One row a view: seconds by size, growth exponent, ratio to networkx, and whether the targets hold.
-
-    Whether they hold is None unless it was measured at full size.
-    """
+def measure(full: bool) -> list[Row]:
+    """Per view: seconds at the largest size, growth exponent and ratio to networkx at a size that it holds."""
     traces = {n: generate.trace(n, tokens=True) for n in (SIZES if full else SIZES[:2])}
-    ours = [{n: best(partial(case.ours, t), 7)[0] for n, t in traces.items()} for case in CASES]
+    ours = [{n: best(7, partial(case.ours, t))[0] for n, t in traces.items()} for case in CASES]
     graph = as_networkx(traces[HELD])  # built last: so large a heap of small objects would slow us down too
-    return [_row(case, seconds, traces[HELD], graph) for case, seconds in zip(CASES, ours, strict=True)]
+    rows = [row for case, seconds in zip(CASES, ours, strict=True) for row in _rows(case, seconds, traces[HELD], graph)]
+    return [*rows, fact("2.4.calibration.s", "seconds to add 10 million numbers in Python, this run", best(3, adding)[0])]
 
 
-def _row(case: Case, seconds: dict[int, float], trace: Trace, graph: nx.DiGraph) -> dict[str, Any]:
-    slow, answer = best(partial(case.theirs, graph), 3)
-    if not case.same(case.ours(trace), answer):
+def _rows(case: Case, seconds: dict[int, float], trace: Trace, graph: nx.DiGraph) -> list[Row]:
+    if not case.same(case.ours(trace), case.theirs(graph)):
         raise AssertionError(f"{case.name}: networkx has another answer")
-    exponent = float(np.polyfit(np.log(list(seconds)), np.log(list(seconds.values())), 1)[0])
-    largest, times = max(seconds), slow / seconds[HELD]
-    met = seconds[largest] < SECONDS and times >= TIMES and exponent <= EXPONENT
-    return {
-        "id": f"2.4.{case.name}",
-        "figure": f"{seconds[largest]:.3f} s at {largest:,} events, {times:.0f}x networkx, exponent {exponent:.2f}",
-        "target": f"< {SECONDS} s at {SIZES[-1]:,}, >= {TIMES:.0f}x, <= {EXPONENT}",
-        "ok": met if largest == SIZES[-1] else None,
-        "seconds": {str(n): s for n, s in seconds.items()},
-        "networkx_seconds": slow,
-        "times_networkx": times,
-        "exponent": exponent,
-    }
-
-
-def best(call: Callable[[], Any], repeats: int) -> tuple[float, Any]:
-    """The shortest time of several runs, and the answer."""
-    shortest = float("inf")
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        answer = call()
-        shortest = min(shortest, time.perf_counter() - begin)
-    return shortest, answer
+    slow = best(3, partial(case.theirs, graph))[0]
+    largest = max(seconds)
+    growth = exponent(list(seconds), list(seconds.values()))
+    return [
+        at_most(f"2.4.{case.name}.s", f"seconds for the {case.name.replace('_', ' ')} of {largest:,} events", seconds[largest], SECONDS),
+        at_least(f"2.4.{case.name}.x", f"networkx over ours, {HELD:,} events (times faster)", slow / seconds[HELD], TIMES),
+        at_most(f"2.4.{case.name}.exponent", f"growth, {min(seconds):,} to {largest:,} events", growth, EXPONENT),
+    ]
 
 
 def as_networkx(trace: Trace) -> nx.DiGraph:
@@ -256,31 +236,5 @@ CASES = (
 )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="also at a million events")
-    parser.add_argument("--json", action="store_true", help="print one line of JSON")
-    args = parser.parse_args()
-    rows = measure(args.full)
-    if args.json:
-        print(json.dumps(rows))
-        return
-    from rich.console import Console
-    from rich.table import Column, Table
-
-    table = Table(
-        Column("seconds at events", no_wrap=True),
-        *(f"{int(n):,}" for n in rows[0]["seconds"]),
-        "exponent",
-        "x networkx",
-        "ok",
-    )
-    for row in rows:
-        times = [f"{s:.4f}" for s in row["seconds"].values()]
-        growth, ratio = f"{row['exponent']:.2f}", f"{row['times_networkx']:.0f}"
-        table.add_row(row["id"], *times, growth, ratio, {True: "yes", False: "NO", None: "?"}[row["ok"]])
-    Console().print(table)
-
-
 if __name__ == "__main__":
-    main()
+    command(measure, __doc__)

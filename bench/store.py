@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,11 +9,11 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
 from bench.generate import trace
+from bench.table import Row, adding, at_least, at_most, best, command, fact
 from podium.trace import store
 from podium.trace.columns import Trace
 
@@ -31,21 +29,19 @@ print(time.perf_counter() - start)
 """
 
 
-def measure(full: bool) -> list[dict[str, Any]]:
+def measure(full: bool) -> list[Row]:
     n = 1_000_000 if full else 100_000
     speed, first, small = _stored(trace(n, ids="podium", content=False))
     random_speed, random_first, random_bytes = _stored(trace(n, ids="random", content=True))
     return [
-        _row(
-            "2.2.read", f"events/s read, {n:,} events, ids by Podium", speed, FAST, speed >= FAST if full else None
-        ),
-        _row("2.2.read.first", "the same, first read of a process", first),
-        _row("2.2.read.random", "events/s read, random ids and content refs", random_speed),
-        _row("2.2.read.random.first", "the same, first read of a process", random_first),
-        _row("2.2.bytes", "bytes an event, ids by Podium", small, SMALL, small <= SMALL),
-        _row("2.2.bytes.random", "bytes an event, random ids and content refs", random_bytes),
-        _row("2.2.python_s", "seconds to add 10 million numbers in Python", _seconds(lambda: sum(range(10**7)), 3)),
-        _row("2.2.copy_s", "seconds to copy 100 MB in numpy", _seconds(np.ones(100_000_000, np.int8).copy, 3)),
+        at_least("2.2.read", f"events a second read from the store, {n:,} events, ids by Podium", speed, FAST),
+        fact("2.2.read.first", "the same, first read of a process", first),
+        fact("2.2.read.random", "the same, random ids and content refs", random_speed),
+        fact("2.2.read.random.first", "the same, first read of a process", random_first),
+        at_most("2.2.bytes", "bytes an event on disk, ids by Podium, no content refs", small, SMALL),
+        fact("2.2.bytes.random", "the same, random ids and content refs", random_bytes),
+        fact("2.2.calibration.s", "seconds to add 10 million numbers in Python, this run", best(3, adding)[0]),
+        fact("2.2.copy.s", "seconds to copy 100 MB in numpy, this run", best(3, np.ones(100_000_000, np.int8).copy)[0]),
     ]
 
 
@@ -76,34 +72,5 @@ def _seconds(call: Callable[[], object], times: int) -> float:
     return median(took)
 
 
-def _row(id: str, what: str, figure: float, target: float | None = None, ok: bool | None = None) -> dict[str, Any]:
-    return {"id": id, "what": what, "figure": figure, "target": target, "ok": ok}
-
-
-def _plain(figure: float) -> str:
-    return f"{figure:,.0f}" if figure >= 1000 else f"{figure:.3g}"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="a million events")
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
-    args = parser.parse_args()
-    rows = measure(args.full)
-    if args.json:
-        print(json.dumps(rows))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("id", "what", "figure", "target", "ok")
-    for row in rows:
-        target = "" if row["target"] is None else f"{row['target']:,.0f}"
-        table.add_row(
-            row["id"], row["what"], f"{_plain(row['figure'])}", target, {None: "", True: "yes"}.get(row["ok"], "no")
-        )
-    Console().print(table)
-
-
 if __name__ == "__main__":
-    main()
+    command(measure, __doc__)

@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Row", "at_least", "at_most", "best", "command", "exponent", "fact", "show"]
+__all__ = ["Row", "adding", "at_least", "at_most", "best", "command", "exponent", "fact", "show"]
 
 
 class Row(TypedDict):
@@ -44,6 +44,11 @@ def best(repeats: int, *calls: Callable[[], Any]) -> list[float]:
             call()
             seconds[i] = min(seconds[i], perf_counter() - start)
     return seconds
+
+
+def adding() -> int:
+    """The loop that every absolute time is printed beside."""
+    return sum(range(10**7))
 
 
 def exponent(sizes: list[int], seconds: list[float]) -> float:
