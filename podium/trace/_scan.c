@@ -116,7 +116,9 @@ static PyObject *words_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!d) return NULL;
     d->most = 16;
     d->at = PyMem_RawCalloc(d->most + 1, sizeof *d->at);
-    if (!d->at || words_table(d, 64)) {
+    d->room = 64;
+    d->text = PyMem_RawMalloc(d->room);
+    if (!d->at || !d->text || words_table(d, 64)) {
         Py_DECREF(d);
         return PyErr_NoMemory();
     }

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import UNSET, Raw
 from numpy.typing import NDArray
 
-from podium.trace.columns import Names, Text, Trace, concat
+from podium.trace.columns import Names, Text, Trace
 from podium.trace.loose import (
     Edges,
     Loose,
@@ -32,14 +32,16 @@ from podium.trace.loose import (
     votes_of,
     whole,
 )
-from podium.trace.scan import LOG_EVENTS, Odd, Shape, Table, WordsPy, extra_columns, objects
+from podium.trace.scan import LOG_EVENTS, Odd, Shape, Table, Words, WordsPy, extra_columns, objects
 from podium.trace.vocabulary import EDGE_TYPES
 from podium.trace.wire import LOG_VERSION, Cause, Closing, ClosingLine, Header, HeaderLine, LogEvent, RunFields, Taken
 from podium.trace.write import costs, event_objects, figures, run_fields
 
 __all__ = ["CHECKED", "Segment", "header_line", "is_log", "read_segments", "run_of", "write"]
 
-CHECKED = LOG_EVENTS.without("content_ref", "random", "model", "version", "role")
+CHECKED = LOG_EVENTS.without("content_ref", "random", "model", "version", "role").only(
+    "id context t_e type_e agent_e to_e tool_e trusted_e truncated_e tokens_in_e tokens_out_e cost_e decision_e chosen_e start_e"
+)
 BLOCK = 1 << 22
 MOST_EXPLAINED = 100
 _MARK = re.compile(rb'^[ \t]*\{[ \t]*"podium_(?:log|end)"', re.MULTILINE)
@@ -53,6 +55,43 @@ def is_log(start: bytes) -> bool:
     return re.match(rb'\s*\{\s*"podium_log"', start) is not None
 
 
+class Pile:
+    """A column that grows in place, block by block, so that it is never in memory twice."""
+
+    def __init__(self, dtype: Any, text: bool = False) -> None:
+        self._bytes, self._dtype = bytearray(), np.dtype(dtype)
+        self._words: Any = Words() if text else None
+        self._same: Any = None  # the words that every block had so far, if all had the same
+
+    def add(self, values: Any) -> None:
+        if isinstance(values, Text):
+            values = self._recoded(values)
+        self._bytes += np.ascontiguousarray(values, self._dtype).data.cast("B")
+
+    def pad(self, n: int) -> None:
+        """Rows in which nothing is recorded."""
+        self.add(np.full(n, np.nan if self._dtype.kind == "f" else -1, self._dtype))
+
+    def __len__(self) -> int:
+        return len(self._bytes) // self._dtype.itemsize
+
+    def values(self) -> Any:
+        values = np.frombuffer(self._bytes, self._dtype)
+        return values if self._words is None else Text(values, self._words if self._same is None else self._same)
+
+    def _recoded(self, text: Text) -> NDArray[np.int32]:
+        if not len(self._words) and (self._same is None or self._same is text.words):
+            self._same = text.words
+            return text.codes
+        if self._same is not None:
+            for word in self._same:
+                self._words.code(word)
+            self._same = None
+        table = np.array([*map(self._words.code, text.words), -1], np.int32)
+        recoded: NDArray[np.int32] = table[text.codes]
+        return recoded
+
+
 @dataclass
 class Segment:
     """What one writer wrote of a run."""
@@ -61,11 +100,11 @@ class Segment:
     header: Header
     words: dict[str, Any]
     closing: Closing | None = None
-    n: list[NDArray[np.int64]] = field(default_factory=list)
-    parts: list[dict[str, Any]] = field(default_factory=list)  # columns of events, a block each
-    tables: list[tuple[int, Table]] = field(default_factory=list)  # nested fields, and where their block starts
-    causes: list[tuple[NDArray[Any], ...]] = field(default_factory=list)  # effect, number, writer, type
-    writers: WordsPy = field(default_factory=WordsPy)
+    n: Pile = field(default_factory=lambda: Pile(np.int64))  # the events' numbers
+    columns: dict[str, Pile | dict[str, Pile]] = field(default_factory=dict)  # the events' columns
+    raw: dict[str, tuple[list[NDArray[np.int64]], list[bytes]]] = field(default_factory=dict)  # nested fields: rows, JSON
+    causes: tuple[Pile, ...] = field(default_factory=lambda: tuple(map(Pile, (np.int32, np.int64, np.int32, np.int8))))
+    writers: WordsPy = field(default_factory=WordsPy)  # of causes, which are effect, number, writer and edge type
     broken: list[Place] = field(default_factory=list)
     count: int = 0
 
@@ -81,9 +120,10 @@ def read_segments(blocks: Iterable[bytes], file: str, shape: Shape, words: dict[
             if mark:
                 try:
                     if b'"podium_log"' in piece[:64]:
+                        begun = Segment(file, _header(piece), words)
                         if segment:
                             yield segment
-                        segment = Segment(file, _header(piece), words)
+                        segment = begun
                     elif segment:
                         segment.closing = msgspec.json.decode(piece, type=ClosingLine).podium_end
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -141,7 +181,7 @@ def _add(segment: Segment, lines: bytes, line: int, shape: Shape) -> None:
             return
     try:
         table, _ = objects(lines, 0, True, shape, segment.words)
-        _append(segment, table)
+        _append(segment, table, shape)
     except (Odd, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         found = list(_explain(lines, line, segment.count))[:MOST_EXPLAINED]
         segment.broken += found or [Place("schema", None, f"line {line} and on: {error}")]
@@ -152,35 +192,49 @@ def _without_last(lines: bytes) -> tuple[bytes, bytes]:
     return lines[:cut], lines[cut:]
 
 
-def _append(segment: Segment, table: Table) -> None:
+def _append(segment: Segment, table: Table, shape: Shape) -> None:
     if "n" not in table.columns or np.isnan(table.columns["n"]).any():
         raise Odd("an event without n")
-    columns = event_columns(table)
+    number, columns = whole(table.columns["n"]), event_columns(table)
     rows, raw = table.raw.pop("also", ((), []))
     columns["extra_e"] = table.extras | extra_columns(table.n, rows, _ALSO.decode(b"[" + b",".join(raw) + b"]"))
-    segment.n.append(whole(table.columns["n"]))
-    for name in ("id", "context"):
-        if name in table.columns:
-            columns[name] = table.columns[name]
-    segment.parts.append(columns)
     rows, raw = table.raw.pop("after", (np.zeros(0, np.int64), []))
     after = _CAUSES.decode(b"[" + b",".join(raw) + b"]")
-    flat = [c for causes in after for c in causes]
     if any(not causes for causes in after):
         raise Odd("after: empty")
+    for name in table.raw:
+        nested(table, name)  # to hear now, while there are lines to point to, if something is wrong
+    segment.n.add(number)
+    columns |= {name: table.columns[name] for name in ("id", "context") if name in table.columns}
+    wanted = {k: v for k, v in columns.items() if shape.wanted is None or k in shape.wanted}
+    _grow(segment.columns, wanted, segment.count, table.n)
+    flat = [c for causes in after for c in causes]
     effect = np.repeat(rows, [len(causes) for causes in after]) + segment.count
     code = segment.writers.code
-    segment.causes.append(
-        (
-            effect.astype(np.int32),
-            np.array([c.n for c in flat], np.int64),
-            np.array([code(c.writer) for c in flat], np.int32),
-            np.array([_EDGE_CODE[c.type] for c in flat], np.int8),
-        )
-    )
-    if table.raw:
-        segment.tables.append((segment.count, Table(table.n, segment.words, {}, table.raw, {})))
+    said = effect, [c.n for c in flat], [code(c.writer) for c in flat], [_EDGE_CODE[c.type] for c in flat]
+    for pile, values in zip(segment.causes, said, strict=True):
+        pile.add(values)
+    for name, (at, texts) in table.raw.items():
+        rows_, known = segment.raw.setdefault(name, ([], []))
+        rows_.append(at + segment.count)
+        known += texts
     segment.count += table.n
+
+
+def _grow(piles: dict[str, Any], columns: dict[str, Any], before: int, n: int) -> None:
+    """Adds a block of n rows to columns that have some already; a column that is only in one of the two is padded."""
+    for name, values in columns.items():
+        if isinstance(values, dict):
+            _grow(piles.setdefault(name, {}), values, before, n)
+        else:
+            if name not in piles:
+                text = isinstance(values, Text)
+                piles[name] = Pile(np.int32 if text else values.dtype, text)
+                piles[name].pad(before)
+            piles[name].add(values)
+    for name, pile in piles.items():
+        if name not in columns:
+            _grow(pile, {}, before, n) if isinstance(pile, dict) else pile.pad(n)
 
 
 def _explain(lines: bytes, line: int, row: int) -> Iterator[Place]:
@@ -190,13 +244,14 @@ def _explain(lines: bytes, line: int, row: int) -> Iterator[Place]:
             continue
         try:
             decoder.decode(text)
+            text.decode()
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             yield Place("schema", row + offset, f"line {line + offset}: {error}")
 
 
 def run_of(segments: Sequence[Segment]) -> Loose | list[Place]:
     """One run from its segments, in the order of their writers."""
-    segments = sorted(segments, key=lambda s: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", s.header.writer)])
+    segments = sorted(segments, key=lambda s: [int(p) if p.isdecimal() else p for p in re.split(r"(\d+)", s.header.writer)])
     broken = [p for s in segments for p in s.broken]
     if any(p.rule == "schema" for p in broken):
         return broken
@@ -207,8 +262,8 @@ def run_of(segments: Sequence[Segment]) -> Loose | list[Place]:
     if not total:
         return [*broken, Place("schema", None, "a run holds at least one event; this one has none")]
     names = {s.header.writer: _numbers(s, int(at), broken) for s, at in zip(segments, first, strict=False)}
-    columns, ids, explicit = _columns(segments, first)
-    row_of = _row_of(names, ids, explicit)
+    columns, ids, explicit = _columns(segments, broken)
+    row_of = _row_of(names, ids, explicit, broken)
     edges = _edges(segments, first, names, columns, broken)
     if "context" in columns:
         codes, words = columns.pop("context"), segments[0].words["ids"]
@@ -230,13 +285,12 @@ def run_of(segments: Sequence[Segment]) -> Loose | list[Place]:
 Lookup = Callable[[Any], NDArray[np.int64]]
 
 
-def _numbers(segment: Segment, first: int, broken: list[Place]) -> tuple[Lookup, int, bool]:
-    """From the numbers of a segment's events to their places (-1: none); the next number; whether it was closed."""
-    n = np.concatenate(segment.n) if segment.n else np.zeros(0, np.int64)
-    segment.n = [n]
+def _numbers(segment: Segment, first: int, broken: list[Place]) -> tuple[Lookup, bool]:
+    """From the numbers of a segment's events to their places (-1: none), and whether the segment was closed."""
+    n = segment.n.values()
     closed = segment.closing is not None
     if np.array_equal(n, np.arange(len(n))):
-        return lambda at: np.where((at >= 0) & (at < len(n)), at + first, -1), len(n), closed
+        return lambda at: np.where((at >= 0) & (at < len(n)), at + first, -1), closed
     by_number = np.argsort(n, kind="stable")
     ordered = n[by_number]
     for i in np.flatnonzero(ordered[1:] == ordered[:-1])[:MOST_EXPLAINED].tolist():
@@ -248,104 +302,96 @@ def _numbers(segment: Segment, first: int, broken: list[Place]) -> tuple[Lookup,
         place = np.minimum(np.searchsorted(ordered, at), len(ordered) - 1)
         return np.where(ordered[place] == at, by_number[place] + first, -1)
 
-    return find, int(n.max(initial=-1)) + 1, closed
+    return find, closed
 
 
-def _columns(segments: Sequence[Segment], first: Any) -> tuple[dict[str, Any], Names, dict[str, int]]:
+def _columns(segments: Sequence[Segment], broken: list[Place]) -> tuple[dict[str, Any], Names, dict[str, int]]:
     """The columns of all events, and the ids that were given rather than made from writer and number."""
-    parts = [p for s in segments for p in s.parts]
-    names = dict.fromkeys(k for p in parts for k in p)
-    blocks = [len(p["t_e"]) for p in parts]
-    columns: dict[str, Any] = {}
-    for name in names:
-        columns[name] = _stacked(name, [p.pop(name, None) for p in parts], blocks)
-    for s in segments:
-        s.parts = []
+    piles: dict[str, Any] = segments[0].columns
+    for before, segment in zip(np.cumsum([s.count for s in segments]).tolist(), segments[1:], strict=False):
+        _grow(piles, _values(segment.columns), before, segment.count)
+        segment.columns = {}
+    columns = _values(piles)
     prefix = Text.concat([Text.constant(f"{s.header.writer}.", s.count) for s in segments])
-    number = np.concatenate([s.n[0] for s in segments])
-    explicit: dict[str, int] = {}
+    number = segments[0].n.values() if len(segments) == 1 else np.concatenate([s.n.values() for s in segments])
+    ids, explicit = Names(prefix, number), {}
     if "id" in columns:
         codes, words = columns.pop("id"), segments[0].words["ids"]
-        if (codes >= 0).all():
+        given = codes >= 0
+        if given.all():
             ids = Names(Text(codes, words))
         else:
-            given = Text(codes, words).strings()
-            ids = Names(
-                Text.of(g if g is not None else p for g, p in zip(given, prefix.strings(), strict=True)),
-                np.where(codes >= 0, -1, number),
-            )
-        explicit = dict(zip((words[c] for c in codes[codes >= 0].tolist()), np.flatnonzero(codes >= 0).tolist(), strict=True))
-    else:
-        ids = Names(prefix, number)
+            spelled = zip(Text(codes, words).strings(), prefix.strings(), strict=True)
+            ids = Names(Text.of(p if g is None else g for g, p in spelled), np.where(given, -1, number))
+        for row in np.flatnonzero(given).tolist():
+            if explicit.setdefault(words[codes[row]], row) != row:
+                broken.append(Place("duplicate-id", row, f"the id {words[codes[row]]!r} is also that of an earlier event"))
     columns["id_e"] = ids
     return columns, ids, explicit
 
 
-def _stacked(name: str, parts: list[Any], counts: list[int]) -> Any:
-    """One column from its blocks, by way of the trace's own rule for putting traces together."""
-    if name in ("id", "context", "agent_e", "from_e", "to_e", "t_e"):
-        full = [np.full(n, -1, np.int32) if p is None else p for p, n in zip(parts, counts, strict=True)]
-        return np.concatenate(full)
-    traces = [Trace.of(t_e=np.broadcast_to(0.0, n), **({} if p is None else {name: p})) for p, n in zip(parts, counts, strict=True)]
-    return getattr(concat(traces), name)
+def _values(piles: dict[str, Any]) -> dict[str, Any]:
+    return {name: _values(pile) if isinstance(pile, dict) else pile.values() for name, pile in piles.items()}
 
 
-def _row_of(names: dict[str, tuple[Lookup, int, bool]], ids: Names, explicit: dict[str, int]) -> Callable[[str], int]:
-    def row_of(name: str) -> int:
-        if name in explicit:
-            return explicit[name]
+def _row_of(
+    names: dict[str, tuple[Lookup, bool]], ids: Names, explicit: dict[str, int], broken: list[Place]
+) -> Callable[[str], int]:
+    """The place of an event by its id, given or made from writer and number; -1 if there is none."""
+
+    def issued(name: str) -> int:
         writer, _, number = name.rpartition(".")
         if writer in names and number.isdecimal() and len(number) < 16:
             row = int(names[writer][0](int(number)))
             return row if row >= 0 and ids[row] == name else -1
         return -1
 
-    return row_of
+    if len(explicit) < len(ids):
+        for name, row in explicit.items():
+            if issued(name) not in (-1, row):
+                broken.append(Place("duplicate-id", row, f"the id {name!r} is also the name of another event"))
+    return lambda name: explicit[name] if name in explicit else issued(name)
 
 
 def _edges(
     segments: Sequence[Segment], first: Any, names: dict[str, Any], columns: dict[str, Any], broken: list[Place]
 ) -> Edges:
-    src_parts, dst_parts, type_parts = [], [], []
+    parts: list[tuple[NDArray[Any], ...]] = []
     lost: list[int] = []
     for segment, at in zip(segments, first.tolist(), strict=False):
-        if not segment.causes:
-            continue
-        effect, number, writer, kind = (np.concatenate(c) for c in zip(*segment.causes, strict=True))
-        segment.causes = []
+        writers = [word or segment.header.writer for word in segment.writers]
+        effect, number, writer, kind = (pile.values() for pile in segment.causes)
         src = np.full(len(effect), -1, np.int32)
-        for code, word in enumerate(segment.writers):
-            own = word or segment.header.writer
-            mine = np.flatnonzero(writer == code)
-            find, after_last, closed = names.get(own, (None, 0, True))
-            if find is not None:
-                src[mine] = find(number[mine])
-            for i in mine[src[mine] < 0].tolist():
-                row, name = int(effect[i]) + at, f"{own}.{number[i]}"
-                if find is not None and not closed:
-                    broken.append(Place("lost-cause", row, f"its cause {name} was not written before its writer ended"))
-                    lost.append(row)
-                else:
-                    broken.append(Place("reference", row, f"its cause {name} does not exist"))
-        src_parts.append(src)
-        dst_parts.append(effect + np.int32(at))
-        type_parts.append(kind)
+        for code, word in enumerate(writers):
+            if word in names:
+                mine = slice(None) if len(writers) == 1 else np.flatnonzero(writer == code)
+                src[mine] = names[word][0](number[mine])
+        for i in np.flatnonzero(src < 0).tolist():
+            row, word = int(effect[i]) + at, writers[writer[i]]
+            closed = names[word][1] if word in names else True
+            said = "does not exist" if closed else "was not written before its writer ended"
+            if closed or len(lost) < MOST_EXPLAINED:
+                broken.append(Place("reference" if closed else "lost-cause", row, f"its cause {word}.{number[i]} {said}"))
+            if not closed:
+                lost.append(row)
+        segment.causes = ()
+        parts.append((src, effect + np.int32(at) if at else effect, kind))
     if lost:
         columns["truncated_e"] = np.array(columns.get("truncated_e", np.full(int(first[-1]), -1, np.int8)))
         columns["truncated_e"][lost] = 1
-    none = np.zeros(0, np.int32)
-    return Edges(*(np.concatenate([none, *p]) if p else none for p in (src_parts, dst_parts, type_parts)))
+    return Edges(*(part[0] if len(parts) == 1 else np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
 def _merged(segments: Sequence[Segment], first: Any, total: int) -> Table:
     """The nested fields of all segments as one table."""
-    raw: dict[str, tuple[NDArray[np.int64], list[bytes]]] = {}
+    raw: dict[str, tuple[list[NDArray[np.int64]], list[bytes]]] = {}
     for segment, at in zip(segments, first.tolist(), strict=False):
-        for start, table in segment.tables:
-            for name, (rows, texts) in table.raw.items():
-                known_rows, known = raw.get(name, (np.zeros(0, np.int64), []))
-                raw[name] = (np.concatenate([known_rows, rows + start + at]), known + texts)
-    return Table(total, segments[0].words, {}, raw, {})
+        for name, (rows, texts) in segment.raw.items():
+            known_rows, known = raw.setdefault(name, ([], []))
+            known_rows += [r + at for r in rows]
+            known += texts
+    merged = {name: (np.concatenate(rows), texts) for name, (rows, texts) in raw.items()}
+    return Table(total, segments[0].words, {}, merged, {})
 
 
 def _run(segments: Sequence[Segment]) -> dict[str, Any]:

@@ -97,6 +97,9 @@ def event_columns(table: Table) -> dict[str, Any]:
     for name in ("t", "type", "agent"):
         if name not in got or (np.isnan(got[name]) if name == "t" else got[name] < 0).any():
             raise Odd(f"an event without {name}")
+    for name, words in (("id", "ids"), ("agent", "agents"), ("context", "ids")):
+        if name in got and has_empty(got[name], table.words[words]):
+            raise Odd(f"an empty {name}")
     for name in ("t", "end", "tokens_in", "tokens_out"):
         if name in got and (got[name] < 0).any():
             raise Odd(f"{name} below 0")
@@ -122,6 +125,18 @@ def event_columns(table: Table) -> dict[str, Any]:
         events["t_e"] = np.array(got["t"])
         events["t_e"][missing] = np.nan
     return events
+
+
+def has_empty(codes: I, words: Any) -> bool:
+    """Whether the empty string is among these."""
+    empty = next((i for i, w in enumerate(words) if not w), None) if len(words) < 1000 else _empty_code(words)
+    return empty is not None and bool((codes == empty).any())
+
+
+def _empty_code(words: Any) -> int | None:
+    before = len(words)
+    code = words.code("")
+    return code if code < before else None
 
 
 def _choices(text: str) -> None:
@@ -251,7 +266,7 @@ def settle(loose: Loose) -> tuple[Trace, list[Place], NDArray[np.int64] | None]:
     events, edges, broken = loose.events, loose.edges, loose.broken
     n = len(events["t_e"])
     keep = (edges.src >= 0) & (edges.dst >= 0)
-    src, dst = edges.src[keep], edges.dst[keep]
+    src, dst = (edges.src, edges.dst) if keep.all() else (edges.src[keep], edges.dst[keep])
     order, closing = causes_first(events["t_e"], src, dst)
     if closing.any():
         broken += _cycle(events, loose, src, dst, closing)
@@ -329,12 +344,9 @@ def _owned(columns: dict[str, Any], owner: str, rank: NDArray[np.int32]) -> dict
 
 def _cycle(events: dict[str, Any], loose: Loose, src: I, dst: I, closing: Any) -> list[Place]:
     ids, t, found = events["id_e"], events["t_e"], []
-    for x in np.flatnonzero(closing)[:20].tolist():
-        loop = one_cycle(int(src[x]), src, dst)
-        if loop:
-            way = " → ".join(ids[i] for i in [*loop[:6], loop[0]]) if len(loop) <= 6 else f"{len(loop)} events"
-            found.append(Place("cycle", int(dst[x]), f"{ids[int(dst[x])]} is a cause of itself: {way}"))
-            break
+    loop = one_cycle(len(t), src, dst)
+    way = " → ".join(ids[i] for i in [*loop, loop[0]]) if len(loop) <= 6 else f"a way of {len(loop)} events"
+    found.append(Place("cycle", loop[0], f"{ids[loop[0]]} is a cause of itself: {way}"))
     skew = float(loose.run["clock_skew_n"][0]) if "clock_skew_n" in loose.run else 0.0
     for x in np.flatnonzero(closing & (t[src] > t[dst] + skew))[:20].tolist():
         found.append(Place("backwards-time", int(dst[x]), backwards(ids, t, int(src[x]), int(dst[x]))))

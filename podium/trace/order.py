@@ -28,11 +28,12 @@ def causes_first(t_e: F, src_x: I, dst_x: I) -> tuple[NDArray[np.int64] | None, 
         known = np.maximum.accumulate(np.where(np.isnan(t_e), -1, np.arange(n)))
         when = np.where(known < 0, 0.0, t_e[known])
     order: NDArray[np.int64] | None = None
-    rank = np.arange(n)
+    src, dst = src_x, dst_x
     if n and (when[1:] < when[:-1]).any():
         order = np.argsort(when, kind="stable")
+        rank = np.empty(n, np.int64)
         rank[order] = np.arange(n)
-    src, dst = rank[src_x], rank[dst_x]
+        src, dst = rank[src_x], rank[dst_x]
     closing = np.zeros(len(src_x), np.bool_)
     if (src < dst).all():
         return order, closing
@@ -43,7 +44,7 @@ def causes_first(t_e: F, src_x: I, dst_x: I) -> tuple[NDArray[np.int64] | None, 
     return taken if order is None else order[taken], closing
 
 
-def _kahn(n: int, src: NDArray[np.int64], dst: NDArray[np.int64]) -> tuple[NDArray[np.int64], B]:
+def _kahn(n: int, src: I, dst: I) -> tuple[NDArray[np.int64], B]:
     """Kahn's algorithm, lowest first; and which could not be taken."""
     waits = np.bincount(dst, minlength=n).tolist()
     by_source = np.argsort(src, kind="stable")
@@ -63,27 +64,17 @@ def _kahn(n: int, src: NDArray[np.int64], dst: NDArray[np.int64]) -> tuple[NDArr
     return np.array(taken, np.int64), stuck
 
 
-def one_cycle(start: int, src_x: I, dst_x: I) -> list[int]:
-    """A cycle through an event, as far as one goes back from it by causes: the events in it, cause before effect.
+def one_cycle(n: int, src_x: I, dst_x: I) -> list[int]:
+    """A cycle, where there is one: the events in it, cause before effect.
 
-    >>> one_cycle(0, np.array([0, 1, 2]), np.array([1, 2, 0]))
-    [0, 1, 2]
+    >>> one_cycle(4, np.array([0, 1, 2, 2]), np.array([1, 2, 0, 3]))
+    [2, 0, 1]
     """
-    causes: dict[int, list[int]] = {}
-    for s, d in zip(src_x.tolist(), dst_x.tolist(), strict=True):
-        causes.setdefault(d, []).append(s)
-    came: dict[int, int] = {}
-    todo = [start]
-    while todo:
-        at = todo.pop()
-        for cause in causes.get(at, ()):
-            if cause == start:
-                path = [start]
-                while at != start:
-                    path.append(at)
-                    at = came[at]
-                return path
-            if cause not in came:
-                came[cause] = at
-                todo.append(cause)
-    return []
+    _, stuck = _kahn(n, src_x, dst_x)
+    held = stuck[src_x] & stuck[dst_x]
+    cause = dict(zip(dst_x[held].tolist(), src_x[held].tolist(), strict=True))
+    at, place = next(iter(cause)), {}  # who is stuck has a cause that is: going back must come round
+    while at not in place:
+        place[at] = len(place)
+        at = cause[at]
+    return list(place)[place[at] :][::-1]

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.trace.columns import B, I, Trace
+from podium.trace.columns import B, F, I, Trace
 from podium.trace.findings import Finding, Level
 from podium.trace.sweep import latest, reach
-from podium.trace.vocabulary import edge, event
+from podium.trace.vocabulary import EventType, edge, event
 from podium.trace.vocabulary import decision as decision_code
 
 __all__ = ["RULES", "Rule", "check", "joined_calls", "released", "trust_edges", "unmatched_calls"]
@@ -53,13 +53,13 @@ def skew(trace: Trace) -> NDArray[np.float64]:
 
 
 def _backwards(trace: Trace, beyond: bool) -> Iterator[tuple[int, str]]:
-    late_x = trace.t_e[trace.src_x] - trace.t_e[trace.dst_x]
-    tolerance_x = skew(trace)[trace.rollout_e[trace.dst_x]]
-    wrong_x = (late_x > tolerance_x) if beyond else (late_x > 0) & (late_x <= tolerance_x)
-    for x in np.flatnonzero(wrong_x).tolist():
+    later = np.flatnonzero(trace.t_e[trace.src_x] > trace.t_e[trace.dst_x])
+    late_x = trace.t_e[trace.src_x[later]] - trace.t_e[trace.dst_x[later]]
+    tolerance_x = skew(trace)[trace.rollout_e[trace.dst_x[later]]]
+    for x, tolerance in zip(later[(late_x > tolerance_x) == beyond].tolist(), tolerance_x[(late_x > tolerance_x) == beyond].tolist(), strict=True):
         s, d = int(trace.src_x[x]), int(trace.dst_x[x])
         said = f"{trace.id_e[d]} at t={trace.t_e[d]:g} has the cause {trace.id_e[s]}, which is later (t={trace.t_e[s]:g})"
-        yield d, said if beyond else f"{said}, within the clock tolerance of {tolerance_x[x]:g} s"
+        yield d, said if beyond else f"{said}, within the clock tolerance of {tolerance:g} s"
 
 
 def backwards_time(trace: Trace) -> Broken:
@@ -84,11 +84,12 @@ def lifetime(trace: Trace) -> Broken:
     despawns = np.flatnonzero(trace.type_e == event("despawn"))
     gone = np.where(trace.to_e[despawns] >= 0, trace.to_e[despawns], trace.agent_e[despawns])
     born_a = _extreme(spawns, trace.to_e[spawns], trace, np.fmin, np.inf)
-    reborn_a = _extreme(spawns, trace.to_e[spawns], trace, np.fmax, -np.inf)
     died_a = _extreme(despawns, gone, trace, np.fmax, -np.inf)
     spawned_a = np.isfinite(born_a)
     born_a = np.where(spawned_a, born_a, -np.inf)
-    died_a = np.where(spawned_a & np.isfinite(died_a) & (reborn_a < died_a), died_a, np.inf)
+    last_a = np.full((2, trace.n_agents), -1)  # rows: its last spawn, its last despawn
+    last_a[0, trace.to_e[spawns]], last_a[1, gone] = spawns, despawns
+    died_a = np.where(spawned_a & np.isfinite(died_a) & (last_a[0] < last_a[1]), died_a, np.inf)
     acts_e = (trace.type_e != event("tool_result")) & (trace.agent_e >= 0)
     slack_e = skew(trace)[trace.rollout_e]
     early_e = acts_e & (trace.t_e < born_a[trace.agent_e] - slack_e)
@@ -109,24 +110,31 @@ def unmatched_calls(trace: Trace) -> tuple[list[int], list[int]]:
     """Results without a call, and calls without a result.
 
     A recorded edge joins the two. Where none does, a result is taken to answer the earliest earlier call of the
-    same tool (of the same agent, where no tool is named) that nothing else answers.
+    same tool that nothing else answers; where one of the two names no tool, of the same agent.
     """
     single_e = (trace.type_e == event("tool_call")) | (trace.type_e == event("tool_result"))
     joined = joined_calls(trace)
     single_e[trace.src_x[joined]] = False
     single_e[trace.dst_x[joined]] = False
-    waiting: dict[tuple[int, int, int], deque[int]] = {}
-    results = []
+    waiting: dict[tuple[int, str, str | None], deque[int]] = {}
+    results, unanswered = [], set()
     for row in np.flatnonzero(single_e).tolist():
-        tool = int(trace.tool_e.codes[row])
-        key = (int(trace.rollout_e[row]), tool, -1 if tool >= 0 else int(trace.agent_e[row]))
+        run, tool, agent = int(trace.rollout_e[row]), trace.tool_e[row], trace.name_a[int(trace.agent_e[row])]
         if trace.type_e[row] == event("tool_call"):
-            waiting.setdefault(key, deque()).append(row)
-        elif calls := waiting.get(key):
-            calls.popleft()
-        else:
+            unanswered.add(row)
+            for key in (run, "of", agent), (run, "to", tool) if tool is not None else (run, "by", agent):
+                waiting.setdefault(key, deque()).append(row)
+            continue
+        keys = ((run, "to", agent), (run, "of", agent)) if tool is None else ((run, "to", tool), (run, "by", agent))
+        for calls in (waiting.get(key, deque()) for key in keys):
+            while calls and calls[0] not in unanswered:
+                calls.popleft()
+        call = next((waiting[key].popleft() for key in keys if waiting.get(key)), None)
+        if call is None:
             results.append(row)
-    return results, sorted(row for calls in waiting.values() for row in calls)
+        else:
+            unanswered.discard(call)
+    return results, sorted(unanswered)
 
 
 def orphan_result(trace: Trace) -> Broken:
@@ -185,6 +193,8 @@ def acts_after_stop(trace: Trace) -> Broken:
 def token_owner(trace: Trace) -> Broken:
     for k in np.flatnonzero((trace.owner_k < 0) | (trace.owner_k >= trace.n_events)).tolist():
         yield 0, f"token {k} belongs to no event"
+    for row in _circular(trace.context_e):
+        yield row, f"{trace.id_e[row]}: the context it extends is made of its own tokens"
     told = np.flatnonzero(trace.start_e >= 0)
     if not len(told):
         return
@@ -198,6 +208,16 @@ def token_owner(trace: Trace) -> Broken:
         yield row, f"{trace.id_e[row]}: its tokens start at {start}, the context it extends ends at {end[i]}: {fault}"
 
 
+def _circular(context_e: I) -> list[int]:
+    """Events whose context leads back to them, or to others of which that is true."""
+    if not (context_e >= np.arange(len(context_e))).any():
+        return []
+    up_e = np.append(context_e, -1)
+    for _ in range(len(up_e).bit_length()):
+        up_e = up_e[up_e]
+    return np.flatnonzero(up_e >= 0).tolist()
+
+
 STEPS: tuple[int, ...] = tuple(
     map(event, ("orchestrator_decision", "message", "tool_call", "return", "aggregate"))  # type: ignore[arg-type]
 )
@@ -205,26 +225,34 @@ STEPS: tuple[int, ...] = tuple(
 
 def totals(trace: Trace) -> Broken:
     """Counts of calls and messages, and tokens and cost where every event that does a step states them."""
-    n, rollout_e = len(trace), trace.rollout_e
-    step_e = np.isin(trace.type_e, STEPS)
-    cut_n = np.bincount(rollout_e[trace.truncated_e == 1], minlength=n) > 0
-    tokens_e = np.nan_to_num(trace.tokens_in_e) + np.nan_to_num(trace.tokens_out_e)
-    silent_e = np.isnan(trace.tokens_in_e) & np.isnan(trace.tokens_out_e)
-    sums = {
-        "tool_calls": (trace.type_e == event("tool_call"), np.zeros(len(rollout_e), np.bool_)),
-        "messages": (trace.type_e == event("message"), np.zeros(len(rollout_e), np.bool_)),
-        "tokens": (tokens_e, step_e & silent_e),
-        "cost": (np.nan_to_num(trace.cost_e), step_e & np.isnan(trace.cost_e)),
-    }
-    for name, (figure_e, missing_e) in sums.items():
-        if name not in trace.cost_n:
+    cut_n = np.bincount(trace.rollout_e[trace.truncated_e == 1], minlength=len(trace)) > 0
+    for name, told_n in trace.cost_n.items():
+        if name not in _FIGURES:
             continue
-        told_n = trace.cost_n[name]
-        sum_n = np.bincount(rollout_e, figure_e, minlength=n)
-        whole_n = (np.bincount(rollout_e[missing_e], minlength=n) == 0) & ~cut_n & ~np.isnan(told_n)
-        differs_n = whole_n & ~np.isclose(told_n, sum_n, rtol=1e-9, atol=1e-9)
+        figure_e, silent_e = _FIGURES[name](trace)
+        sum_n = np.bincount(trace.rollout_e, figure_e, minlength=len(trace))
+        silent_n = np.bincount(trace.rollout_e[silent_e & np.isin(trace.type_e, STEPS)], minlength=len(trace)) > 0
+        silent_n |= np.bincount(trace.rollout_e[~silent_e], minlength=len(trace)) == 0
+        differs_n = ~cut_n & ~silent_n & ~np.isnan(told_n) & ~np.isclose(told_n, sum_n, rtol=1e-9, atol=1e-9)
         for i in np.flatnonzero(differs_n).tolist():
             yield int(trace.first_of("e")[i]), f"costs.{name} says {told_n[i]:g}, the events add up to {sum_n[i]:g}"
+
+
+def _count(word: EventType) -> Callable[[Trace], tuple[B, B]]:
+    return lambda trace: (trace.type_e == event(word), np.zeros(trace.n_events, np.bool_))
+
+
+def _tokens(trace: Trace) -> tuple[F, B]:
+    spent_e = np.nan_to_num(trace.tokens_in_e) + np.nan_to_num(trace.tokens_out_e)
+    return spent_e, np.isnan(trace.tokens_in_e) & np.isnan(trace.tokens_out_e)
+
+
+_FIGURES: dict[str, Callable[[Trace], tuple[Any, B]]] = {  # what each event adds, and where it does not say
+    "tool_calls": _count("tool_call"),
+    "messages": _count("message"),
+    "tokens": _tokens,
+    "cost": lambda trace: (np.nan_to_num(trace.cost_e), np.isnan(trace.cost_e)),
+}
 
 
 def released(trace: Trace) -> B:

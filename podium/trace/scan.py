@@ -7,7 +7,7 @@ times faster and to the same columns; whatever it will not answer for comes back
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -80,6 +80,7 @@ class Shape:
     top: dict[str, tuple[str, str]]
     nested: dict[str, tuple[str, str]] = field(default_factory=dict)
     open: bool = False  # fields that it does not name are kept
+    wanted: frozenset[str] | None = None  # columns that a reader should keep; all, unless told
 
     def without(self, *names: str) -> Shape:
         """The same, with some strings and JSON texts not kept."""
@@ -88,7 +89,11 @@ class Shape:
             {n: dropped.get(kind, (kind, words)) if n in names else (kind, words) for n, (kind, words) in s.items()}
             for s in (self.top, self.nested)
         )
-        return Shape(self.struct, top, nested, self.open)
+        return replace(self, top=top, nested=nested)
+
+    def only(self, columns: str) -> Shape:
+        """The same, for a reader that needs only these columns."""
+        return replace(self, wanted=frozenset(columns.split()))
 
     def dictionaries(self) -> dict[str, Any]:
         return {d: Words() for _, d in (*self.top.values(), *self.nested.values()) if d}
@@ -203,12 +208,15 @@ def _fill(
     table: Table, rows: list[Any], at: NDArray[np.int64], kinds: dict[str, tuple[str, str]], words: dict[str, Any]
 ) -> None:
     for name, (kind, dictionary) in kinds.items():
-        if kind in "oqv":
+        if kind in "oq":
             continue
         attribute = "from_" if name == "from" else name
         values = [getattr(r, attribute) for r in rows]
         got = [i for i, v in enumerate(values) if v is not UNSET]
-        if not got:
+        if kind == "v":
+            for i in got:
+                bytes(values[i]).decode()
+        if not got or kind == "v":
             continue
         places, values = at[got], [values[i] for i in got]
         if kind == "r":

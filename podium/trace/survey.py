@@ -177,17 +177,6 @@ def _loose(head: Head, events: Table, edges_: Table) -> Loose:
     return Loose(_run(head, events), columns, events.words["agents"], edges, tokens, votes, broken + wrong + astray)
 
 
-def _has_empty(codes: Any, words: Any) -> bool:
-    empty = next((i for i, w in enumerate(words) if not w), None) if len(words) < 1000 else _empty_code(words)
-    return empty is not None and bool((codes == empty).any())
-
-
-def _empty_code(words: Any) -> int | None:
-    before = len(words)
-    code = words.code("")
-    return code if code < before else None
-
-
 def _edges(table: Table, row_of_code: Any, ids: Any, broken: list[Place]) -> Edges:
     if not table.n:
         return Edges(*(np.zeros(0, np.int32) for _ in range(3)))
