@@ -18,6 +18,7 @@ from podium.trace.findings import BadTrace, Finding, Unreadable
 from podium.trace.rules import RULES
 from podium.view import lanes as swim
 from podium.view.page import page
+from podium.view.plain import plain
 from podium.view.summary import summary
 
 __all__ = ["app", "main"]
@@ -44,11 +45,8 @@ def say(value: Any) -> None:
 
 
 @app.command(epilog="Example: podium check run.json runs/ --json")
-def check(paths: Paths, json: Json = False, rules: Annotated[bool, typer.Option("--rules", help="List the rules.")] = False) -> None:
+def check(paths: Paths, json: Json = False) -> None:
     """Check traces against every rule. Exit 0: clean or warnings only; 1: errors; 2: cannot be read."""
-    if rules:
-        _rules(json)
-        return
     findings: list[Finding] = []
     errors = 0
     unreadable = None
@@ -58,7 +56,7 @@ def check(paths: Paths, json: Json = False, rules: Annotated[bool, typer.Option(
             errors += finding.level == "error"
             if not json:
                 style = "red" if finding.level == "error" else "yellow"
-                out.print(Line(str(finding), style=style))
+                out.print(Line(plain(finding), style=style))
     except Unreadable as error:
         unreadable = error
         findings.append(Finding(error.file, None, "unreadable", "error", error.why))
@@ -69,12 +67,14 @@ def check(paths: Paths, json: Json = False, rules: Annotated[bool, typer.Option(
         out.print(Line("clean" if not findings else count, style="green" if not errors else "red"))
     if unreadable is not None:
         if not json:
-            print(f"podium: {unreadable}", file=sys.stderr)
+            print(f"podium: {plain(unreadable)}", file=sys.stderr)
         raise typer.Exit(2)
     raise typer.Exit(1 if errors else 0)
 
 
-def _rules(json: bool) -> None:
+@app.command(epilog="Example: podium rules")
+def rules(json: Json = False) -> None:
+    """List the rules that a trace obeys."""
     if json:
         say([{"id": r.id, "level": r.level, "sentence": r.sentence} for r in RULES])
         return
@@ -102,23 +102,23 @@ def show(
     if json:
         say(told)
         return
-    _show(told, swim.lanes(one, max(20, min(out.width, 120) - 24)))
+    _show(told, swim.lanes(one, max(20, min(out.width, 120) - 24)), swim.legend(one))
     if len(trace) > 1:
         out.print(f"run {run} of {len(trace)}; --run K shows another")
     if html is not None:
         out.print(f"page: {html}")
 
 
-def _show(told: dict[str, Any], lines: list[Line]) -> None:
+def _show(told: dict[str, Any], lines: list[Line], legend: str) -> None:
     title = f"{told['trace_id']}: {told['task_id']}" + (f" ({told['topology']})" if told["topology"] else "")
-    out.print(Line(title, style="bold"))
+    out.print(Line(plain(title), style="bold"))
     for line in lines:
         out.print(line)
     if lines:
-        out.print(Line(swim.LEGEND + "   bold: the critical path", style="dim"))
+        out.print(Line(legend + ("" if told["serial_s"] is None else "   bold: the critical path"), style="dim"))
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, value in _facts(told):
-        table.add_row(Line(name, style="cyan"), Line(value))
+        table.add_row(Line(plain(name), style="cyan"), Line(plain(value)))
     out.print(table)
 
 
@@ -140,12 +140,12 @@ def _facts(told: dict[str, Any]) -> list[tuple[str, str]]:
         schedule = ", ".join(f"{k}: {seconds(t)}" for k, t in told["with_workers_s"].items())
         facts += [
             ("work", f"{seconds(told['serial_s'])} in all, over the {told['timed_events']} events that say how long they took"),
-            ("critical path", f"{seconds(told['critical_path_s'])}, {told['critical_path_events']} events: no team can be faster"),
+            ("critical path", f"{seconds(told['critical_path_s'])}, {told['critical_path_events']} events: with these causes no team can be faster"),
             ("with k workers", schedule),
             ("busy agents", f"{told['peak_busy_agents']:g} at most, {told['mean_busy_agents']:.3g} on average"),
         ]
     facts.append(("critical steps", str(told["critical_steps"])))
-    facts.append(("taint", f"{told['untrusted_events']} events marked untrusted; with what derives from them, {told['tainted_events']}"))
+    facts.append(("taint", f"{told['untrusted_events']} marked untrusted, {told['tainted_events']} with what derives from them"))
     for name in ("rewards", "costs"):
         if told[name]:
             facts.append((name, ", ".join(f"{k} {'not recorded' if v is None else f'{v:g}'}" for k, v in told[name].items())))
@@ -208,7 +208,7 @@ def _print_rows(rows: list[dict[str, Any]], json: bool, names: list[str]) -> Non
         return
     table = Table(*names, box=None)
     for row in rows:
-        table.add_row(*("" if v is None else str(v) for v in row.values()))
+        table.add_row(*(Line("" if v is None else plain(v)) for v in row.values()))
     out.print(table)
 
 
@@ -228,7 +228,7 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    print(f"podium: {message}", file=sys.stderr)
+    print("\n".join(map(plain, f"podium: {message}".split("\n"))), file=sys.stderr)
     sys.exit(code)
 
 

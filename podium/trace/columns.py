@@ -54,7 +54,8 @@ def ranges(first: I, count: I) -> NDArray[np.int64]:
     """
     ends = np.cumsum(count, dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total) + np.repeat(first - (ends - count), count)
+    whole: NDArray[np.int64] = np.arange(total) + np.repeat(first - (ends - count), count)
+    return whole
 
 
 class Text:
@@ -413,7 +414,7 @@ def _same(a: Any, b: Any) -> bool:
         names = {k for m in (a, b) for k, v in m.items() if not _is_absent(v)}
         return all(k in a and k in b and _same(a[k], b[k]) for k in names)
     if isinstance(a, (Text, Names)):
-        return a == b
+        return bool(a == b)
     return np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
 
 

@@ -25,10 +25,10 @@ import numpy as np
 from podium.trace import log, store, survey
 from podium.trace.columns import Trace, concat
 from podium.trace.findings import BadTrace, Finding, Unreadable
-from podium.trace.log import LOG_EVENTS, Segment
+from podium.trace.log import Segment
 from podium.trace.loose import Loose, Place, settle
 from podium.trace.rules import RULES, check
-from podium.trace.scan import Shape
+from podium.trace.scan import LOG_EVENTS, Shape
 
 __all__ = ["Read", "check_paths", "load", "read", "save", "write_whole"]
 
@@ -207,7 +207,7 @@ def _complaints(file: str) -> Iterator[None]:
 def _opened(file: str) -> Iterator[io.BufferedReader]:
     name = "standard input" if file == "-" else file
     with _complaints(name):
-        raw = io.BufferedReader(sys.stdin.buffer.raw if file == "-" else _patient(file))  # type: ignore[arg-type,attr-defined]
+        raw = io.BufferedReader(sys.stdin.buffer.raw if file == "-" else _patient(file))  # type: ignore[union-attr]
         start = raw.peek(6)[:6]
     try:
         with _complaints(name):
@@ -235,9 +235,9 @@ def _patient(file: str) -> io.RawIOBase:
 
 def _uncompressed(raw: io.BufferedReader, start: bytes, name: str) -> io.BufferedReader:
     if start.startswith(b"\x1f\x8b"):
-        return io.BufferedReader(gzip.GzipFile(fileobj=raw))  # type: ignore[type-var]
+        return io.BufferedReader(gzip.GzipFile(fileobj=raw))
     if start.startswith(b"\xfd7zXZ\x00"):
-        return io.BufferedReader(lzma.LZMAFile(raw))  # type: ignore[type-var]
+        return io.BufferedReader(lzma.LZMAFile(raw))
     if start.startswith(b"\x28\xb5\x2f\xfd"):
         try:
             import pyarrow as pa

@@ -73,7 +73,7 @@ class Pile:
         self.add(np.full(n, np.nan if self._dtype.kind == "f" else -1, self._dtype))
 
     def __len__(self) -> int:
-        return len(self._bytes) // self._dtype.itemsize
+        return len(self._bytes) // int(self._dtype.itemsize)
 
     def values(self) -> Any:
         values = np.frombuffer(self._bytes, self._dtype)
@@ -314,7 +314,8 @@ def _columns(segments: Sequence[Segment], broken: list[Place]) -> tuple[dict[str
     columns = _values(piles)
     prefix = Text.concat([Text.constant(f"{s.header.writer}.", s.count) for s in segments])
     number = segments[0].n.values() if len(segments) == 1 else np.concatenate([s.n.values() for s in segments])
-    ids, explicit = Names(prefix, number), {}
+    ids = Names(prefix, number)
+    explicit: dict[str, int] = {}
     if "id" in columns:
         codes, words = columns.pop("id"), segments[0].words["ids"]
         given = codes >= 0
@@ -323,9 +324,9 @@ def _columns(segments: Sequence[Segment], broken: list[Place]) -> tuple[dict[str
         else:
             spelled = zip(Text(codes, words).strings(), prefix.strings(), strict=True)
             ids = Names(Text.of(p if g is None else g for g, p in spelled), np.where(given, -1, number))
-        for row in np.flatnonzero(given).tolist():
-            if explicit.setdefault(words[codes[row]], row) != row:
-                broken.append(Place("duplicate-id", row, f"the id {words[codes[row]]!r} is also that of an earlier event"))
+        for row, code in zip(np.flatnonzero(given).tolist(), codes[given].tolist(), strict=True):
+            if explicit.setdefault(words[code], row) != row:
+                broken.append(Place("duplicate-id", row, f"the id {words[code]!r} is also that of an earlier event"))
     columns["id_e"] = ids
     return columns, ids, explicit
 

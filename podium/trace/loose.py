@@ -36,11 +36,11 @@ class Place(NamedTuple):
 class Edges:
     """Edges by place in the file; -1 where the event they name is not there."""
 
-    src: I
-    dst: I
-    type: I
-    inferred: I | None = None
-    rule: Text | None = None
+    src: Any
+    dst: Any
+    type: Any
+    inferred: Any = None
+    rule: Any = None  # Text
 
 
 @dataclass

@@ -73,7 +73,8 @@ def one_cycle(n: int, src_x: I, dst_x: I) -> list[int]:
     _, stuck = _kahn(n, src_x, dst_x)
     held = stuck[src_x] & stuck[dst_x]
     cause = dict(zip(dst_x[held].tolist(), src_x[held].tolist(), strict=True))
-    at, place = next(iter(cause)), {}  # who is stuck has a cause that is: going back must come round
+    place: dict[int, int] = {}
+    at = next(iter(cause))  # who is stuck has a cause that is: going back must come round
     while at not in place:
         place[at] = len(place)
         at = cause[at]

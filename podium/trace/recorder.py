@@ -163,14 +163,14 @@ class Recorder:
         if not n % _DRAIN_EVERY:
             self.flush()
 
-    def _causes(self, after: Causes) -> list[Any]:
+    def _causes(self, after: Any) -> list[Any]:
         writer, causes = self.writer, []
-        if after.__class__ is tuple and len(after) == 2 and after[1].__class__ is int:  # type: ignore[arg-type,index]
-            after = (after,)  # type: ignore[assignment]
+        if after.__class__ is tuple and len(after) == 2 and after[1].__class__ is int:
+            after = (after,)
         for cause in after:
             try:
-                kind, name = ("causal", cause) if cause[1].__class__ is int else cause  # type: ignore[misc,index]
-                owner, n = name  # type: ignore[misc]
+                kind, name = ("causal", cause) if cause[1].__class__ is int else cause
+                owner, n = name
             except (TypeError, IndexError, ValueError):
                 raise ValueError(f"after: expected names of events or (edge type, name), got {cause!r}") from None
             causes.append((kind, n) if owner == writer else (kind, n, owner))
@@ -199,9 +199,9 @@ class Recorder:
             raise
         finally:
             known = ("after", "to", "role", "tool", "content_ref", "trusted", "extra")
-            plain = [fields.pop(k, () if k == "after" else None) for k in known]
+            plain: dict[str, Any] = {k: fields.pop(k, () if k == "after" else None) for k in known}
             fields["end"] = self._clock() - self._zero
-            self._write(span.name[1], start, type, agent, *plain, fields)
+            self._write(span.name[1], start, type, agent, **plain, podium=fields)
 
     def outcome(
         self,

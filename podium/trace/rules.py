@@ -258,7 +258,8 @@ _FIGURES: dict[str, Callable[[Trace], tuple[Any, B]]] = {  # what each event add
 def released(trace: Trace) -> B:
     """Events that let untrusted content go no further: a person or a safety check looked at it."""
     looked_e = (trace.type_e == event("human_intervention")) | (trace.type_e == event("safety_event"))
-    return looked_e & (trace.trusted_e != 0)
+    released_e: B = looked_e & (trace.trusted_e != 0)
+    return released_e
 
 
 def trust_edges(trace: Trace) -> tuple[I, I]:

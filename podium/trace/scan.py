@@ -238,7 +238,7 @@ def _extras_py(table: Table, data: bytes, lines: bool, known: set[str]) -> None:
     table.extras |= extra_columns(table.n, range(table.n), unknown)
 
 
-def extra_columns(n: int, rows: Iterable[int], maps: Iterable[Mapping[str, Raw]]) -> dict[str, Text]:
+def extra_columns(n: int, rows: Iterable[int], maps: Iterable[Mapping[Any, Raw]]) -> dict[str, Text]:
     """Fields that nobody knows, by row, as one column of JSON a name."""
     found: dict[str, tuple[list[int], list[str]]] = {}
     for row, item in zip(rows, maps, strict=True):

@@ -19,6 +19,7 @@ from podium.trace.loose import (
     channels,
     edge_codes,
     event_columns,
+    has_empty,
     mark_inferred,
     nested,
     run_columns,
@@ -145,10 +146,8 @@ def _loose(head: Head, events: Table, edges_: Table) -> Loose:
         raise Odd("an empty trace_id, task_id or events")
     msgspec.convert(head.costs, Costs)
     n, ids = events.n, events.words["ids"]
-    if "id" not in events.columns or (id_e := events.columns["id"]).min() < 0 or _has_empty(id_e, ids):
+    if "id" not in events.columns or (id_e := events.columns["id"]).min() < 0:
         raise Odd("an event without id")
-    if any(_has_empty(events.columns[c], events.words["agents"]) for c in ("agent",) if c in events.columns):
-        raise Odd("an empty agent")
     row_of_code = np.full(len(ids) + 1, -1, np.int32)
     row_of_code[id_e[::-1]] = np.arange(n - 1, -1, -1, dtype=np.int32)  # the first of a name keeps it
     row_of_code[-1] = -1
@@ -183,6 +182,8 @@ def _edges(table: Table, row_of_code: Any, ids: Any, broken: list[Place]) -> Edg
     columns = table.columns
     if any(c not in columns or (columns[c] < 0).any() for c in ("src", "dst", "type")):
         raise Odd("an edge without src, dst or type")
+    if any(has_empty(columns[c], ids) for c in ("src", "dst")):
+        raise Odd("an edge with an empty src or dst")
     ends = row_of_code[columns["src"]], row_of_code[columns["dst"]]
     for x in np.flatnonzero((ends[0] < 0) | (ends[1] < 0))[:MOST_EXPLAINED].tolist():
         for end, rows in zip(("src", "dst"), ends, strict=True):

@@ -8,12 +8,18 @@ from rich.text import Text as Line
 from podium import graph
 from podium.trace.columns import Trace
 from podium.trace.vocabulary import EVENT_TYPES
+from podium.view.plain import plain
 
-__all__ = ["LEGEND", "lanes"]
+__all__ = ["lanes", "legend"]
 
 MARKS = dict(zip(EVENT_TYPES, "◆+×✉○●◀▣H!", strict=True))
-LEGEND = "  ".join(f"{mark} {word.replace('orchestrator_', '').replace('_', ' ')}" for word, mark in MARKS.items())
 MOST_LANES = 24
+
+
+def legend(trace: Trace) -> str:
+    """What the marks mean, of those that this run has."""
+    here = [word for code, word in enumerate(EVENT_TYPES) if (trace.type_e == code).any()]
+    return "  ".join(f"{MARKS[word]} {word.replace('orchestrator_', '').replace('_', ' ')}" for word in here)
 
 
 def lanes(trace: Trace, width: int = 72) -> list[Line]:
@@ -23,7 +29,7 @@ def lanes(trace: Trace, width: int = 72) -> list[Line]:
     start, end = float(np.nanmin(trace.t_e)), float(np.nanmax([*trace.t_e, *trace.end_e]))
     scale = (width - 1) / ((end - start) or 1.0)
     critical_e = graph.critical_path(trace).on_e
-    names = [str(n) for n in trace.name_a.strings()]
+    names = [plain(n) for n in trace.name_a.strings()]
     acting, first = np.unique(trace.agent_e, return_index=True)
     order = acting[np.argsort(first)].tolist()
     label = min(20, max(len(names[a]) for a in order))
@@ -40,8 +46,8 @@ def lanes(trace: Trace, width: int = 72) -> list[Line]:
             cells[at] = MARKS[EVENT_TYPES[trace.type_e[row]]]
             bold[at] |= bool(critical_e[row])
         line = Line(f"{names[agent][:label]:>{label}} │", style="default", no_wrap=True)
-        for cell, strong in zip(cells, bold, strict=True):
-            line.append(cell, style="bold red" if strong else "cyan")
+        for mark, strong in zip(cells, bold, strict=True):
+            line.append(mark, style="bold red" if strong else "cyan")
         lines.append(line)
     if len(order) > MOST_LANES:
         lines.append(Line(f"{'…':>{label}} │ {len(order) - MOST_LANES} more agents"))

@@ -44,7 +44,7 @@ vertical-align: top; border-bottom: 1px solid #eef1f4; font-weight: normal; }} t
 </style>
 <h1>{title}</h1>
 <p>Each line is an agent, time runs from left to right. A bar is work, a dot is an event without a recorded end, a thin
-line is a cause. What is outlined in red is the critical path: no team could finish this work sooner.</p>
+line is a cause. What is outlined in red is the critical path: with these causes, no team could finish this work sooner.</p>
 {picture(trace)}
 <table>{rows}</table>
 </html>
@@ -106,7 +106,9 @@ def _edges(trace: Trace, drawn: set[int], x: Any, y: Any) -> list[str]:
     for s, d, kind in zip(trace.src_x.tolist(), trace.dst_x.tolist(), trace.type_x.tolist(), strict=True):
         if s in drawn and d in drawn and kind != edge("temporal") and trace.agent_e[s] != trace.agent_e[d]:
             title = f"<title>{EDGE_TYPES[kind]}</title>"
-            x1, x2, middle = x(trace.t_e[s]), x(trace.t_e[d]), (x(trace.t_e[s]) + x(trace.t_e[d])) / 2
+            leaves = trace.end_e[s] if trace.t_e[s] < trace.end_e[s] <= trace.t_e[d] else trace.t_e[s]
+            x1, x2 = x(leaves), x(trace.t_e[d])
+            middle = (x1 + x2) / 2
             way = f"M{x1:.1f},{y(s):.1f} C{middle:.1f},{y(s):.1f} {middle:.1f},{y(d):.1f} {x2:.1f},{y(d):.1f}"
             parts.append(f'<path d="{way}" fill="none" stroke="#9fb0c0" stroke-width="1">{title}</path>')
     return parts

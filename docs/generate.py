@@ -1,0 +1,82 @@
+"""Writes the tables in docs/ that restate code: `python docs/generate.py`. A test says when they are stale."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from podium.trace.columns import AXES, COLUMNS
+from podium.trace.rules import RULES
+from podium.trace.wire import Extension
+from podium.view.page import picture
+
+DOCS = Path(__file__).parent
+KINDS = {
+    "float": "float, NaN absent",
+    "int": "whole number",
+    "tri": "0, 1",
+    "code": "place in its word list",
+    "row": "row of an event",
+    "agent": "row of an agent",
+    "rollout": "row of a rollout",
+    "text": "string",
+    "name": "id",
+    "floats": "one column of floats a name",
+    "texts": "one column of JSON a name",
+}
+
+
+def fields() -> str:
+    schema = msgspec.json.schema(Extension)["$defs"]["Extension"]["properties"]
+    rows = [f"| `{f.encode_name}` | {_type(schema[f.encode_name])} |" for f in msgspec.structs.fields(Extension)]
+    return "\n".join(["| field | type |", "|---|---|", *rows])
+
+
+def _type(schema: dict[str, object]) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "enum" in schema:
+        return ", ".join(map(str, schema["enum"]))  # type: ignore[call-overload]
+    if "anyOf" in schema:
+        return " or ".join(_type(s) for s in schema["anyOf"])  # type: ignore[attr-defined]
+    if schema.get("type") == "array":
+        return f"list of {_type(schema['items'])}"  # type: ignore[arg-type]
+    if schema.get("type") == "object":
+        return f"map to {_type(schema['additionalProperties'])}"  # type: ignore[arg-type]
+    return str(schema.get("type", "any JSON"))
+
+
+def columns() -> str:
+    rows = [f"| `{c.name}` | {AXES[c.axis]} | {KINDS[c.kind]} |" for c in COLUMNS]
+    return "\n".join(["| column | axis | values |", "|---|---|---|", *rows])
+
+
+def rules() -> str:
+    rows = [f"| `{r.id}` | {r.level} | {r.sentence} |" for r in RULES]
+    return "\n".join(["| rule | level | what it says |", "|---|---|---|", *rows])
+
+
+def filled(text: str) -> str:
+    """The page with its generated tables as the code has them now."""
+    tables = {"fields": fields, "columns": columns, "rules": rules}
+
+    def table(found: re.Match[str]) -> str:
+        return f"<!-- generated: {found[1]} -->\n{tables[found[1]]()}\n<!-- end -->"
+
+    return re.sub(r"<!-- generated: (\w+) -->(?:\n.*?<!-- end -->)?", table, text, flags=re.DOTALL)
+
+
+def main() -> None:
+    from podium import load
+
+    for page in sorted(DOCS.glob("*.md")):
+        page.write_text(filled(page.read_text()))
+    run = DOCS.parent / "out/demo-run"
+    if run.exists():
+        (DOCS / "demo.svg").write_text(picture(load(run)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

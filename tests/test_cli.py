@@ -1,0 +1,189 @@
+"""The verbs, as a user meets them: a process, its output, its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podium.cli import app
+
+SHARED = Path(__file__).parents[2] / "shared/data/survey"
+DOCUMENT: dict[str, Any] = {
+    "trace_id": "run",
+    "task_id": "task",
+    "topology": "centralized",
+    "events": [
+        {"id": "a", "t": 0, "type": "orchestrator_decision", "agent": "lead", "podium": {"end": 1.0}},
+        {"id": "b", "t": 1, "type": "spawn", "agent": "lead", "to": "ann"},
+        {"id": "c", "t": 2, "type": "return", "agent": "ann", "to": "lead", "podium": {"end": 4.0}},
+    ],
+    "edges": [{"src": "a", "dst": "b", "type": "spawn"}, {"src": "b", "dst": "c", "type": "causal"}],
+    "rewards": {"team": 1},
+    "costs": {"tokens": 10, "wall_clock_s": 4},
+}
+
+
+def podium(*words: object, stdin: bytes | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "podium.cli", *map(str, words)]
+    environment = os.environ | {"COLUMNS": "120"}
+    done = subprocess.run(command, input=stdin, capture_output=True, timeout=60, env=environment, cwd=cwd, check=False)
+    answer = subprocess.CompletedProcess(command, done.returncode, done.stdout.decode(), done.stderr.decode())
+    assert "Traceback" not in answer.stderr + answer.stdout
+    return answer
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(DOCUMENT))
+    return path
+
+
+def broken(path: Path, **changes: Any) -> Path:
+    events = [dict(e) for e in DOCUMENT["events"]]
+    events[2] |= changes
+    path.write_text(json.dumps(DOCUMENT | {"events": events}))
+    return path
+
+
+def test_check_says_clean(run: Path) -> None:
+    answer = podium("check", run)
+    assert (answer.returncode, answer.stdout.strip()) == (0, "clean")
+    answer = podium("check", run, "--json")
+    assert (answer.returncode, json.loads(answer.stdout)) == (0, {"ok": True, "findings": []})
+
+
+def test_check_of_a_broken_trace_exits_with_one(tmp_path: Path) -> None:
+    path = broken(tmp_path / "bad.json", t=0.5)
+    answer = podium("check", path, "--json")
+    said = json.loads(answer.stdout)
+    assert (answer.returncode, said["ok"]) == (1, False)
+    assert {f["rule"] for f in said["findings"]} == {"backwards-time", "lifetime"}
+    assert all(f.keys() == {"file", "row", "rule", "level", "message"} and f["file"] == str(path) for f in said["findings"])
+    assert "2 errors" in podium("check", path).stdout
+
+
+def test_check_of_what_cannot_be_read_exits_with_two(tmp_path: Path) -> None:
+    (tmp_path / "noise.json").write_bytes(b"\x89PNG\r\n")
+    for path in (tmp_path / "noise.json", tmp_path / "none.json", tmp_path):
+        answer = podium("check", path)
+        assert answer.returncode == (2 if path != tmp_path else 2)
+        assert str(path) in answer.stderr
+        said = json.loads(podium("check", path, "--json").stdout)
+        assert (said["ok"], said["findings"][0]["rule"]) == (False, "unreadable")
+
+
+def test_check_goes_on_after_a_broken_file(run: Path, tmp_path: Path) -> None:
+    bad = broken(tmp_path / "bad.json", type="retrun")
+    said = json.loads(podium("check", bad, run, "--json").stdout)
+    assert [(f["rule"], f["row"]) for f in said["findings"]] == [("schema", 2)]
+
+
+def test_check_reads_standard_input() -> None:
+    assert podium("check", "-", stdin=json.dumps(DOCUMENT).encode()).returncode == 0
+    assert podium("check", "-", stdin=b"").returncode == 2
+
+
+def test_show_prints_and_writes_a_page(run: Path, tmp_path: Path) -> None:
+    answer = podium("show", run, "--html", tmp_path / "page.html")
+    assert answer.returncode == 0
+    for said in ("run: task (centralized)", "critical path", "4 s", "led by lead"):
+        assert said in answer.stdout
+    page = (tmp_path / "page.html").read_text()
+    assert "<svg" in page
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")  # self-contained
+    told = json.loads(podium("show", run, "--json").stdout)
+    assert (told["serial_s"], told["critical_path_s"], told["critical_steps"]) == (3.0, 3.0, 2)
+
+
+def test_show_of_hostile_names_is_harmless(tmp_path: Path) -> None:
+    path = broken(tmp_path / "x.json", agent="[red]\x1b[31m<script>alert(1)</script>[/]", type="message")
+    answer = podium("show", path, "--html", tmp_path / "page.html")
+    assert answer.returncode == 0
+    assert "<script>" not in (tmp_path / "page.html").read_text()
+    assert r"[red]\x1b[31m" in answer.stdout
+    assert "\x1b" not in answer.stdout
+
+
+def test_show_of_a_run_that_is_not_there(run: Path) -> None:
+    answer = podium("show", run, "--run", 3)
+    assert answer.returncode == 2
+    assert "there is no run 3; there is 1" in answer.stderr
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json.gz", ".jsonl.xz", ".store", "/"])
+def test_convert_there_and_back(run: Path, tmp_path: Path, suffix: str) -> None:
+    there, back = f"{tmp_path}/there{suffix}", tmp_path / "back.json"
+    assert podium("convert", run, there).returncode == 0
+    assert podium("convert", there, back, "--json").returncode == 0
+    first, second = json.loads(run.read_text()), json.loads(back.read_text())
+    assert first == second
+
+
+def test_convert_to_nobody_knows_what(run: Path, tmp_path: Path) -> None:
+    answer = podium("convert", run, tmp_path / "out.txt")
+    assert answer.returncode == 2
+    assert "expected a name that ends in .json" in answer.stderr
+    assert not (tmp_path / "out.txt").exists()
+    assert podium("convert", run, tmp_path / "no" / "such" / "out.json").returncode == 2
+
+
+def test_convert_refuses_a_trace_that_breaks_rules(tmp_path: Path) -> None:
+    answer = podium("convert", broken(tmp_path / "bad.json", t=0.5), tmp_path / "out.json")
+    assert answer.returncode == 1
+    assert "backwards-time" in answer.stderr
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_store(run: Path, tmp_path: Path) -> None:
+    store = tmp_path / "runs.store"
+    assert json.loads(podium("store", "add", store, run, "--json").stdout)["runs"] == 1
+    assert "1 runs added, 2 in all" in podium("store", "add", store, run).stdout
+    rows = json.loads(podium("store", "ls", store, "--json").stdout)
+    assert [(r["rollout"], r["trace_id"], r["events"]) for r in rows] == [(0, "run", 3), (1, "run", 3)]
+    query = "select type, count(*) n from events group by type order by type"
+    assert json.loads(podium("store", "sql", store, query, "--json").stdout)[0] == {"type": "orchestrator_decision", "n": 2}
+    assert podium("store", "sql", store, "selec").returncode == 2
+    assert podium("store", "ls", tmp_path / "none").returncode == 2
+    assert podium("check", store).returncode == 0
+
+
+def test_schema_and_rules_are_json() -> None:
+    assert json.loads(podium("schema").stdout)["$schema"].endswith("2020-12/schema")
+    assert {"id", "level", "sentence"} == set(json.loads(podium("rules", "--json").stdout)[0])
+    assert "trust-laundering" in podium("rules").stdout
+
+
+def test_mistakes_are_told() -> None:
+    answer = podium("chek", "x")
+    assert answer.returncode == 2
+    assert "No such command" in answer.stderr
+    assert podium("check").returncode == 2
+
+
+def commands(group: Any, name: str = "podium") -> list[tuple[str, Any]]:
+    found = []
+    for verb in group.registered_commands:
+        found.append((f"{name} {verb.name or verb.callback.__name__}", verb))
+    for inner in group.registered_groups:
+        found += commands(inner.typer_instance, f"{name} {inner.name}")
+    return found
+
+
+@pytest.mark.parametrize(("name", "verb"), commands(app), ids=lambda v: v if isinstance(v, str) else "")
+def test_every_verb_has_json_and_an_example(name: str, verb: Any) -> None:
+    assert verb.epilog.startswith(f"Example: {name}")
+    assert "json" in verb.callback.__annotations__
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="../shared with the survey's public data is not here")
+def test_the_published_example_has_one_finding() -> None:
+    said = json.loads(podium("check", SHARED / "example_trace.json", "--json").stdout)
+    assert [(f["row"], f["rule"], f["level"]) for f in said["findings"]] == [(6, "trust-laundering", "warning")]
+    assert said["ok"]

@@ -1,0 +1,84 @@
+"""Every example in the docs is run, every table that restates code is fresh, every link leads somewhere."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def module(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec
+    assert spec.loader
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which `make demo` has been run."""
+    folder = tmp_path_factory.mktemp("demo")
+    done = subprocess.run([sys.executable, ROOT / "examples/record_a_team.py"], cwd=folder, capture_output=True, text=True, check=True)
+    assert "clean" in done.stdout
+    assert (folder / "out/demo.html").exists()
+    return folder
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_examples_do_what_the_page_says(page: Path, demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(demo)
+    monkeypatch.setenv("COLUMNS", "120")
+    checker = doctest.OutputChecker()
+    scope: dict[str, Any] = {}
+    for block in blocks(page, "python"):
+        test = doctest.DocTestParser().get_doctest(block, scope, page.name, str(page), 0)
+        runner = doctest.DocTestRunner(checker=checker, verbose=False)
+        runner.run(test, clear_globs=False)
+        assert not runner.failures
+        scope = test.globs
+    for block in blocks(page, "console"):
+        for example in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, expected = example.partition("\n")
+            if not command.startswith("podium "):
+                continue
+            words = [sys.executable, "-m", "podium.cli", *shlex.split(command)[1:]]
+            got = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+            assert checker.check_output(expected, got, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE), got
+
+
+def test_generated_tables_are_fresh() -> None:
+    generate = module(ROOT / "docs/generate.py")
+    stale = [page.name for page in PAGES if generate.filled(page.read_text()) != page.read_text()]
+    assert not stale, f"run python docs/generate.py: {stale}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+?)\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), f"{page.name} points to {target}"
+    for target in re.findall(r"`((?:podium|bench|docs|tests|examples)/[\w/.]+)`", page.read_text()):
+        assert (ROOT / target).exists(), f"{page.name} names {target}"
+
+
+def test_the_picture_is_the_demos(demo: Path) -> None:
+    from podium import load
+    from podium.view.page import picture
+
+    assert (ROOT / "docs/demo.svg").read_text() == picture(load(demo / "out/demo-run")) + "\n"
