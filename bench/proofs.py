@@ -8,11 +8,29 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
+import platform
 import sys
+from datetime import date
+from pathlib import Path
 
-from bench.table import Row, show
+from bench.table import Row, figure, show
 
 BENCHES = ("trace", "store", "record", "graph")
+
+
+def page(rows: list[Row]) -> str:
+    """The table as markdown, with where and when it was measured."""
+    verdicts = {True: "holds", False: "**misses**", None: ""}
+    lines = [f"| `{r['id']}` | {r['what']} | {figure(r)} | {r['target']} | {verdicts[r['ok']]} |" for r in rows]
+    return f"""# Speed and size
+
+Every figure that is promised, as `make proofs` printed it. Written by `python -m bench.proofs --page docs/speed.md` on
+{date.today()}: {os.cpu_count()} cores, {platform.processor() or platform.machine()}, Python {platform.python_version()}.
+
+| id | what | figure | target | |
+|---|---|---|---|---|
+""" + "\n".join(lines) + "\n"
 
 
 def main() -> None:
@@ -20,6 +38,7 @@ def main() -> None:
     options.add_argument("names", nargs="*", help=f"which of {', '.join(BENCHES)}; all unless told")
     options.add_argument("--quick", action="store_true", help="smaller sizes; the verdicts are then only a hint")
     options.add_argument("--json", action="store_true", help="one line of JSON at the end instead of a table")
+    options.add_argument("--page", type=Path, help="also write the table as a page of the docs")
     args = options.parse_args()
     if unknown := set(args.names) - set(BENCHES):
         options.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
@@ -27,6 +46,8 @@ def main() -> None:
     for name in args.names or BENCHES:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
         rows += importlib.import_module(f"bench.{name}").measure(not args.quick)
+    if args.page:
+        args.page.write_text(page(rows))
     if args.json:
         print(json.dumps({"rows": rows}))
     else:

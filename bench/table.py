@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Row", "adding", "at_least", "at_most", "best", "command", "exponent", "fact", "show"]
+__all__ = ["Row", "adding", "at_least", "at_most", "best", "command", "exponent", "fact", "figure", "show"]
 
 
 class Row(TypedDict):
@@ -56,12 +56,15 @@ def exponent(sizes: list[int], seconds: list[float]) -> float:
     return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
 
 
+def figure(row: Row) -> str:
+    return f"{row['figure']:,.0f}" if abs(row["figure"]) >= 1000 else f"{row['figure']:.3g}"
+
+
 def show(rows: list[Row]) -> None:
     table = Table("id", "what", "figure", "target", "verdict")
     for row in rows:
         verdict = {True: "[green]holds[/]", False: "[red]misses[/]", None: ""}[row["ok"]]
-        figure = f"{row['figure']:,.0f}" if abs(row["figure"]) >= 1000 else f"{row['figure']:.3g}"
-        table.add_row(row["id"], row["what"], figure, row["target"], verdict)
+        table.add_row(row["id"], row["what"], figure(row), row["target"], verdict)
     Console().print(table)
 
 

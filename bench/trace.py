@@ -18,9 +18,8 @@ import jsonschema
 
 from bench.generate import trace
 from bench.table import Row, adding, at_least, at_most, best, command, exponent, fact
-from podium.trace import survey, wire
+from podium.trace import scan, survey, wire
 from podium.trace.files import read
-from podium.trace.scan import FAST
 from podium.trace.vocabulary import EDGE_TYPES, EVENT_TYPES
 
 __all__ = ["measure"]
@@ -98,7 +97,8 @@ def measure(full: bool) -> list[Row]:
                     rows.append(at_most(f"2.1.memory.{name}", what, _peak(path), 4.0))
         rows.append(at_most("2.1.exponent", "growth of load and check, 10 thousand events up", exponent(sizes, list(seconds.values())), 1.1))
         rows.append(_against_jsonschema(Path(folder) / "load20000.json"))
-    rows.append(fact("2.1.fast", "whether the C scanner was built (1) or not (0)", float(FAST)))
+        rows.append(_without_c(Path(folder) / "load20000.json"))
+    rows.append(fact("2.1.fast", "whether the C scanner was built (1) or not (0)", float(scan.FAST)))
     rows.append(fact("2.1.calibration.s", "seconds to add 10 million numbers in Python, this run", best(3, adding)[0]))
     return rows
 
@@ -117,6 +117,16 @@ def _against_jsonschema(path: Path) -> Row:
     mine = best(9, lambda: ours(path))[0]
     what = "jsonschema's Draft 2020-12 validator over load and all rules, 20,000 events (times faster)"
     return at_least("2.1.jsonschema.20000", what, theirs / mine, 50.0)
+
+
+def _without_c(path: Path) -> Row:
+    """The way that is left where no compiler was at hand."""
+    had, scan.FAST = scan.FAST, False
+    try:
+        mine, plain = best(5, lambda: ours(path), lambda: by_hand(path))
+    finally:
+        scan.FAST = had
+    return fact("2.1.python.20000", "as 2.1.load.20000, without the scanner in C (times faster)", plain / mine)
 
 
 def _survey_schema() -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
    scan(data, start, lines, fields, nested) -> None | (end, n, columns, extras)
 
-   A field is (name, kind, words): kind 'n' a number, 'i' a count, 'b' a boolean, 's' a string without escapes, 'j' any value
+   A field is (name, kind, words): kind 'n' a number, 'i' a count, 'b' a boolean, 's' a string, 'j' any value
    on one line (its text is kept), 'r' any value (its place is kept), 'q' a string and 'v' any value that are only checked, 'o' the object whose members `nested` lists. 's' and 'j'
    are stored as codes of `words`, a Words. A field that no object has is no column. Members of an object that no field names become extras, kind 'j'.
 
@@ -411,6 +411,7 @@ typedef struct {
         uint32_t hash;
     } waiting[WAIT]; /* words whose slot is on its way from memory, a ring */
     unsigned asked, answered;
+    Buffer spelled; /* the last string that had escapes, without them */
 } Scan;
 
 static size_t width(char kind) { return kind == 'n' || kind == 'i' ? 8 : kind == 'b' ? 1 : kind == 's' || kind == 'j' ? 4 : 0; }
@@ -450,6 +451,45 @@ static int await(Scan *s, Field *f, const char *p, size_t size) {
     s->waiting[i].size = size;
     s->waiting[i].hash = hash;
     return 0;
+}
+
+/* A character as UTF-8. */
+static int spell(Buffer *b, uint32_t c) {
+    char utf8[4];
+    int n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (int i = n - 1; i > 0; i--, c >>= 6) utf8[i] = (char)(0x80 | (c & 0x3f));
+    utf8[0] = (char)(n == 1 ? c : (0xf00 >> n) | c);
+    return push(b, utf8, n);
+}
+
+/* Look up a string with escapes, which `string` has found to be well-formed. */
+static int escaped(Scan *s, Field *f, const char *p, const char *end) {
+    s->spelled.used = 0;
+    for (; p < end; p++) {
+        uint32_t c = (unsigned char)*p;
+        if (c != '\\') {
+            if (push(&s->spelled, p, 1)) return -1;
+            continue;
+        }
+        static const char names[] = "bfnrt", means[] = "\b\f\n\r\t";
+        const char *name = strchr(names, *++p);
+        c = name ? (unsigned char)means[name - names] : (unsigned char)*p;
+        if (*p == 'u') {
+            c = (uint32_t)hex4(p + 1, end);
+            p += 4;
+            if (c >= 0xD800 && c < 0xE000) {
+                c = 0x10000 + ((c - 0xD800) << 10) + ((uint32_t)hex4(p + 3, end) - 0xDC00);
+                p += 6;
+            }
+        }
+        if (spell(&s->spelled, c)) return -1;
+    }
+    while (s->answered != s->asked) /* words keep the order in which they appeared */
+        if (answer(s)) return -1;
+    const char *text = s->spelled.used ? s->spelled.data : "";
+    int32_t code = words_code(f->words, text, s->spelled.used, hash_of(text, s->spelled.used));
+    ((int32_t *)f->out.data)[s->n] = code;
+    return code < 0 ? -1 : 0;
 }
 
 static inline unsigned slot_of(const char *name, size_t size) {
@@ -497,8 +537,8 @@ static const char *value(Scan *s, Field *f, const char *p, const char *end) {
     if (width(f->kind) && f->out.room < s->room && fit(s, f)) return NULL;
     switch (f->kind) {
     case 's':
-        if (*p != '"' || !(p = string(p, end, &plain)) || !plain) return NULL;
-        return await(s, f, from + 1, p - from - 2) ? NULL : p;
+        if (*p != '"' || !(p = string(p, end, &plain))) return NULL;
+        return (plain ? await(s, f, from + 1, p - from - 2) : escaped(s, f, from + 1, p - 1)) ? NULL : p;
     case 'j':
         if (!(p = skip(p, end, 0)) || memchr(from, '\n', p - from)) return NULL;
         return await(s, f, from, p - from) ? NULL : p;
@@ -650,6 +690,7 @@ static void forget(Scan *s) {
         PyMem_RawFree(s->extra[i].codes.data);
         Py_XDECREF(s->extra[i].words);
     }
+    PyMem_RawFree(s->spelled.data);
     PyMem_Free(s);
 }
 

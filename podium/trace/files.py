@@ -32,7 +32,7 @@ from podium.trace.scan import LOG_EVENTS, Shape
 
 __all__ = ["Read", "check_paths", "load", "read", "save", "write_whole"]
 
-MOST_BYTES = 8 << 30  # of one document, uncompressed
+MOST_BYTES, PIECE = 8 << 30, 64 << 20  # of one document, uncompressed, and of one read
 PIPE_PATIENCE_S = 20.0
 SUFFIXES = (".json", ".jsonl", ".ndjson")
 COMPRESSED = (".gz", ".xz", ".zst")
@@ -64,7 +64,7 @@ def check_paths(*paths: str | Path) -> Iterator[Finding]:
 def read(*paths: str | Path, shape: Shape = LOG_EVENTS) -> Iterator[Read]:
     """Every run at these paths, with what is wrong with it. Raises Unreadable where there is no telling."""
     for path in paths:
-        if str(path) != "-" and Path(path).is_dir():
+        if str(path) != "-" and os.path.isdir(path):
             yield from _read_folder(Path(path), shape)
         else:
             yield from _read_file(str(path), shape)
@@ -116,10 +116,20 @@ def _read_any(file: str, shape: Shape, words: dict[str, Any]) -> Iterator[Read |
         if log.is_log(start):
             yield from log.read_segments(_blocks(stream), name, shape, words)
             return
-        data = stream.read(MOST_BYTES)
-        if len(data) == MOST_BYTES:
-            raise Unreadable(name, f"larger than {MOST_BYTES >> 30} GiB; write it as an event log to read it in pieces")
+        data = _whole(stream, name)
     yield from _documents(data, name)
+
+
+def _whole(stream: IO[bytes], name: str) -> bytes:
+    """All of a stream; one that says how long it is, in one piece."""
+    pieces, size = [], 0
+    known = os.fstat(stream.fileno()).st_size if isinstance(stream, io.BufferedReader) and stream.raw.__class__ is io.FileIO else 0
+    while piece := stream.read() if 0 < known <= MOST_BYTES else stream.read(PIECE):
+        pieces.append(piece)
+        size += len(piece)
+        if size > MOST_BYTES:
+            raise Unreadable(name, f"larger than {MOST_BYTES >> 30} GiB; write it as an event log to read it in pieces")
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 class _Rejoined(io.RawIOBase):
@@ -140,8 +150,8 @@ class _Rejoined(io.RawIOBase):
 
 def _documents(data: bytes, file: str) -> Iterator[Read]:
     """One document, or one a line."""
-    first, _, rest = data.lstrip().partition(b"\n")
-    if first.rstrip().endswith(b"}") and rest.lstrip().startswith(b"{"):
+    end = data.find(b"\n", len(data) - len(data.lstrip()))
+    if end > 0 and data[max(0, end - 99) : end].rstrip().endswith(b"}") and data[end : end + 99].lstrip().startswith(b"{"):
         for number, line in enumerate(data.split(b"\n"), 1):
             if line.strip():
                 where = f"{file}:{number}"
@@ -208,29 +218,34 @@ def _opened(file: str) -> Iterator[io.BufferedReader]:
     name = "standard input" if file == "-" else file
     with _complaints(name):
         raw = io.BufferedReader(sys.stdin.buffer.raw if file == "-" else _patient(file))  # type: ignore[union-attr]
-        start = raw.peek(6)[:6]
-    try:
-        with _complaints(name):
-            yield _uncompressed(raw, start, name)
-    finally:
-        if file != "-":
-            raw.close()
+        try:
+            yield _uncompressed(raw, raw.peek(6)[:6], name)
+        finally:
+            raw.detach() if file == "-" else raw.close()
 
 
 def _patient(file: str) -> io.RawIOBase:
-    """The file, opened; a pipe that nobody writes to is waited for, but not for ever."""
-    mode = os.stat(file).st_mode
+    """The file, opened."""
+    try:
+        mode = os.stat(file).st_mode
+    except ValueError as error:  # a name that no file can have
+        raise OSError(0, str(error)) from None
     if not stat.S_ISFIFO(mode):
         if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):
             raise OSError(0, "not a file, a pipe or a folder")
         return open(file, "rb", buffering=0)  # noqa: SIM115
-    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
-    ready, _, _ = select.select([descriptor], [], [], PIPE_PATIENCE_S)
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for a writer
     os.set_blocking(descriptor, True)
-    if not ready:
-        os.close(descriptor)
-        raise OSError(0, f"a pipe to which nothing was written for {PIPE_PATIENCE_S:g} s")
-    return os.fdopen(descriptor, "rb", buffering=0)
+    return _Pipe(descriptor)
+
+
+class _Pipe(io.FileIO):
+    """A pipe. One that nobody writes to is waited for, but not for ever."""
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        if not select.select([self], [], [], PIPE_PATIENCE_S)[0]:
+            raise OSError(0, f"a pipe to which nothing was written for {PIPE_PATIENCE_S:g} s")
+        return super().readinto(buffer)
 
 
 def _uncompressed(raw: io.BufferedReader, start: bytes, name: str) -> io.BufferedReader:

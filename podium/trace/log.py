@@ -32,7 +32,7 @@ from podium.trace.loose import (
     votes_of,
     whole,
 )
-from podium.trace.scan import LOG_EVENTS, Odd, Shape, Table, Words, WordsPy, extra_columns, objects
+from podium.trace.scan import LOG_EVENTS, Odd, Shape, Table, Words, WordsPy, check_fields, extra_columns, objects
 from podium.trace.vocabulary import EDGE_TYPES
 from podium.trace.wire import LOG_VERSION, Cause, Closing, ClosingLine, Header, HeaderLine, LogEvent, RunFields, Taken
 from podium.trace.write import costs, event_objects, figures, run_fields
@@ -204,6 +204,8 @@ def _append(segment: Segment, table: Table, shape: Shape) -> None:
         raise Odd("after: empty")
     for name in table.raw:
         nested(table, name)  # to hear now, while there are lines to point to, if something is wrong
+    for name in ("extra_e", "reward_e"):
+        check_fields(len(columns[name].keys() | segment.columns.get(name, {}).keys()), segment.count + table.n)
     segment.n.add(number)
     columns |= {name: table.columns[name] for name in ("id", "context") if name in table.columns}
     wanted = {k: v for k, v in columns.items() if shape.wanted is None or k in shape.wanted}

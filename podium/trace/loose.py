@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from podium.trace.columns import F, I, Names, Text, Trace
 from podium.trace.order import causes_first, one_cycle
-from podium.trace.scan import Odd, Table
+from podium.trace.scan import Odd, Table, check_fields
 from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, TOPOLOGIES
 from podium.trace.wire import Extension, RunFields
 
@@ -148,11 +148,13 @@ def _choices(text: str) -> None:
 
 def channels(n: int, rows: Sequence[int], maps: Iterable[dict[str, float | None]]) -> dict[str, F]:
     """Maps from names to numbers, as one column a name."""
-    columns: dict[str, F] = {}
+    maps = list(maps)
+    names = dict.fromkeys(name for entries in maps for name in entries)
+    check_fields(len(names), n)
+    columns = {name: np.full(n, np.nan) for name in names}
     for row, entries in zip(rows, maps, strict=True):
         for name, value in entries.items():
-            column = columns.setdefault(name, np.full(n, np.nan))
-            column[row] = np.nan if value is None else value
+            columns[name][row] = np.nan if value is None else value
     return columns
 
 

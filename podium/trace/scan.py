@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -29,7 +30,7 @@ try:
 except ImportError:
     FAST = False
 
-MOST_EXTRA_CELLS = 1 << 28
+MOST_FIELDS, MOST_CELLS = 1 << 16, 1 << 28
 
 
 class Odd(ValueError):
@@ -172,7 +173,7 @@ def _table_c(
     for name_, rows, codes, own in extras:
         if not own.valid():
             return None
-        _check_extras(len(extras), n)
+        check_fields(len(extras), n)
         column = np.full(n, -1, np.int32)
         column[np.frombuffer(rows, np.int32)] = np.frombuffer(codes, np.int32)
         try:
@@ -211,20 +212,23 @@ def _fill(
         if kind in "oq":
             continue
         attribute = "from_" if name == "from" else name
-        values = [getattr(r, attribute) for r in rows]
-        got = [i for i, v in enumerate(values) if v is not UNSET]
-        if kind == "v":
-            for i in got:
-                bytes(values[i]).decode()
-        if not got or kind == "v":
+        values = list(map(attrgetter(attribute), rows))
+        missing, places = values.count(UNSET), at
+        if missing == len(values):
             continue
-        places, values = at[got], [values[i] for i in got]
+        if missing:
+            places = at[[i for i, v in enumerate(values) if v is not UNSET]]
+            values = [v for v in values if v is not UNSET]
+        if kind == "v":
+            for value in values:
+                bytes(value).decode()
+            continue
         if kind == "r":
             table.raw[name] = (places, [bytes(v) for v in values])
             continue
         if kind in "sj":
             code = words[dictionary].code
-            values = [code(_one_line(v) if kind == "j" else v) for v in values]
+            values = list(map(code, map(_one_line, values) if kind == "j" else values))
         dtype, absent = {"n": (np.float64, np.nan), "i": (np.float64, np.nan), "b": (np.int8, -1)}.get(kind, (np.int32, -1))
         column = np.full(table.n, absent, dtype)
         column[places] = values
@@ -246,7 +250,7 @@ def extra_columns(n: int, rows: Iterable[int], maps: Iterable[Mapping[Any, Raw]]
             places, texts = found.setdefault(name, ([], []))
             places.append(row)
             texts.append(_one_line(value))
-    _check_extras(len(found), n)
+    check_fields(len(found), n)
     columns = {}
     for name, (places, texts) in found.items():
         values = Text.of(texts)
@@ -256,9 +260,10 @@ def extra_columns(n: int, rows: Iterable[int], maps: Iterable[Mapping[Any, Raw]]
     return columns
 
 
-def _check_extras(fields: int, n: int) -> None:
-    if fields * n > MOST_EXTRA_CELLS:
-        raise Odd(f"{fields:,} different unknown fields on {n:,} events; each is kept as a column, which is too many")
+def check_fields(fields: int, n: int) -> None:
+    """Raises if so many fields that are not in the schema are too many to keep as a column each."""
+    if fields > MOST_FIELDS or fields * n > MOST_CELLS:
+        raise Odd(f"{fields:,} different unknown fields or channels on {n:,} events; each is a column, which is too many")
 
 
 def _one_line(raw: Raw) -> str:

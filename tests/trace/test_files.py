@@ -8,6 +8,7 @@ import json
 import lzma
 import os
 import random
+import re
 import socket
 import stat
 import threading
@@ -42,7 +43,7 @@ def answer(path: Path | str) -> str | list[Finding]:
     except Unreadable as error:
         assert str(error)
         assert error.why
-        assert "Error" not in error.why, "a sentence, not the name of an exception"
+        assert not re.search(r"[a-z]Error|Traceback", error.why), "a sentence, not the name of an exception"
         return error.why
     for f in found:
         assert f.message
@@ -99,9 +100,6 @@ NOT_TRACES: dict[str, bytes] = {
     "Infinity": with_event(b',"podium":{"cost":-Infinity}'),
     "NaN in a reward": GOOD.replace(b'"rewards":{}', b'"rewards":{"a":NaN}'),
     "NUL in a string": with_event(b',"role":"a\x00b"'),
-    "deep": b"[" * 100_000,
-    "deep and closed": b"[" * 100_000 + b"]" * 100_000,
-    "deep objects": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
     "deep in an unknown field": with_event(b',"x":' + b"[" * 100_000 + b"]" * 100_000),
     "deep in the head": GOOD.replace(b'"rewards":{}', b'"rewards":' + b"[" * 100_000 + b"]" * 100_000),
     "deep in options": with_event(b',"podium":{"options":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
@@ -149,6 +147,9 @@ WRONG: dict[str, bytes] = {
     "a list": b"[]",
     "a list of documents": b"[" + GOOD + b"]",
     "an empty object": b"{}",
+    "deep": b"[" * 100_000,
+    "deep and closed": b"[" * 100_000 + b"]" * 100_000,
+    "deep objects": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
     "1e400": with_event(b',"podium":{"cost":1e400}'),
     "1e400 as time": with_event(b"").replace(b'"t":0', b'"t":1e400'),
     "a huge whole number as time": with_event(b"").replace(b'"t":0', b'"t":-' + b"9" * 5000),
@@ -376,7 +377,10 @@ def test_a_long_value_is_read(tmp_path: Path) -> None:
 def test_an_event_with_very_many_unknown_fields(tmp_path: Path, way: None) -> None:
     many = b"".join(b',"k%d":%d' % (i, i) for i in range(200_000))
     found = given_bytes(tmp_path, with_event(many))
-    assert isinstance(found, str) or not [f for f in found if f.rule != "schema"]
+    assert isinstance(found, list)
+    assert [f.rule for f in found] == ["schema"]
+    many = b"".join(b',"k%d":%d' % (i, i) for i in range(5000))
+    assert given_bytes(tmp_path, with_event(many)) == []
 
 
 def test_very_many_events_each_with_another_unknown_field(tmp_path: Path, way: None) -> None:
