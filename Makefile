@@ -12,7 +12,8 @@ test: setup
 	$(BIN)/ruff check podium tests bench examples
 	$(BIN)/ruff format --check podium tests bench examples
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --ignore tests/test_proofs.py
+	$(BIN)/pytest tests/test_proofs.py
 
 proofs: setup
 	$(BIN)/python -m bench.proofs

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.table import Row, figure, show
 
-BENCHES = ("trace", "store", "record", "graph")
+BENCHES = ("trace",)
 
 
 def page(rows: list[Row]) -> str:

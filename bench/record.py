@@ -23,7 +23,7 @@ import msgspec
 
 from bench import table
 from bench.generate import trace
-from bench.table import Row, adding, at_least, at_most, best, fact
+from bench.table import Row, adding, at_least, at_most, best, exponent, fact
 from podium.trace import Recorder, log
 from podium.trace.files import read
 
@@ -32,7 +32,7 @@ __all__ = ["crowd", "kills", "long_log", "measure"]
 
 def measure(full: bool) -> list[Row]:
     with TemporaryDirectory() as folder:
-        rows = [*_cost(Path(folder), 300_000 if full else 50_000), *_crowd(Path(folder), 20 if full else 4)]
+        rows = [*_cost(Path(folder), 1_000_000 if full else 100_000), *_crowd(Path(folder), 20 if full else 4)]
         rows += _kills(Path(folder), 200 if full else 40)
         rows += _long(Path(folder), 10_000_000 if full else 200_000)
     return rows
@@ -41,7 +41,7 @@ def measure(full: bool) -> list[Row]:
 def _cost(folder: Path, n: int) -> list[Row]:
     turn = iter(range(10**6))
 
-    def recorded() -> None:
+    def recorded(n: int = n) -> None:
         with Recorder(folder / f"run{next(turn)}") as record:
             cause = record.add("orchestrator_decision", "lead", role="lead")
             for _ in range(n):
@@ -55,7 +55,10 @@ def _cost(folder: Path, n: int) -> list[Row]:
                 f.write(msgspec.json.encode(row))
 
     mine, plain = best(5, recorded, written)
+    sizes = [10_000, n // 10, n]
+    growth = exponent(sizes, [best(3, lambda n=m: recorded(n))[0] for m in sizes])
     return [
+        at_most("2.3.exponent", f"growth of the time to record, 10,000 to {n:,} events", growth, 1.1),
         at_most("2.3.record.us", "microseconds to record an event, closing the file included", mine / n * 1e6, 5.0),
         at_most("2.3.record.ratio", "the same over file.write(msgspec.json.encode(row))", mine / plain, 4.0),
         fact("2.3.calibration.s", "seconds to add 10 million numbers in Python, this run", best(3, adding)[0]),

@@ -13,7 +13,7 @@ from time import perf_counter
 import numpy as np
 
 from bench.generate import trace
-from bench.table import Row, adding, at_least, at_most, best, command, fact
+from bench.table import Row, adding, at_least, at_most, best, command, exponent, fact
 from podium.trace import store
 from podium.trace.columns import Trace
 
@@ -30,11 +30,13 @@ print(time.perf_counter() - start)
 
 
 def measure(full: bool) -> list[Row]:
-    n = 1_000_000 if full else 100_000
+    sizes = [10_000, 100_000, 1_000_000] if full else [10_000, 100_000]
+    n = sizes[-1]
     speed, first, small = _stored(trace(n, ids="podium", content=False))
     random_speed, random_first, random_bytes = _stored(trace(n, ids="random", content=True))
     return [
         at_least("2.2.read", f"events a second read from the store, {n:,} events, ids by Podium", speed, FAST),
+        fact("2.2.exponent", f"growth of the time to read, {sizes[0]:,} to {n:,} events", _growth(sizes)),
         fact("2.2.read.first", "the same, first read of a process", first),
         fact("2.2.read.random", "the same, random ids and content refs", random_speed),
         fact("2.2.read.random.first", "the same, first read of a process", random_first),
@@ -43,6 +45,15 @@ def measure(full: bool) -> list[Row]:
         fact("2.2.calibration.s", "seconds to add 10 million numbers in Python, this run", best(3, adding)[0]),
         fact("2.2.copy.s", "seconds to copy 100 MB in numpy, this run", best(3, np.ones(100_000_000, np.int8).copy)[0]),
     ]
+
+
+def _growth(sizes: list[int]) -> float:
+    seconds = []
+    with TemporaryDirectory() as folder:
+        for n in sizes:
+            store.add(Path(folder) / str(n), trace(n, ids="podium", content=False))
+            seconds.append(best(7, lambda n=n: store.read(Path(folder) / str(n)))[0])
+    return exponent(sizes, seconds)
 
 
 def _stored(run: Trace) -> tuple[float, float, float]:

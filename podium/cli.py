@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,12 +53,12 @@ def check(paths: Paths, json: Json = False) -> None:
     errors = 0
     unreadable = None
     try:
-        for finding in files.check_paths(*paths):
-            findings.append(finding)
-            errors += finding.level == "error"
-            if not json:
-                style = "red" if finding.level == "error" else "yellow"
-                out.print(Line(plain(finding), style=style))
+        with _reading() as progress:
+            for finding in files.check_paths(*paths, progress=progress):
+                findings.append(finding)
+                errors += finding.level == "error"
+                if not json:
+                    out.print(Line(plain(finding), style="red" if finding.level == "error" else "yellow"))
     except Unreadable as error:
         unreadable = error
         findings.append(Finding(error.file, None, "unreadable", "error", error.why))
@@ -70,6 +72,22 @@ def check(paths: Paths, json: Json = False) -> None:
             print(f"podium: {plain(unreadable)}", file=sys.stderr)
         raise typer.Exit(2)
     raise typer.Exit(1 if errors else 0)
+
+
+@contextmanager
+def _reading() -> Iterator[Callable[[int], None]]:
+    """Says on a terminal how much of a log has been read."""
+    screen = Console(stderr=True)
+    read = 0
+    with screen.status("reading") if screen.is_terminal else nullcontext() as status:
+
+        def told(n: int) -> None:
+            nonlocal read
+            read += n
+            if status is not None:
+                status.update(f"read {read / 1e6:,.0f} MB")
+
+        yield told
 
 
 @app.command(epilog="Example: podium rules")

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 
-from bench.proofs import BENCHES, page
-from bench.table import Row, at_least, at_most, fact
+from bench import trace
+from bench.proofs import page
+from bench.table import at_least, at_most, fact
 
-# Too small a size says nothing of these: they are held at full size only.
-ONLY_IN_FULL = {"2.2.read"}
+# A small size says nothing of these: fixed costs weigh too much. They are held at full size, by `make proofs`.
+ONLY_IN_FULL = ("2.2.read", "exponent")
+TRIES = 3  # another program's burst of work can only make a time worse
 
 
-@pytest.mark.parametrize("name", BENCHES)
-def test_promises_hold(name: str) -> None:
-    rows: list[Row] = importlib.import_module(f"bench.{name}").measure(False)
-    missed = [r for r in rows if r["ok"] is False and r["id"] not in ONLY_IN_FULL and not r["id"].endswith("exponent")]
-    assert not missed, missed
-    assert len({r["id"] for r in rows}) == len(rows)
+@pytest.mark.parametrize("part", trace.PARTS)
+def test_promises_hold(part: str) -> None:
+    for _ in range(TRIES):
+        rows = trace.PARTS[part].measure(False)
+        assert len({r["id"] for r in rows}) == len(rows)
+        missed = [r for r in rows if r["ok"] is False and not r["id"].endswith(ONLY_IN_FULL)]
+        if not missed:
+            return
+    pytest.fail(f"missed in each of {TRIES} tries: {missed}")
 
 
 def test_a_verdict_is_what_the_figure_says() -> None:

@@ -78,6 +78,9 @@ class Text:
         column = [codes.setdefault(s, len(codes) - 1) for s in strings]
         return Text(np.array(column, np.int32), tuple(w for w in codes if w is not None))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Text, (self.codes, tuple(self.words))
+
     @staticmethod
     def constant(word: str | None, n: int) -> Text:
         """The same word, or none, in every row; takes no memory."""
@@ -180,6 +183,27 @@ class Names:
     @staticmethod
     def concat(parts: Sequence[Names]) -> Names:
         return Names(Text.concat([p.prefix for p in parts]), _joined([p.number for p in parts]))
+
+
+class Channels(Mapping[str, Any]):
+    """Columns by name, that cannot be changed."""
+
+    __slots__ = ("_columns",)
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        self._columns = dict(columns)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __repr__(self) -> str:
+        return repr(self._columns)
 
 
 class Column(NamedTuple):
@@ -469,8 +493,8 @@ def _coerced(kind: str, values: Any) -> Any:
     if kind in _DTYPES:
         return _frozen(np.asarray(values, _DTYPES[kind]))
     if kind == "floats":
-        return {k: _frozen(np.asarray(v, np.float64)) for k, v in values.items()}
-    return dict(values) if kind == "texts" else values
+        return Channels({k: _frozen(np.asarray(v, np.float64)) for k, v in values.items()})
+    return Channels(values) if kind == "texts" else values
 
 
 def _absent(kind: str, n: int) -> Any:
@@ -480,7 +504,7 @@ def _absent(kind: str, n: int) -> Any:
         case "name":
             return Names(Text.constant("", n), np.arange(n))
         case "floats" | "texts":
-            return {}
+            return Channels({})
         case "float":
             return np.broadcast_to(np.float64(np.nan), n)
         case "rollout":

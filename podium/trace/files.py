@@ -15,7 +15,7 @@ import stat
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -36,6 +36,7 @@ MOST_BYTES, PIECE = 8 << 30, 64 << 20  # of one document, uncompressed, and of o
 PIPE_PATIENCE_S = 20.0
 SUFFIXES = (".json", ".jsonl", ".ndjson")
 COMPRESSED = (".gz", ".xz", ".zst")
+Progress = Callable[[int], None] | None
 _LEVELS = {rule.id: rule.level for rule in RULES}
 
 
@@ -55,22 +56,23 @@ def load(*paths: str | Path) -> Trace:
     return concat([r.trace for r in reads if r.trace is not None])
 
 
-def check_paths(*paths: str | Path) -> Iterator[Finding]:
+def check_paths(*paths: str | Path, progress: Progress = None) -> Iterator[Finding]:
     """What is wrong with the runs at these paths. Reads only what the rules look at."""
-    for one in read(*paths, shape=log.CHECKED):
+    for one in read(*paths, shape=log.CHECKED, progress=progress):
         yield from one.findings
 
 
-def read(*paths: str | Path, shape: Shape = LOG_EVENTS) -> Iterator[Read]:
-    """Every run at these paths, with what is wrong with it. Raises Unreadable where there is no telling."""
+def read(*paths: str | Path, shape: Shape = LOG_EVENTS, progress: Progress = None) -> Iterator[Read]:
+    """Every run at these paths, with what is wrong with it. Raises Unreadable where there is no telling. `progress`
+    is told how many bytes of a log were read, as they are."""
     for path in paths:
         if str(path) != "-" and os.path.isdir(path):
-            yield from _read_folder(Path(path), shape)
+            yield from _read_folder(Path(path), shape, progress)
         else:
-            yield from _read_file(str(path), shape)
+            yield from _read_file(str(path), shape, progress)
 
 
-def _read_folder(folder: Path, shape: Shape) -> Iterator[Read]:
+def _read_folder(folder: Path, shape: Shape, progress: Progress) -> Iterator[Read]:
     if store.is_store(folder):
         trace = store.read(folder)
         yield Read(str(folder), trace, check(trace, str(folder)))
@@ -81,7 +83,7 @@ def _read_folder(folder: Path, shape: Shape) -> Iterator[Read]:
     runs: dict[str, list[Segment]] = {}
     words = shape.dictionaries()
     for file in files:
-        for one in _read_any(str(file), shape, words):
+        for one in _read_any(str(file), shape, words, progress):
             if isinstance(one, Segment):
                 runs.setdefault(one.header.trace_id, []).append(one)
             else:
@@ -91,9 +93,9 @@ def _read_folder(folder: Path, shape: Shape) -> Iterator[Read]:
         yield _finished(log.run_of(segments), where)
 
 
-def _read_file(file: str, shape: Shape) -> Iterator[Read]:
+def _read_file(file: str, shape: Shape, progress: Progress) -> Iterator[Read]:
     runs: dict[str, list[Segment]] = {}
-    for one in _read_any(file, shape, shape.dictionaries()):
+    for one in _read_any(file, shape, shape.dictionaries(), progress):
         if isinstance(one, Segment):
             runs.setdefault(one.header.trace_id, []).append(one)
         else:
@@ -102,7 +104,7 @@ def _read_file(file: str, shape: Shape) -> Iterator[Read]:
         yield _finished(log.run_of(segments), file)
 
 
-def _read_any(file: str, shape: Shape, words: dict[str, Any]) -> Iterator[Read | Segment]:
+def _read_any(file: str, shape: Shape, words: dict[str, Any], progress: Progress) -> Iterator[Read | Segment]:
     """The documents of a file, or the segments of a log."""
     name = "standard input" if file == "-" else file
     with _opened(file) as stream, _complaints(name):
@@ -114,7 +116,7 @@ def _read_any(file: str, shape: Shape, words: dict[str, Any]) -> Iterator[Read |
             stream = io.BufferedReader(_Rejoined(start, stream))
             start = stream.peek(1 << 16)
         if log.is_log(start):
-            yield from log.read_segments(_blocks(stream), name, shape, words)
+            yield from log.read_segments(_blocks(stream, progress), name, shape, words)
             return
         data = _whole(stream, name)
     yield from _documents(data, name)
@@ -186,10 +188,12 @@ def _hidden(path: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
-def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
+def _blocks(stream: IO[bytes], progress: Progress) -> Iterator[bytes]:
     """The stream in blocks of whole lines; the last may end within one."""
     kept: list[bytes] = []
     while block := stream.read(log.BLOCK):
+        if progress:
+            progress(len(block))
         cut = block.rfind(b"\n") + 1
         if cut:
             yield b"".join([*kept, block[:cut]])

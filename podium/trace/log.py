@@ -205,7 +205,8 @@ def _append(segment: Segment, table: Table, shape: Shape) -> None:
     for name in table.raw:
         nested(table, name)  # to hear now, while there are lines to point to, if something is wrong
     for name in ("extra_e", "reward_e"):
-        check_fields(len(columns[name].keys() | segment.columns.get(name, {}).keys()), segment.count + table.n)
+        fields = {*columns[name], *segment.columns.get(name, {})}  # type: ignore[misc]
+        check_fields(len(fields), segment.count + table.n)
     segment.n.add(number)
     columns |= {name: table.columns[name] for name in ("id", "context") if name in table.columns}
     wanted = {k: v for k, v in columns.items() if shape.wanted is None or k in shape.wanted}

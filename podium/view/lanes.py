@@ -9,6 +9,7 @@ from podium import graph
 from podium.trace.columns import Trace
 from podium.trace.vocabulary import EVENT_TYPES
 from podium.view.plain import plain
+from podium.view.summary import extent
 
 __all__ = ["lanes", "legend"]
 
@@ -24,9 +25,10 @@ def legend(trace: Trace) -> str:
 
 def lanes(trace: Trace, width: int = 72) -> list[Line]:
     """One line an agent, in the order they appear; what lies on the critical path is bold."""
-    if not trace.n_events or np.isnan(trace.t_e).all():
+    times = extent(trace)
+    if times is None:
         return []
-    start, end = float(np.nanmin(trace.t_e)), float(np.nanmax([*trace.t_e, *trace.end_e]))
+    start, end = times
     scale = (width - 1) / ((end - start) or 1.0)
     critical_e = graph.critical_path(trace).on_e
     names = [plain(n) for n in trace.name_a.strings()]

@@ -10,7 +10,7 @@ from podium import graph
 from podium.trace.columns import Trace
 from podium.trace.vocabulary import DECISIONS, EVENT_TYPES
 
-__all__ = ["summary"]
+__all__ = ["extent", "summary"]
 
 WORKERS = (1, 2, 4, 8, 16)
 
@@ -34,7 +34,7 @@ def summary(trace: Trace) -> dict[str, Any]:
         "inferred_edges": int((trace.inferred_x == 1).sum()),
         "decisions": _counts(trace.decision_e, DECISIONS),
         "units": {name: _distinct(unit(trace)) for name, unit in graph.UNITS.items()},
-        "wall_clock_s": _number(np.nanmax([*trace.t_e, *trace.end_e]) - np.nanmin(trace.t_e)) if _timed(trace) else None,
+        "wall_clock_s": None if (times := extent(trace)) is None else times[1] - times[0],
         "serial_s": _number(serial.time_n[0]),
         "timed_events": int(serial.count_n[0]),
         "critical_path_s": _number(path.time_n[0]),
@@ -50,8 +50,12 @@ def summary(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _timed(trace: Trace) -> bool:
-    return bool(trace.n_events) and not bool(np.isnan(trace.t_e).all())
+def extent(trace: Trace) -> tuple[float, float] | None:
+    """When the first event began and the last ended; None where no event says when it happened."""
+    known = trace.t_e[~np.isnan(trace.t_e)]
+    if not len(known):
+        return None
+    return float(known.min()), float(max(known.max(), np.max(trace.end_e, initial=-np.inf, where=~np.isnan(trace.end_e))))
 
 
 def _counts(codes: Any, words: tuple[str, ...]) -> dict[str, int]:

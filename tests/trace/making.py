@@ -1,4 +1,4 @@
-"""Valid survey documents, made up: teams that grow and shrink, with every field Podium knows and some it does not."""
+"""Valid survey documents, made up: teams that grow and shrink, every field that Podium knows, and some more."""
 
 from __future__ import annotations
 
@@ -16,11 +16,50 @@ from podium.trace.findings import Finding
 from podium.trace.log import LOG_EVENTS
 from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, TOPOLOGIES
 
-__all__ = ["documents", "findings", "log_text", "made", "normal", "restored", "same", "texts", "trace_of", "written"]
+__all__ = [
+    "documents",
+    "findings",
+    "log_text",
+    "made",
+    "normal",
+    "restored",
+    "same",
+    "texts",
+    "trace_of",
+    "written",
+]
 
 SURVEY = Path(__file__).parents[3] / "shared" / "data" / "survey"
-WORDS = ("a", "lead", "Ünï©ødé 語 🎉", 'quo"te', "back\\slash", "new\nline", "tab\t", "\x7f", "w0.3", "ends.", "None", "x" * 70)
-KEYS = ("span", "note", "a.b", 'q"', "ключ", "n", "after", "N", "", "writer", "agents", "prefix", "extra_e", "position")
+WORDS = (
+    "a",
+    "lead",
+    "Ünï©ødé 語 🎉",
+    'quo"te',
+    "back\\slash",
+    "new\nline",
+    "tab\t",
+    "\x7f",
+    "w0.3",
+    "ends.",
+    "None",
+    "x" * 70,
+)
+KEYS = (
+    "span",
+    "note",
+    "a.b",
+    'q"',
+    "ключ",
+    "n",
+    "after",
+    "N",
+    "",
+    "writer",
+    "agents",
+    "prefix",
+    "extra_e",
+    "position",
+)
 NUMBERS = (0, 1, 7.25, 0.1, 1e-9, 12345.678901234567, 5e-324, 1e22, 2**53)
 JSON = (
     None,
@@ -32,7 +71,7 @@ JSON = (
     -1.5e-7,
     "",
     "é\u2028\x00",
-    "🎉 \\ \" / \n",
+    '🎉 \\ " / \n',
     [],
     {},
     [[[]], {"k": [1, {"deep": None}]}],
@@ -60,7 +99,13 @@ class Team:
         step = dice.choice([0, 0.125, 1, dice.random()])
         self.t += step
         taken = {e["id"] for e in self.events}
-        names = [f"e{len(taken)}", f"w0.{len(taken)}", f"w0.{dice.randrange(99)}", dice.choice(WORDS), f"{dice.getrandbits(60):x}"]
+        names = [
+            f"e{len(taken)}",
+            f"w0.{len(taken)}",
+            f"w0.{dice.randrange(99)}",
+            dice.choice(WORDS),
+            f"{dice.getrandbits(60):x}",
+        ]
         id_ = next(n for n in [dice.choice(names), f"{dice.getrandbits(90):x}"] if n not in taken)
         event = {"id": id_, "t": self.t, "type": type_, "agent": agent, **fields}
         if self.events and step == 0:
@@ -82,7 +127,12 @@ class Team:
     def adorn(self, event: dict[str, Any]) -> None:
         """Everything an event may carry, here and there."""
         dice, some = self.dice, self.some
-        for name, values in {"role": WORDS, "content_ref": ("h1", "", "sha:é"), "from": WORDS, "trusted": (True, False)}.items():
+        for name, values in {
+            "role": WORDS,
+            "content_ref": ("h1", "", "sha:é"),
+            "from": WORDS,
+            "trusted": (True, False),
+        }.items():
             if some(0.2):
                 event.setdefault(name, dice.choice(values))
         if some(0.15):
@@ -107,7 +157,12 @@ class Team:
         if event["type"] == "orchestrator_decision" and some(0.8):
             kind = dice.choice(DECISIONS)
             options = [*dice.sample(WORDS, 2), "go on"]
-            fields |= {"decision": kind, "options": options, "chosen": "go on" if kind == "stop" else dice.choice(options), "logp": -0.25}
+            fields |= {
+                "decision": kind,
+                "options": options,
+                "chosen": "go on" if kind == "stop" else dice.choice(options),
+                "logp": -0.25,
+            }
         if event["type"] == "aggregate" and some(0.8):
             fields["votes"] = [
                 {"value": dice.choice(WORDS)}
@@ -146,7 +201,22 @@ class Team:
         if agent == "lead" and self.stopped:
             self.add("aggregate", "lead")
             return
-        match dice.choice(["decide", "spawn", "message", "call", "result", "result", "return", "despawn", "aggregate", "human", "safety", "stop"]):
+        match dice.choice(
+            [
+                "decide",
+                "spawn",
+                "message",
+                "call",
+                "result",
+                "result",
+                "return",
+                "despawn",
+                "aggregate",
+                "human",
+                "safety",
+                "stop",
+            ]
+        ):
             case "decide":
                 self.add("orchestrator_decision", agent)
             case "spawn":
@@ -172,7 +242,11 @@ class Team:
                 self.add("return", agent, to=self.boss[agent])
                 self.owes.discard(agent)
             case "despawn" if agent in self.boss:
-                self.add("despawn", dice.choice([agent, self.boss[agent]]) if self.boss[agent] in self.alive else agent, to=agent)
+                self.add(
+                    "despawn",
+                    dice.choice([agent, self.boss[agent]]) if self.boss[agent] in self.alive else agent,
+                    to=agent,
+                )
                 self.alive.remove(agent)
             case "aggregate":
                 self.add("aggregate", agent)
@@ -198,7 +272,9 @@ def made(seed: int, size: int = 12, plain: bool = False) -> dict[str, Any]:
         dice.shuffle(edges)
     count = Counter(e["type"] for e in events)
     costs: dict[str, Any] = {"tokens": dice.choice(NUMBERS), "wall_clock_s": team.t}
-    costs |= {"tool_calls": count["tool_call"], "messages": count["message"]} if plain or dice.random() < 0.5 else {}
+    costs |= (
+        {"tool_calls": count["tool_call"], "messages": count["message"]} if plain or dice.random() < 0.5 else {}
+    )
     document: dict[str, Any] = {"trace_id": f"run {seed}", "task_id": dice.choice(WORDS)}
     document |= {"events": events, "edges": edges, "rewards": {}, "costs": costs}
     if plain:

@@ -1,4 +1,4 @@
-"""Event logs: what was written before a crash is read, segments make a run, and a bad line is told by its number."""
+"""Event logs: what was written before a crash is read, segments make a run, a bad line is told by its number."""
 
 from __future__ import annotations
 
@@ -101,7 +101,9 @@ def test_a_last_line_that_is_whole_but_wrong_is_an_error() -> None:
 
 def three_writers() -> list[bytes]:
     return [
-        log_text({"t": 0}, after(("return", 0, "b"), ("temporal", 0), t=5), after(("causal", 1, "c"), t=6), writer="a"),
+        log_text(
+            {"t": 0}, after(("return", 0, "b"), ("temporal", 0), t=5), after(("causal", 1, "c"), t=6), writer="a"
+        ),
         log_text(after(("spawn", 0, "a"), t=1), after(("temporal", 0), t=4), writer="b"),
         log_text(after(("message", 1, "b"), t=4), after(("temporal", 0), ("causal", 0, "a"), t=4), writer="c"),
     ]
@@ -119,7 +121,16 @@ def test_segments_merge_in_any_order_of_files() -> None:
     ids = trace.id_e.strings()
     assert ids == ["a.0", "b.0", "b.1", "c.0", "c.1", "a.1", "a.2"]
     found = {(ids[s], ids[d]) for s, d in zip(trace.src_x.tolist(), trace.dst_x.tolist(), strict=True)}
-    assert found == {("a.0", "b.0"), ("b.0", "b.1"), ("b.1", "c.0"), ("c.0", "c.1"), ("a.0", "c.1"), ("b.0", "a.1"), ("a.0", "a.1"), ("c.1", "a.2")}
+    assert found == {
+        ("a.0", "b.0"),
+        ("b.0", "b.1"),
+        ("b.1", "c.0"),
+        ("c.0", "c.1"),
+        ("a.0", "c.1"),
+        ("b.0", "a.1"),
+        ("a.0", "a.1"),
+        ("c.1", "a.2"),
+    }
 
 
 def test_segments_in_one_file_and_in_a_folder_are_the_same_run(tmp_path: Path) -> None:
@@ -148,19 +159,31 @@ def test_a_run_split_among_writers_is_the_same_run(document: Any, writers: int, 
         texts[writer].append(line)
     segments = []
     for i, (writer, events) in enumerate(texts.items()):
-        header = {"podium_log": (head["podium_log"] if i == 0 else {"version": 1, "trace_id": head["podium_log"]["trace_id"]}) | {"writer": writer}}
+        header = {
+            "podium_log": (
+                head["podium_log"] if i == 0 else {"version": 1, "trace_id": head["podium_log"]["trace_id"]}
+            )
+            | {"writer": writer}
+        }
         closing = end if i == 0 else {"podium_end": {"events": len(events)}}
         segments.append(b"".join(written(x, 0) + b"\n" for x in [header, *events, closing]))
     dice.shuffle(segments)
     (one,) = log_reads(*segments)
     assert one.trace is not None
-    assert [d for d in differences(one.trace, trace) if d not in ("src_x", "dst_x", "type_x", "inferred_x", "rule_x")] == []
-    edges = [sorted(zip(t.src_x.tolist(), t.dst_x.tolist(), t.type_x.tolist(), strict=True)) for t in (one.trace, trace)]
+    assert [
+        d for d in differences(one.trace, trace) if d not in ("src_x", "dst_x", "type_x", "inferred_x", "rule_x")
+    ] == []
+    edges = [
+        sorted(zip(t.src_x.tolist(), t.dst_x.tolist(), t.type_x.tolist(), strict=True)) for t in (one.trace, trace)
+    ]
     assert edges[0] == edges[1]
 
 
 def test_a_cause_lost_with_its_writer_is_a_warning_and_marks_the_effect() -> None:
-    dead, alive = log_text({}, writer="a", closed=False), log_text(after(("return", 7, "a"), type="tool_result"), {}, writer="b")
+    dead, alive = (
+        log_text({}, writer="a", closed=False),
+        log_text(after(("return", 7, "a"), type="tool_result"), {}, writer="b"),
+    )
     (one,) = log_reads(dead, alive)
     assert rules(one) == [("lost-cause", "warning")]
     assert one.trace is not None
@@ -187,7 +210,9 @@ def test_writers_are_ordered_by_number() -> None:
     assert one.trace.id_e.strings() == ["w1.0", "w9.0", "w10.0"]
 
 
-@pytest.mark.parametrize("writers", [("1", "a"), ("a1", "1a"), ("", "a"), ("²", "a"), ("٣", "3"), ("a", "a1b", "a1", "1")])
+@pytest.mark.parametrize(
+    "writers", [("1", "a"), ("a1", "1a"), ("", "a"), ("²", "a"), ("٣", "3"), ("a", "a1b", "a1", "1")]
+)
 def test_writers_may_be_called_anything(writers: tuple[str, ...]) -> None:
     reads = log_reads(*(log_text({}, writer=w) for w in writers if w))
     assert all(r.trace is not None and r.findings == [] for r in reads)
@@ -217,8 +242,15 @@ def test_numbers_may_have_gaps_and_come_in_any_order() -> None:
 
 def test_a_context_may_be_named_by_writer_and_number_or_by_id() -> None:
     (one,) = log_reads(
-        log_text({"id": "mine", "podium": {"tokens": [1], "start": 0}}, {"podium": {"context": "mine", "start": 1, "tokens": [2]}}),
-        log_text({"t": 9, "podium": {"context": "w0.1", "start": 2}}, {"t": 10, "podium": {"context": "w0.7"}}, writer="w1"),
+        log_text(
+            {"id": "mine", "podium": {"tokens": [1], "start": 0}},
+            {"podium": {"context": "mine", "start": 1, "tokens": [2]}},
+        ),
+        log_text(
+            {"t": 9, "podium": {"context": "w0.1", "start": 2}},
+            {"t": 10, "podium": {"context": "w0.7"}},
+            writer="w1",
+        ),
     )
     assert rules(one) == [("reference", "error")]
     assert one.trace is not None
@@ -300,7 +332,12 @@ def test_a_log_without_events_is_told_so() -> None:
 def test_blank_lines_and_carriage_returns_do_no_harm() -> None:
     text = log_text({}, {"x": {"a": 1}}, {})
     want = restored(text)
-    for other in (text.replace(b"\n", b"\r\n"), text.replace(b"\n", b"\n\n"), b"\n \n" + text, text.replace(b"\n", b" \t\n")):
+    for other in (
+        text.replace(b"\n", b"\r\n"),
+        text.replace(b"\n", b"\n\n"),
+        b"\n \n" + text,
+        text.replace(b"\n", b" \t\n"),
+    ):
         (one,) = log_reads(other)
         assert one.findings == []
         assert one.trace is not None

@@ -24,7 +24,9 @@ LEVEL = {rule.id: rule.level for rule in RULES}
 
 def run(*events: dict[str, Any], edges: str = "", skew: float | None = None, **costs: float) -> Document:
     """A document of these events (e0, e1, ... at t = 0, 1, ...) and edges, written "0>1 1>2:temporal"."""
-    rows = [{"id": f"e{i}", "t": i, "agent": "lead", "type": "message"} | copy.deepcopy(e) for i, e in enumerate(events)]
+    rows = [
+        {"id": f"e{i}", "t": i, "agent": "lead", "type": "message"} | copy.deepcopy(e) for i, e in enumerate(events)
+    ]
     if skew is not None:
         rows[0].setdefault("podium", {})["run"] = {"clock_skew_s": skew}
     made_edges = []
@@ -46,7 +48,9 @@ def ev(type_: str = "message", agent: str = "lead", t: float | None = None, **fi
     known = ("to", "from", "tool", "trusted", "id", "role")
     top = {k: v for k, v in fields.items() if k in known}
     ours = {k: v for k, v in fields.items() if k not in known}
-    return {"type": type_, "agent": agent} | ({} if t is None else {"t": t}) | top | ({"podium": ours} if ours else {})
+    return (
+        {"type": type_, "agent": agent} | ({} if t is None else {"t": t}) | top | ({"podium": ours} if ours else {})
+    )
 
 
 def spawn(to: str, t: float | None = None, by: str = "lead") -> dict[str, Any]:
@@ -82,7 +86,15 @@ BROKEN: dict[str, list[tuple[Document, int | None]]] = {
         (run(ev(), ev(), edges="0>0"), 0),
         (run(ev(t=1), ev(t=1), edges="0>1 1>0"), None),
         (run(ev(), ev(), ev(), edges="0>1 1>2 2>0:temporal"), None),
-        (run(ev(t=1), ev(t=1), *(ev(t=100 - i) for i in range(40)), edges="0>1 1>0 " + " ".join(f"{i}>{i + 1}" for i in range(1, 41))), None),
+        (
+            run(
+                ev(t=1),
+                ev(t=1),
+                *(ev(t=100 - i) for i in range(40)),
+                edges="0>1 1>0 " + " ".join(f"{i}>{i + 1}" for i in range(1, 41)),
+            ),
+            None,
+        ),
     ],
     "backwards-time": [
         (run(ev(t=2), ev(t=1), edges="0>1"), 1),
@@ -114,11 +126,25 @@ BROKEN: dict[str, list[tuple[Document, int | None]]] = {
         (run(ev("return", "w", 0), spawn("w", 0)), 0),
         (run(spawn("w"), ev("return", "w"), ev("message", "w", to="w"), ev("return", "w")), 3),
         (run(spawn("w"), ev("return", "w"), ev("message", to="v"), ev("return", "w"), edges="2>3:temporal"), 3),
-        (run(spawn("w"), ev("return", "w"), ev("tool_call", "w"), ev("tool_result", "w"), ev("return", "w"), edges="2>3"), 4),
+        (
+            run(
+                spawn("w"),
+                ev("return", "w"),
+                ev("tool_call", "w"),
+                ev("tool_result", "w"),
+                ev("return", "w"),
+                edges="2>3",
+            ),
+            4,
+        ),
     ],
     "acts-after-stop": [
         (run(stop(), ev()), 1),
-        *((run(stop(), spawn("w") if t == "spawn" else ev(t)), 1) for t in EVENT_TYPES if t not in ("aggregate", "return", "despawn", "tool_result")),
+        *(
+            (run(stop(), spawn("w") if t == "spawn" else ev(t)), 1)
+            for t in EVENT_TYPES
+            if t not in ("aggregate", "return", "despawn", "tool_result")
+        ),
         (run(stop(), ev("aggregate"), stop()), 2),
         (run(stop(t=1), ev(t=1), edges="0>1"), 1),
     ],
@@ -174,7 +200,13 @@ LEGAL: dict[str, list[Document]] = {
     "lifetime": [
         run(spawn("w", 1), ev("message", "w", 1), ev("despawn", to="w", t=2), ev("message", "w", 2)),
         run(spawn("w"), ev("tool_call", "w", tool="s"), ev("despawn", to="w"), ev("tool_result", "w", tool="s")),
-        run(spawn("w"), ev("tool_call", "w", tool="s"), ev("despawn", to="w"), ev("tool_result", "s", tool="s"), edges="1>3"),
+        run(
+            spawn("w"),
+            ev("tool_call", "w", tool="s"),
+            ev("despawn", to="w"),
+            ev("tool_result", "s", tool="s"),
+            edges="1>3",
+        ),
         run(ev("message", "root"), ev("despawn", to="root"), ev("message", "root")),
         run(spawn("w"), ev("message", "w")),  # a life still open at the end
         run(spawn("w"), ev("despawn", to="w"), ev("message", to="w")),  # spoken to, it does not act
@@ -192,7 +224,13 @@ LEGAL: dict[str, list[Document]] = {
         run(ev("tool_call", "w"), ev("tool_result", "w", tool="s")),
         run(ev("tool_call", "w"), ev("tool_result", "x", tool="s"), edges="0>1:temporal"),
         run(ev("tool_call"), ev("tool_result"), ev("tool_result"), edges="0>1 0>2"),
-        run(ev("tool_call", tool="s"), ev("tool_call", tool="s"), ev("tool_result", tool="s"), ev("tool_result", tool="s"), edges="1>2"),
+        run(
+            ev("tool_call", tool="s"),
+            ev("tool_call", tool="s"),
+            ev("tool_result", tool="s"),
+            ev("tool_result", tool="s"),
+            edges="1>2",
+        ),
         run(ev("tool_result", t=5, tool="s"), ev("tool_call", t=1, tool="s")),
     ],
     "orphan-return": [
@@ -200,7 +238,9 @@ LEGAL: dict[str, list[Document]] = {
         run(spawn("w"), ev("return", "w")),
         run(spawn("w"), ev("return", "w"), ev("return", "w", truncated=True)),
         run(spawn("w"), ev("return", "w"), ev("message", to="w"), ev("return", "w")),
-        run(spawn("w"), ev("return", "w"), ev("message"), ev("message", "w"), ev("return", "w"), edges="2>3:message"),
+        run(
+            spawn("w"), ev("return", "w"), ev("message"), ev("message", "w"), ev("return", "w"), edges="2>3:message"
+        ),
         run(spawn("w"), ev("return", "w"), ev("human_intervention", "person", to="w"), ev("return", "w")),
         run(spawn("w"), ev("despawn", to="w"), spawn("w"), ev("return", "w")),
         run(spawn("w", by="w"), ev("return", "w")),
@@ -216,7 +256,9 @@ LEGAL: dict[str, list[Document]] = {
         run(stop("a"), ev("message", "b", to="a")),
     ],
     "token-owner": [
-        run(ev(tokens=[1, 2], start=0), ev(tokens=[3], context="e0", start=2), ev(tokens=[4], context="e0", start=2)),
+        run(
+            ev(tokens=[1, 2], start=0), ev(tokens=[3], context="e0", start=2), ev(tokens=[4], context="e0", start=2)
+        ),
         run(ev(tokens=[1, 2]), ev(tokens=[3], context="e0", start=40)),
         run(ev(tokens=[1], logps=[None], mask=[None])),
         run(ev(context="e1", t=1), ev(t=1)),
@@ -246,7 +288,9 @@ LEGAL: dict[str, list[Document]] = {
 }
 
 
-@pytest.mark.parametrize(("rule", "document", "row"), [(r, d, row) for r, cases in BROKEN.items() for d, row in cases])
+@pytest.mark.parametrize(
+    ("rule", "document", "row"), [(r, d, row) for r, cases in BROKEN.items() for d, row in cases]
+)
 def test_what_breaks_a_rule_is_found_where_it_is(rule: str, document: Document, row: int | None) -> None:
     found = [f for f in findings(document) if f.rule == rule]
     assert found, findings(document)
@@ -287,7 +331,9 @@ def test_an_absent_total_is_not_zero() -> None:
 
 
 def test_a_token_without_an_owner() -> None:
-    trace = Trace.of(t_e=[0.0], type_e=[0], agent_e=[0], rollout_a=[0], trace_id_n=Text.of(["r"]), owner_k=[-1], token_k=[3])
+    trace = Trace.of(
+        t_e=[0.0], type_e=[0], agent_e=[0], rollout_a=[0], trace_id_n=Text.of(["r"]), owner_k=[-1], token_k=[3]
+    )
     assert ("token-owner", 0) in [(f.rule, f.row) for f in check(trace)]
 
 
@@ -351,14 +397,21 @@ def pick(document: Document, dice: random.Random, *types: str) -> dict[str, Any]
 def fresh(document: Document, **fields: Any) -> dict[str, Any]:
     """One more event, after all others."""
     end = max(e["t"] for e in document["events"])
-    event = {"id": "fresh" + "!" * len(document["events"]), "t": end + 1, "type": "message", "agent": "newcomer"} | fields
+    event = {
+        "id": "fresh" + "!" * len(document["events"]),
+        "t": end + 1,
+        "type": "message",
+        "agent": "newcomer",
+    } | fields
     document["events"].append(event)
     return event
 
 
 def wrong_type(document: Document, dice: random.Random) -> None:
     event = pick(document, dice)
-    event[dice.choice(["t", "type", "agent", "id", "role", "trusted", "podium"])] = dice.choice([[], {"a": 1}, 1.5j.imag * -1])
+    event[dice.choice(["t", "type", "agent", "id", "role", "trusted", "podium"])] = dice.choice(
+        [[], {"a": 1}, -1.5]
+    )
 
 
 def repeat_id(document: Document, dice: random.Random) -> None:
@@ -419,7 +472,13 @@ def return_to_nothing(document: Document, dice: random.Random) -> None:
 
 def go_on_after_stop(document: Document, dice: random.Random) -> None:
     agent = pick(document, dice)["agent"]
-    fresh(document, id="!stop", type="orchestrator_decision", agent=agent, podium={"decision": "stop", "chosen": "stop"})
+    fresh(
+        document,
+        id="!stop",
+        type="orchestrator_decision",
+        agent=agent,
+        podium={"decision": "stop", "chosen": "stop"},
+    )
     fresh(document, agent=agent)
 
 
@@ -476,7 +535,9 @@ BREAKS: list[tuple[str, Break]] = [
 @pytest.mark.parametrize(("rule", "break_"), BREAKS, ids=[b.__name__ for _, b in BREAKS])
 @settings(max_examples=50)
 @given(documents(20), st.integers(0, 2**32), st.booleans())
-def test_a_mutation_that_breaks_a_rule_is_found(rule: str, break_: Break, document: Document, seed: int, shuffle: bool) -> None:
+def test_a_mutation_that_breaks_a_rule_is_found(
+    rule: str, break_: Break, document: Document, seed: int, shuffle: bool
+) -> None:
     dice = random.Random(seed)
     break_(document, dice)
     if shuffle:
@@ -493,5 +554,7 @@ def test_long_runs_are_checked_too() -> None:
     document = made(11, 2000, plain=True)
     assert {f.rule for f in findings(document)} <= {"open-call"}
     document["events"][1500]["trusted"], document["events"][10]["trusted"] = True, False
-    document["edges"].append({"src": document["events"][10]["id"], "dst": document["events"][1500]["id"], "type": "causal"})
+    document["edges"].append(
+        {"src": document["events"][10]["id"], "dst": document["events"][1500]["id"], "type": "causal"}
+    )
     assert "trust-laundering" in {f.rule for f in findings(document)}

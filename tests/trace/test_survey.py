@@ -16,7 +16,9 @@ from making import SURVEY, documents, findings, log_text, made, normal, read_tex
 from podium.trace import files, log, scan, store, survey, wire
 from podium.trace.columns import concat, differences
 
-published = pytest.mark.skipif(not SURVEY.is_dir(), reason="the survey's files (../shared/data/survey) are not here")
+published = pytest.mark.skipif(
+    not SURVEY.is_dir(), reason="the survey's files (../shared/data/survey) are not here"
+)
 
 
 @pytest.fixture(params=["fast", "plain"], autouse=True)
@@ -244,7 +246,12 @@ def test_the_findings_of_a_batch_are_those_of_its_runs(many: list[Any]) -> None:
 
     parts = [trace_of(d) for d in many]
     first = np.cumsum([0, *(p.n_events for p in parts)])
-    each = {(f.rule, f.row + int(at), f.message) for p, at in zip(parts, first, strict=False) for f in check(p) if f.row is not None}
+    each = {
+        (f.rule, f.row + int(at), f.message)
+        for p, at in zip(parts, first, strict=False)
+        for f in check(p)
+        if f.row is not None
+    }
     assert {(f.rule, f.row, f.message) for f in check(concat(parts))} == each
 
 
@@ -253,8 +260,10 @@ def test_json_lines_are_a_batch(tmp_path: Path, end: bytes) -> None:
     many = [made(s, 4) for s in range(5)]
     (tmp_path / "many.jsonl").write_bytes(b"".join(written(d, 4 * (i % 2)) + end for i, d in enumerate(many)))
     reads = list(files.read(tmp_path / "many.jsonl"))
-    assert [same(json.loads(survey.write(r.trace)), d) for r, d in zip(reads, many, strict=True) if r.trace] == [True] * 5
-    assert [r.file for r in reads][0].endswith("many.jsonl:1")
+    assert [same(json.loads(survey.write(r.trace)), d) for r, d in zip(reads, many, strict=True) if r.trace] == [
+        True
+    ] * 5
+    assert reads[0].file.endswith("many.jsonl:1")
 
 
 def test_a_folder_is_a_batch(tmp_path: Path) -> None:
@@ -267,7 +276,9 @@ def test_a_folder_is_a_batch(tmp_path: Path) -> None:
     (tmp_path / ".hidden" / "d.json").write_bytes(b"not a trace")
     (tmp_path / "notes.txt").write_bytes(b"not a trace")
     traces = [r.trace for r in files.read(tmp_path)]
-    assert [same(json.loads(survey.write(t)), d) for t, d in zip(traces, [many[0], many[1], many[2]], strict=True) if t] == [True] * 3
+    assert [
+        same(json.loads(survey.write(t)), d) for t, d in zip(traces, [many[0], many[1], many[2]], strict=True) if t
+    ] == [True] * 3
 
 
 def test_a_log_may_hold_a_run_of_any_length() -> None:
