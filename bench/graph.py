@@ -40,8 +40,13 @@ def measure(full: bool) -> list[Row]:
     traces = {n: generate.trace(n, tokens=True) for n in (SIZES if full else SIZES[:2])}
     ours = [{n: best(7, partial(case.ours, t))[0] for n, t in traces.items()} for case in CASES]
     graph = as_networkx(traces[HELD])  # built last: so large a heap of small objects would slow us down too
-    rows = [row for case, seconds in zip(CASES, ours, strict=True) for row in _rows(case, seconds, traces[HELD], graph)]
-    return [*rows, fact("2.4.calibration.s", "seconds to add 10 million numbers in Python, this run", best(3, adding)[0])]
+    rows = [
+        row for case, seconds in zip(CASES, ours, strict=True) for row in _rows(case, seconds, traces[HELD], graph)
+    ]
+    return [
+        *rows,
+        fact("2.4.calibration.s", "seconds to add 10 million numbers in Python, this run", best(3, adding)[0]),
+    ]
 
 
 def _rows(case: Case, seconds: dict[int, float], trace: Trace, graph: nx.DiGraph) -> list[Row]:
@@ -51,8 +56,15 @@ def _rows(case: Case, seconds: dict[int, float], trace: Trace, graph: nx.DiGraph
     largest = max(seconds)
     growth = exponent(list(seconds), list(seconds.values()))
     return [
-        at_most(f"2.4.{case.name}.s", f"seconds for the {case.name.replace('_', ' ')} of {largest:,} events", seconds[largest], SECONDS),
-        at_least(f"2.4.{case.name}.x", f"networkx over ours, {HELD:,} events (times faster)", slow / seconds[HELD], TIMES),
+        at_most(
+            f"2.4.{case.name}.s",
+            f"seconds for the {case.name.replace('_', ' ')} of {largest:,} events",
+            seconds[largest],
+            SECONDS,
+        ),
+        at_least(
+            f"2.4.{case.name}.x", f"networkx over ours, {HELD:,} events (times faster)", slow / seconds[HELD], TIMES
+        ),
         at_most(f"2.4.{case.name}.exponent", f"growth, {min(seconds):,} to {largest:,} events", growth, EXPONENT),
     ]
 

@@ -90,16 +90,29 @@ def measure(full: bool) -> list[Row]:
                 if n in judged:
                     what = "json.loads and a loop over load and all rules"
                     kind = ", unknown fields on every event" if extras else ""
-                    rows.append(at_least(f"2.1.{name}.{n}", f"{what}, {n:,} events{kind} (times faster)", plain / mine, target))
+                    rows.append(
+                        at_least(
+                            f"2.1.{name}.{n}", f"{what}, {n:,} events{kind} (times faster)", plain / mine, target
+                        )
+                    )
                     rows.append(fact(f"2.1.{name}.{n}.s", f"seconds to load and check {n:,} events{kind}", mine))
                 if n == judged[-1]:
                     what = f"peak memory over file size, {n:,} events{kind}"
                     rows.append(at_most(f"2.1.memory.{name}", what, _peak(path), 4.0))
-        rows.append(at_most("2.1.exponent", "growth of load and check, 10 thousand events up", exponent(sizes, list(seconds.values())), 1.1))
+        rows.append(
+            at_most(
+                "2.1.exponent",
+                "growth of load and check, 10 thousand events up",
+                exponent(sizes, list(seconds.values())),
+                1.1,
+            )
+        )
         rows.append(_against_jsonschema(Path(folder) / "load20000.json"))
         rows.append(_without_c(Path(folder) / "load20000.json"))
     rows.append(fact("2.1.fast", "whether the C scanner was built (1) or not (0)", float(scan.FAST)))
-    rows.append(fact("2.1.calibration.s", "seconds to add 10 million numbers in Python, this run", best(3, adding)[0]))
+    rows.append(
+        fact("2.1.calibration.s", "seconds to add 10 million numbers in Python, this run", best(3, adding)[0])
+    )
     return rows
 
 

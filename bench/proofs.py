@@ -23,14 +23,18 @@ def page(rows: list[Row]) -> str:
     """The table as markdown, with where and when it was measured."""
     verdicts = {True: "holds", False: "**misses**", None: ""}
     lines = [f"| `{r['id']}` | {r['what']} | {figure(r)} | {r['target']} | {verdicts[r['ok']]} |" for r in rows]
-    return f"""# Speed and size
+    return (
+        f"""# Speed and size
 
 Every figure that is promised, as `make proofs` printed it. Written by `python -m bench.proofs --page docs/speed.md` on
 {date.today()}: {os.cpu_count()} cores, {platform.processor() or platform.machine()}, Python {platform.python_version()}.
 
 | id | what | figure | target | |
 |---|---|---|---|---|
-""" + "\n".join(lines) + "\n"
+"""
+        + "\n".join(lines)
+        + "\n"
+    )
 
 
 def main() -> None:

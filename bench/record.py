@@ -87,7 +87,9 @@ def crowd(folder: Path, events: int, agents: int = 1000, threads: int = 16, proc
 
     others = [threading.Thread(target=thread, args=(f"thread-{i}",)) for i in range(threads)]
     context = get_context("spawn")
-    joined = [context.Process(target=_process, args=(str(folder), root, f"process-{i}", events)) for i in range(processes)]
+    joined = [
+        context.Process(target=_process, args=(str(folder), root, f"process-{i}", events)) for i in range(processes)
+    ]
     for worker in [*joined, *others]:
         worker.start()
     asyncio.run(all_agents())
@@ -131,7 +133,12 @@ def kills(folder: Path, number: int, seed: int = 0) -> tuple[int, int, int]:
             loaded += not acknowledged
             continue
         found = list(read(run))
-        loaded += not [f for one in found for f in one.findings if f.rule not in ("torn-line", "lost-cause") and not _empty(f.message)]
+        loaded += not [
+            f
+            for one in found
+            for f in one.findings
+            if f.rule not in ("torn-line", "lost-cause") and not _empty(f.message)
+        ]
         there = {name for one in found if one.trace is not None for name in one.trace.id_e.strings()}
         safe += len(acknowledged)
         missing += len([n for n in acknowledged if f"w0.{n}" not in there])
@@ -238,7 +245,9 @@ finally:
 def _kills(folder: Path, number: int) -> list[Row]:
     loaded, safe, missing = kills(folder, number)
     return [
-        at_least("2.6.loaded", f"runs that load out of {number} killed with SIGKILL while recording", loaded, number),
+        at_least(
+            "2.6.loaded", f"runs that load out of {number} killed with SIGKILL while recording", loaded, number
+        ),
         at_most("2.6.missing", f"events missing of {safe:,} that had been acknowledged", missing, 0),
     ]
 

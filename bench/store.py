@@ -43,7 +43,11 @@ def measure(full: bool) -> list[Row]:
         at_most("2.2.bytes", "bytes an event on disk, ids by Podium, no content refs", small, SMALL),
         fact("2.2.bytes.random", "the same, random ids and content refs", random_bytes),
         fact("2.2.calibration.s", "seconds to add 10 million numbers in Python, this run", best(3, adding)[0]),
-        fact("2.2.copy.s", "seconds to copy 100 MB in numpy, this run", best(3, np.ones(100_000_000, np.int8).copy)[0]),
+        fact(
+            "2.2.copy.s",
+            "seconds to copy 100 MB in numpy, this run",
+            best(3, np.ones(100_000_000, np.int8).copy)[0],
+        ),
     ]
 
 

@@ -32,10 +32,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-store_app = typer.Typer(help="Many traces in a folder, and SQL over them.", no_args_is_help=True, rich_markup_mode=None)
+store_app = typer.Typer(
+    help="Many traces in a folder, and SQL over them.", no_args_is_help=True, rich_markup_mode=None
+)
 app.add_typer(store_app, name="store")
 
-Paths = Annotated[list[str], typer.Argument(help="Files, folders or stores; - is standard input.", metavar="PATH...")]
+Paths = Annotated[
+    list[str], typer.Argument(help="Files, folders or stores; - is standard input.", metavar="PATH...")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print strict JSON.")]
 out = Console(highlight=False, soft_wrap=True)
 
@@ -65,7 +69,8 @@ def check(paths: Paths, json: Json = False) -> None:
     if json:
         say({"ok": not errors and unreadable is None, "findings": findings})
     elif unreadable is None:
-        count = f"{errors} error{'s' * (errors != 1)}, {len(findings) - errors} warning{'s' * (len(findings) - errors != 1)}"
+        warnings = len(findings) - errors
+        count = f"{errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}"
         out.print(Line("clean" if not findings else count, style="green" if not errors else "red"))
     if unreadable is not None:
         if not json:
@@ -112,7 +117,10 @@ def show(
     """Show one run: who did what when, how long it took and could have taken, what is tainted."""
     trace = files.load(path)
     if not 0 <= run < len(trace):
-        raise Unreadable(path, f"there is no run {run}; there {'is 1' if len(trace) == 1 else f'are {len(trace)}'}, numbered from 0")
+        raise Unreadable(
+            path,
+            f"there is no run {run}; there {'is 1' if len(trace) == 1 else f'are {len(trace)}'}, numbered from 0",
+        )
     one = trace[run]
     told = summary(one)
     if html is not None:
@@ -142,13 +150,16 @@ def _show(told: dict[str, Any], lines: list[Line], legend: str) -> None:
 
 def _facts(told: dict[str, Any]) -> list[tuple[str, str]]:
     def seconds(value: float | None) -> str:
-        return "not recorded" if value is None else f"{value:,.6g} s"
+        return "not recorded" if value is None else f"{value:,.0f} s" if value >= 1e4 else f"{value:.6g} s"
 
     events = ", ".join(f"{n} {word}" for word, n in told["events"].items())
     facts = [
         ("agents", f"{told['agents']}, led by {told['lead']}"),
         ("events", f"{sum(told['events'].values())}: {events}"),
-        ("edges", f"{told['edges']}" + (f", {told['inferred_edges']} of them inferred" if told["inferred_edges"] else "")),
+        (
+            "edges",
+            f"{told['edges']}" + (f", {told['inferred_edges']} of them inferred" if told["inferred_edges"] else ""),
+        ),
         ("units", ", ".join(f"{n} {unit}" for unit, n in told["units"].items())),
         ("wall clock", seconds(told["wall_clock_s"])),
     ]
@@ -157,23 +168,38 @@ def _facts(told: dict[str, Any]) -> list[tuple[str, str]]:
     else:
         schedule = ", ".join(f"{k}: {seconds(t)}" for k, t in told["with_workers_s"].items())
         facts += [
-            ("work", f"{seconds(told['serial_s'])} in all, over the {told['timed_events']} events that say how long they took"),
-            ("critical path", f"{seconds(told['critical_path_s'])}, {told['critical_path_events']} events: with these causes no team can be faster"),
+            (
+                "work",
+                f"{seconds(told['serial_s'])} in all, over the {told['timed_events']} events that say how long they took",
+            ),
+            (
+                "critical path",
+                f"{seconds(told['critical_path_s'])}, {told['critical_path_events']} events: with these causes no team can be faster",
+            ),
             ("with k workers", schedule),
             ("busy agents", f"{told['peak_busy_agents']:g} at most, {told['mean_busy_agents']:.3g} on average"),
         ]
     facts.append(("critical steps", str(told["critical_steps"])))
-    facts.append(("taint", f"{told['untrusted_events']} marked untrusted, {told['tainted_events']} with what derives from them"))
+    facts.append(
+        (
+            "taint",
+            f"{told['untrusted_events']} marked untrusted, {told['tainted_events']} with what derives from them",
+        )
+    )
     for name in ("rewards", "costs"):
         if told[name]:
-            facts.append((name, ", ".join(f"{k} {'not recorded' if v is None else f'{v:g}'}" for k, v in told[name].items())))
+            facts.append(
+                (name, ", ".join(f"{k} {'not recorded' if v is None else f'{v:g}'}" for k, v in told[name].items()))
+            )
     return facts
 
 
 @app.command(epilog="Example: podium convert run.json run.jsonl")
 def convert(
     source: Annotated[str, typer.Argument(help="A file, folder or store; - is standard input.", metavar="IN")],
-    target: Annotated[str, typer.Argument(help="*.json, *.jsonl (also .gz, .xz, .zst), *.store or folder/", metavar="OUT")],
+    target: Annotated[
+        str, typer.Argument(help="*.json, *.jsonl (also .gz, .xz, .zst), *.store or folder/", metavar="OUT")
+    ],
     json: Json = False,
 ) -> None:
     """Write traces in another form. Nothing is lost on the way, and OUT is written whole or not at all."""
@@ -213,8 +239,12 @@ def ls(folder: Store, json: Json = False) -> None:
     _print_rows(rows := store.listing(folder), json, list(rows[0]) if rows else ["rollout"])
 
 
-@store_app.command(epilog="Example: podium store sql runs.store 'select type, count(*) n from events group by type'")
-def sql(folder: Store, query: Annotated[str, typer.Argument(help="A SELECT over the views below.")], json: Json = False) -> None:
+@store_app.command(
+    epilog="Example: podium store sql runs.store 'select type, count(*) n from events group by type'"
+)
+def sql(
+    folder: Store, query: Annotated[str, typer.Argument(help="A SELECT over the views below.")], json: Json = False
+) -> None:
     """Answer SQL over rollouts, agents, events, edges, tokens and votes. Join on (rollout, row)."""
     names, rows = store.sql(folder, query)
     _print_rows([dict(zip(names, row, strict=True)) for row in rows], json, names)

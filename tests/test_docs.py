@@ -30,7 +30,9 @@ def module(path: Path) -> Any:
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which `make demo` has been run."""
     folder = tmp_path_factory.mktemp("demo")
-    done = subprocess.run([sys.executable, ROOT / "examples/record_a_team.py"], cwd=folder, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples/record_a_team.py"], cwd=folder, capture_output=True, text=True, check=True
+    )
     assert "clean" in done.stdout
     assert (folder / "out/demo.html").exists()
     return folder

@@ -25,6 +25,11 @@ def test_promises_hold(part: str) -> None:
 
 
 def test_a_verdict_is_what_the_figure_says() -> None:
-    rows = [at_least("a", "w", 3.0, 3.0), at_least("b", "w", 2.9, 3.0), at_most("c", "w", 3.1, 3.0), fact("d", "w", 1.0)]
+    rows = [
+        at_least("a", "w", 3.0, 3.0),
+        at_least("b", "w", 2.9, 3.0),
+        at_most("c", "w", 3.1, 3.0),
+        fact("d", "w", 1.0),
+    ]
     assert [r["ok"] for r in rows] == [True, False, False, None]
     assert "**misses**" in page(rows)

@@ -23,14 +23,18 @@ def upstream_imports(module: str, source: str) -> list[str]:
     named: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
-            named += [f"{node.module}.{a.name}" for a in node.names] if node.module == "podium" else [node.module or ""]
+            named += (
+                [f"{node.module}.{a.name}" for a in node.names] if node.module == "podium" else [node.module or ""]
+            )
         elif isinstance(node, ast.Import):
             named += [a.name for a in node.names]
     parts = [n.split(".")[1] for n in named if n.startswith("podium.")]
     return [p for p in parts if p in ORDER and ORDER.index(p) > ORDER.index(module)]
 
 
-@pytest.mark.parametrize("path", sorted(p for p in ROOT.rglob("*.py") if p.parent != ROOT or p.stem in ORDER), ids=str)
+@pytest.mark.parametrize(
+    "path", sorted(p for p in ROOT.rglob("*.py") if p.parent != ROOT or p.stem in ORDER), ids=str
+)
 def test_imports_follow_the_data(path: Path) -> None:
     module = path.relative_to(ROOT).parts[0].removesuffix(".py")
     assert module in ORDER, f"{module} has no place in the flow of data; give it one in ORDER and in docs/design.md"

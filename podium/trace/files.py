@@ -79,7 +79,9 @@ def _read_folder(folder: Path, shape: Shape, progress: Progress) -> Iterator[Rea
         return
     files = sorted(f for f in folder.rglob("*") if f.is_file() and _is_trace_name(f) and not _hidden(f, folder))
     if not files:
-        raise Unreadable(str(folder), f"a folder without traces; expected files named *{', *'.join(SUFFIXES)}, or a store")
+        raise Unreadable(
+            str(folder), f"a folder without traces; expected files named *{', *'.join(SUFFIXES)}, or a store"
+        )
     runs: dict[str, list[Segment]] = {}
     words = shape.dictionaries()
     for file in files:
@@ -125,12 +127,18 @@ def _read_any(file: str, shape: Shape, words: dict[str, Any], progress: Progress
 def _whole(stream: IO[bytes], name: str) -> bytes:
     """All of a stream; one that says how long it is, in one piece."""
     pieces, size = [], 0
-    known = os.fstat(stream.fileno()).st_size if isinstance(stream, io.BufferedReader) and stream.raw.__class__ is io.FileIO else 0
+    known = (
+        os.fstat(stream.fileno()).st_size
+        if isinstance(stream, io.BufferedReader) and stream.raw.__class__ is io.FileIO
+        else 0
+    )
     while piece := stream.read() if 0 < known <= MOST_BYTES else stream.read(PIECE):
         pieces.append(piece)
         size += len(piece)
         if size > MOST_BYTES:
-            raise Unreadable(name, f"larger than {MOST_BYTES >> 30} GiB; write it as an event log to read it in pieces")
+            raise Unreadable(
+                name, f"larger than {MOST_BYTES >> 30} GiB; write it as an event log to read it in pieces"
+            )
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
@@ -153,7 +161,11 @@ class _Rejoined(io.RawIOBase):
 def _documents(data: bytes, file: str) -> Iterator[Read]:
     """One document, or one a line."""
     end = data.find(b"\n", len(data) - len(data.lstrip()))
-    if end > 0 and data[max(0, end - 99) : end].rstrip().endswith(b"}") and data[end : end + 99].lstrip().startswith(b"{"):
+    if (
+        end > 0
+        and data[max(0, end - 99) : end].rstrip().endswith(b"}")
+        and data[end : end + 99].lstrip().startswith(b"{")
+    ):
         for number, line in enumerate(data.split(b"\n"), 1):
             if line.strip():
                 where = f"{file}:{number}"
@@ -171,7 +183,13 @@ def _finished(loose: Loose | list[Place], file: str) -> Read:
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
     placed = [
-        Finding(file, p.position if rank is None or p.position is None else int(rank[p.position]), p.rule, _LEVELS[p.rule], p.message)
+        Finding(
+            file,
+            p.position if rank is None or p.position is None else int(rank[p.position]),
+            p.rule,
+            _LEVELS[p.rule],
+            p.message,
+        )
         for p in broken
     ]
     return Read(file, trace, placed + check(trace, file))
@@ -237,7 +255,7 @@ def _patient(file: str) -> io.RawIOBase:
     if not stat.S_ISFIFO(mode):
         if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):
             raise OSError(0, "not a file, a pipe or a folder")
-        return open(file, "rb", buffering=0)  # noqa: SIM115
+        return open(file, "rb", buffering=0)
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for a writer
     os.set_blocking(descriptor, True)
     return _Pipe(descriptor)
@@ -288,7 +306,9 @@ def _encoded(trace: Trace, path: Path) -> bytes:
         name = name.removesuffix(suffix)
     if name.endswith(".json"):
         if len(trace) != 1:
-            raise Unreadable(str(path), f"a .json file holds one run, there are {len(trace)}: use .jsonl, .store or a folder/")
+            raise Unreadable(
+                str(path), f"a .json file holds one run, there are {len(trace)}: use .jsonl, .store or a folder/"
+            )
         return survey.write(trace)
     if name.endswith(".jsonl"):
         return b"".join(log.write(one) for one in trace)

@@ -34,8 +34,18 @@ from podium.trace.loose import (
 )
 from podium.trace.scan import LOG_EVENTS, Odd, Shape, Table, Words, WordsPy, check_fields, extra_columns, objects
 from podium.trace.vocabulary import EDGE_TYPES
-from podium.trace.wire import LOG_VERSION, Cause, Closing, ClosingLine, Header, HeaderLine, LogEvent, RunFields, Taken
-from podium.trace.write import costs, event_objects, figures, run_fields
+from podium.trace.wire import (
+    LOG_VERSION,
+    Cause,
+    Closing,
+    ClosingLine,
+    Header,
+    HeaderLine,
+    LogEvent,
+    RunFields,
+    Taken,
+)
+from podium.trace.write import event_objects, figures, run_fields
 
 __all__ = ["CHECKED", "Segment", "header_line", "is_log", "read_segments", "run_of", "write"]
 
@@ -102,8 +112,12 @@ class Segment:
     closing: Closing | None = None
     n: Pile = field(default_factory=lambda: Pile(np.int64))  # the events' numbers
     columns: dict[str, Pile | dict[str, Pile]] = field(default_factory=dict)  # the events' columns
-    raw: dict[str, tuple[list[NDArray[np.int64]], list[bytes]]] = field(default_factory=dict)  # nested fields: rows, JSON
-    causes: tuple[Pile, ...] = field(default_factory=lambda: tuple(map(Pile, (np.int32, np.int64, np.int32, np.int8))))
+    raw: dict[str, tuple[list[NDArray[np.int64]], list[bytes]]] = field(
+        default_factory=dict
+    )  # nested fields: rows, JSON
+    causes: tuple[Pile, ...] = field(
+        default_factory=lambda: tuple(map(Pile, (np.int32, np.int64, np.int32, np.int8)))
+    )
     writers: WordsPy = field(default_factory=WordsPy)  # of causes, which are effect, number, writer and edge type
     broken: list[Place] = field(default_factory=list)
     count: int = 0
@@ -129,7 +143,11 @@ def read_segments(blocks: Iterable[bytes], file: str, shape: Shape, words: dict[
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                     if segment is None:
                         segment = Segment(file, Header(LOG_VERSION, "unknown", "unknown"), words)
-                    place = Place("torn-line", None, f"line {line} is torn; dropped") if torn and _is_torn(piece) else None
+                    place = (
+                        Place("torn-line", None, f"line {line} is torn; dropped")
+                        if torn and _is_torn(piece)
+                        else None
+                    )
                     segment.broken.append(place or Place("schema", None, f"line {line}: {error}"))
             elif segment:
                 _add(segment, piece, line, shape)
@@ -174,7 +192,9 @@ def _add(segment: Segment, lines: bytes, line: int, shape: Shape) -> None:
         lines, last = _without_last(lines)
         if _is_torn(last):
             number = line + lines.count(b"\n")
-            segment.broken.append(Place("torn-line", None, f"line {number} is torn (it ends after {len(last)} bytes); dropped"))
+            segment.broken.append(
+                Place("torn-line", None, f"line {number} is torn (it ends after {len(last)} bytes); dropped")
+            )
         else:
             lines += last
         if not lines.strip():
@@ -254,10 +274,16 @@ def _explain(lines: bytes, line: int, row: int) -> Iterator[Place]:
 
 def run_of(segments: Sequence[Segment]) -> Loose | list[Place]:
     """One run from its segments, in the order of their writers."""
-    segments = sorted(segments, key=lambda s: [int(p) if p.isdecimal() else p for p in re.split(r"(\d+)", s.header.writer)])
+    segments = sorted(
+        segments, key=lambda s: [int(p) if p.isdecimal() else p for p in re.split(r"(\d+)", s.header.writer)]
+    )
     broken = [p for s in segments for p in s.broken]
     if any(p.rule == "schema" for p in broken):
         return broken
+    for s in segments:
+        if s.closing and s.closing.events != s.count:
+            said = f"the log of {s.header.writer} says that it has {s.closing.events} events, there are {s.count}"
+            broken.append(Place("missing-line", None, said))
     if len({s.header.writer for s in segments}) < len(segments):
         return [*broken, Place("duplicate-id", None, "two segments of one run have the same writer")]
     first = np.cumsum([0, *(s.count for s in segments)])
@@ -274,7 +300,9 @@ def run_of(segments: Sequence[Segment]) -> Loose | list[Place]:
         for row in np.flatnonzero(codes >= 0).tolist():
             columns["context_e"][row] = row_of(words[codes[row]])
             if columns["context_e"][row] < 0:
-                broken.append(Place("reference", row, f"its context names {words[codes[row]]!r}, which does not exist"))
+                broken.append(
+                    Place("reference", row, f"its context names {words[codes[row]]!r}, which does not exist")
+                )
     whole_table = _merged(segments, first, total)
     broken += mark_inferred(whole_table, edges, row_of)
     tokens, wrong = tokens_of(whole_table)
@@ -329,7 +357,9 @@ def _columns(segments: Sequence[Segment], broken: list[Place]) -> tuple[dict[str
             ids = Names(Text.of(p if g is None else g for g, p in spelled), np.where(given, -1, number))
         for row, code in zip(np.flatnonzero(given).tolist(), codes[given].tolist(), strict=True):
             if explicit.setdefault(words[code], row) != row:
-                broken.append(Place("duplicate-id", row, f"the id {words[code]!r} is also that of an earlier event"))
+                broken.append(
+                    Place("duplicate-id", row, f"the id {words[code]!r} is also that of an earlier event")
+                )
     columns["id_e"] = ids
     return columns, ids, explicit
 
@@ -375,7 +405,9 @@ def _edges(
             closed = names[word][1] if word in names else True
             said = "does not exist" if closed else "was not written before its writer ended"
             if closed or len(lost) < MOST_EXPLAINED:
-                broken.append(Place("reference" if closed else "lost-cause", row, f"its cause {word}.{number[i]} {said}"))
+                broken.append(
+                    Place("reference" if closed else "lost-cause", row, f"its cause {word}.{number[i]} {said}")
+                )
             if not closed:
                 lost.append(row)
         segment.causes = ()

@@ -57,7 +57,13 @@ class Loose:
 
 
 _INTEGERS = {"stage": "stage_e", "start": "start_e", "position": "position_e"}
-_FLOATS = {"end": "end_e", "tokens_in": "tokens_in_e", "tokens_out": "tokens_out_e", "cost": "cost_e", "logp": "logp_e"}
+_FLOATS = {
+    "end": "end_e",
+    "tokens_in": "tokens_in_e",
+    "tokens_out": "tokens_out_e",
+    "cost": "cost_e",
+    "logp": "logp_e",
+}
 _TRI = {"trusted": "trusted_e", "valid": "valid_e", "truncated": "truncated_e"}
 _TEXTS = ("role", "tool", "content_ref", "options", "chosen", "model", "version", "random")
 _DECODERS = {

@@ -68,7 +68,13 @@ class Recorder:
         env, params, harness, parent, branch, batch, clock_skew_s."""
         self.folder = Path(folder)
         self._clock = clock
-        told = {"trace_id": trace_id, "task_id": task_id, "system": system, "topology": topology, "run": run or None}
+        told = {
+            "trace_id": trace_id,
+            "task_id": task_id,
+            "system": system,
+            "topology": topology,
+            "run": run or None,
+        }
         self._told = msgspec.convert({k: v for k, v in told.items() if v is not None}, _Told)
         self._lock = threading.Lock()
         self._open()
@@ -88,12 +94,15 @@ class Recorder:
             told["trace_id"] = joined.trace_id
             self._zero = self._clock() if joined.clock is msgspec.UNSET else joined.clock
             if self._clock() < self._zero:
-                raise ValueError(f"the clock shows less than at the start of the run in {self.folder}: not the same clock")
+                raise ValueError(
+                    f"the clock shows less than at the start of the run in {self.folder}: not the same clock"
+                )
         fields = {k: v for k, v in told.items() if v is not None}
         self.writer, self._file = _new_segment(self.folder, fields, self._zero)
         self._count = count()
         self._lines: deque[bytes] = deque()
         self._outcome: dict[str, dict[str, float]] = {}
+        self._written = 0
         self._closed = False
 
     def add(
@@ -116,7 +125,9 @@ class Recorder:
         decision, rewards, ...); `extra` are fields of your own.
         """
         n = next(self._count)
-        self._write(n, self._clock() - self._zero, type, agent, after, to, role, tool, content_ref, trusted, extra, podium)
+        self._write(
+            n, self._clock() - self._zero, type, agent, after, to, role, tool, content_ref, trusted, extra, podium
+        )
         return (self.writer, n)
 
     def _write(
@@ -177,7 +188,14 @@ class Recorder:
         return causes
 
     def decide(
-        self, agent: str, kind: Decision, chosen: str, *, options: list[str] | None = None, logp: float | None = None, **more: Any
+        self,
+        agent: str,
+        kind: Decision,
+        chosen: str,
+        *,
+        options: list[str] | None = None,
+        logp: float | None = None,
+        **more: Any,
     ) -> Name:
         """One of the five decisions: what could be chosen, what was, and how likely that was."""
         if kind not in DECISIONS:
@@ -228,6 +246,7 @@ class Recorder:
             lines.append(self._lines.popleft())
         if lines:
             _write_all(self._file, b"\n".join(lines) + b"\n")
+            self._written += len(lines)
 
     def close(self) -> None:
         """Writes what is left and the closing line. Nothing can be added after."""
@@ -236,7 +255,7 @@ class Recorder:
                 return
             self._closed = True
             self._drain()
-            end = Closing(events=next(self._count), **self._outcome)  # type: ignore[arg-type]
+            end = Closing(events=self._written, **self._outcome)  # type: ignore[arg-type]
             _write_all(self._file, _encode(ClosingLine(end)) + b"\n")
             os.fsync(self._file)
             os.close(self._file)

@@ -56,7 +56,11 @@ def _backwards(trace: Trace, beyond: bool) -> Iterator[tuple[int, str]]:
     later = np.flatnonzero(trace.t_e[trace.src_x] > trace.t_e[trace.dst_x])
     late_x = trace.t_e[trace.src_x[later]] - trace.t_e[trace.dst_x[later]]
     tolerance_x = skew(trace)[trace.rollout_e[trace.dst_x[later]]]
-    for x, tolerance in zip(later[(late_x > tolerance_x) == beyond].tolist(), tolerance_x[(late_x > tolerance_x) == beyond].tolist(), strict=True):
+    for x, tolerance in zip(
+        later[(late_x > tolerance_x) == beyond].tolist(),
+        tolerance_x[(late_x > tolerance_x) == beyond].tolist(),
+        strict=True,
+    ):
         s, d = int(trace.src_x[x]), int(trace.dst_x[x])
         said = f"{trace.id_e[d]} at t={trace.t_e[d]:g} has the cause {trace.id_e[s]}, which is later (t={trace.t_e[s]:g})"
         yield d, said if beyond else f"{said}, within the clock tolerance of {tolerance:g} s"
@@ -96,7 +100,11 @@ def lifetime(trace: Trace) -> Broken:
     late_e = acts_e & (trace.t_e > died_a[trace.agent_e] + slack_e)
     for row in np.flatnonzero(early_e | late_e).tolist():
         agent = int(trace.agent_e[row])
-        when = f"before it was spawned (t={born_a[agent]:g})" if early_e[row] else f"after its last despawn (t={died_a[agent]:g})"
+        when = (
+            f"before it was spawned (t={born_a[agent]:g})"
+            if early_e[row]
+            else f"after its last despawn (t={died_a[agent]:g})"
+        )
         yield row, f"{trace.id_e[row]}: {trace.name_a[agent]!r} acts at t={trace.t_e[row]:g}, {when}"
 
 
@@ -116,16 +124,19 @@ def unmatched_calls(trace: Trace) -> tuple[list[int], list[int]]:
     joined = joined_calls(trace)
     single_e[trace.src_x[joined]] = False
     single_e[trace.dst_x[joined]] = False
-    waiting: dict[tuple[int, str, str | None], deque[int]] = {}
+    single = np.flatnonzero(single_e)
+    named_a = np.append(trace.name_a.recoded(trace.tool_e.words), -2)  # the tool that an agent is
+    agent_e = trace.agent_e[single]
+    columns = (trace.type_e[single], trace.rollout_e[single], trace.tool_e.codes[single], agent_e, named_a[agent_e])
+    waiting: dict[tuple[int, str, int], deque[int]] = {}
     results, unanswered = [], set()
-    for row in np.flatnonzero(single_e).tolist():
-        run, tool, agent = int(trace.rollout_e[row]), trace.tool_e[row], trace.name_a[int(trace.agent_e[row])]
-        if trace.type_e[row] == event("tool_call"):
+    for row, type_, run, tool, agent, named in zip(single.tolist(), *(c.tolist() for c in columns), strict=True):
+        if type_ == event("tool_call"):
             unanswered.add(row)
-            for key in (run, "of", agent), (run, "to", tool) if tool is not None else (run, "by", agent):
+            for key in (run, "of", agent), (run, "to", tool) if tool >= 0 else (run, "by", agent):
                 waiting.setdefault(key, deque()).append(row)
             continue
-        keys = ((run, "to", agent), (run, "of", agent)) if tool is None else ((run, "to", tool), (run, "by", agent))
+        keys = ((run, "to", tool), (run, "by", agent)) if tool >= 0 else ((run, "to", named), (run, "of", agent))
         for calls in (waiting.get(key, deque()) for key in keys):
             while calls and calls[0] not in unanswered:
                 calls.popleft()
@@ -158,19 +169,25 @@ def orphan_return(trace: Trace) -> Broken:
     if not len(returns):
         return
     world_e = trace.type_e == event("tool_result")
-    told = np.flatnonzero((trace.to_e >= 0) & ~world_e & ((trace.to_e != trace.agent_e) | (trace.type_e == event("spawn"))))
+    told = np.flatnonzero(
+        (trace.to_e >= 0) & ~world_e & ((trace.to_e != trace.agent_e) | (trace.type_e == event("spawn")))
+    )
     across_x = (trace.agent_e[trace.src_x] != trace.agent_e[trace.dst_x]) & (trace.type_x != edge("temporal"))
     reached = trace.dst_x[across_x & ~world_e[trace.src_x]]
     n = trace.n_events + 1
-    inputs = np.sort(np.concatenate([trace.to_e[told] * np.int64(n) + told, trace.agent_e[reached] * np.int64(n) + reached]))
+    inputs = np.sort(
+        np.concatenate([trace.to_e[told] * np.int64(n) + told, trace.agent_e[reached] * np.int64(n) + reached])
+    )
     answers = np.sort(trace.agent_e[returns] * np.int64(n) + returns)
     before = np.concatenate([[-1], answers[:-1]])
-    since = np.where(before // n == answers // n, before, answers // n * n - 1)  # the return before, or the beginning
+    since = np.where(
+        before // n == answers // n, before, answers // n * n - 1
+    )  # the return before, or the beginning
     last = np.searchsorted(inputs, answers, side="right") - 1
     for key in answers[(last < 0) | (inputs[last] <= since)].tolist():
         row = key % n
         if trace.truncated_e[row] != 1:
-            said = f"returns, but nothing reached it since {'its last return' if since[answers == key][0] % n != n - 1 else 'the start'}"
+            said = "returns, but nothing has reached it since its last return, or ever"
             yield row, f"{trace.id_e[row]}: {trace.name_a[key // n]!r} {said}"
 
 
@@ -204,8 +221,15 @@ def token_owner(trace: Trace) -> Broken:
     known = (context < 0) | (trace.start_e[context] >= 0)
     for i in np.flatnonzero(known & (trace.start_e[told] != end)).tolist():
         row, start = int(told[i]), int(trace.start_e[told[i]])
-        fault = f"{end[i] - start} tokens have two owners" if start < end[i] else f"{start - end[i]} tokens have no owner"
-        yield row, f"{trace.id_e[row]}: its tokens start at {start}, the context it extends ends at {end[i]}: {fault}"
+        fault = (
+            f"{end[i] - start} tokens have two owners"
+            if start < end[i]
+            else f"{start - end[i]} tokens have no owner"
+        )
+        yield (
+            row,
+            f"{trace.id_e[row]}: its tokens start at {start}, the context it extends ends at {end[i]}: {fault}",
+        )
 
 
 def _circular(context_e: I) -> list[int]:
@@ -278,7 +302,10 @@ def trust_laundering(trace: Trace) -> Broken:
         source_e = latest(untrusted_e, *edges)
         for row in laundered.tolist():
             source = trace.id_e[int(source_e[row])]
-            yield row, f"{trace.id_e[row]} is marked trusted but derives from {source}, which is not, and nobody released it"
+            yield (
+                row,
+                f"{trace.id_e[row]} is marked trusted but derives from {source}, which is not, and nobody released it",
+            )
 
 
 RULES: tuple[Rule, ...] = (
@@ -286,16 +313,24 @@ RULES: tuple[Rule, ...] = (
     Rule("duplicate-id", "error", "an id names one event"),
     Rule("reference", "error", "what is named exists"),
     Rule("cycle", "error", "no event is a cause of itself"),
-    Rule("backwards-time", "error", "a cause is not later than its effect, beyond the clock tolerance", backwards_time),
+    Rule(
+        "backwards-time",
+        "error",
+        "a cause is not later than its effect, beyond the clock tolerance",
+        backwards_time,
+    ),
     Rule("lifetime", "error", "a spawned agent acts after its spawn and not after its last despawn", lifetime),
     Rule("orphan-result", "error", "a tool result has an earlier call, unless it is truncated", orphan_result),
     Rule("orphan-return", "error", "a spawned agent returns to answer something, unless truncated", orphan_return),
     Rule("acts-after-stop", "error", "who decided to stop only aggregates, returns or despawns", acts_after_stop),
     Rule("token-owner", "error", "a token has one owner", token_owner),
+    Rule("missing-line", "error", "a log that was closed has as many events as it says"),
     Rule("torn-line", "warning", "a log ends with a whole line"),
     Rule("lost-cause", "warning", "a cause in an unfinished log was written before its writer died"),
     Rule("clock-skew", "warning", "a cause is not later than its effect", clock_skew),
     Rule("open-call", "warning", "a tool call has a result", open_call),
     Rule("totals", "warning", "stated totals are the sums over events", totals),
-    Rule("trust-laundering", "warning", "what derives from untrusted content is not marked trusted", trust_laundering),
+    Rule(
+        "trust-laundering", "warning", "what derives from untrusted content is not marked trusted", trust_laundering
+    ),
 )

@@ -101,7 +101,7 @@ class Shape:
 
 
 def _kinds(spec: str) -> dict[str, tuple[str, str]]:
-    """"t:n agent:s.agents" → {"t": ("n", ""), "agent": ("s", "agents")}; a dictionary is named as its field is."""
+    """ "t:n agent:s.agents" → {"t": ("n", ""), "agent": ("s", "agents")}; a dictionary is named as its field is."""
     kinds = {}
     for item in spec.split():
         name, kind = item.split(":")
@@ -229,7 +229,9 @@ def _fill(
         if kind in "sj":
             code = words[dictionary].code
             values = list(map(code, map(_one_line, values) if kind == "j" else values))
-        dtype, absent = {"n": (np.float64, np.nan), "i": (np.float64, np.nan), "b": (np.int8, -1)}.get(kind, (np.int32, -1))
+        dtype, absent = {"n": (np.float64, np.nan), "i": (np.float64, np.nan), "b": (np.int8, -1)}.get(
+            kind, (np.int32, -1)
+        )
         column = np.full(table.n, absent, dtype)
         column[places] = values
         table.columns[name] = column
@@ -263,7 +265,9 @@ def extra_columns(n: int, rows: Iterable[int], maps: Iterable[Mapping[Any, Raw]]
 def check_fields(fields: int, n: int) -> None:
     """Raises if so many fields that are not in the schema are too many to keep as a column each."""
     if fields > MOST_FIELDS or fields * n > MOST_CELLS:
-        raise Odd(f"{fields:,} different unknown fields or channels on {n:,} events; each is a column, which is too many")
+        raise Odd(
+            f"{fields:,} different unknown fields or channels on {n:,} events; each is a column, which is too many"
+        )
 
 
 def _one_line(raw: Raw) -> str:

@@ -117,7 +117,9 @@ def _any(data: bytes, file: str) -> tuple[Head, Table, Table]:
     words = EVENTS.dictionaries()
     try:
         events = objects_py(bytes(parts.events), False, EVENTS, words)
-        edges = objects_py(bytes(parts.edges), False, EDGES, {"ids": words["ids"], "type": EDGES.dictionaries()["type"]})
+        edges = objects_py(
+            bytes(parts.edges), False, EDGES, {"ids": words["ids"], "type": EDGES.dictionaries()["type"]}
+        )
     except (UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(file, _why(error)) from None
     return parts, events, edges
@@ -190,7 +192,9 @@ def _edges(table: Table, row_of_code: Any, ids: Any, broken: list[Place]) -> Edg
             if rows[x] < 0:
                 name, other = ids[columns[end][x]], max(int(ends[0][x]), int(ends[1][x]))
                 place = other if other >= 0 else None
-                broken.append(Place("reference", place, f"edge {x}: {end} names event {name!r}, which does not exist"))
+                broken.append(
+                    Place("reference", place, f"edge {x}: {end} names event {name!r}, which does not exist")
+                )
     return Edges(*ends, edge_codes(columns["type"], table.words["type"]))
 
 

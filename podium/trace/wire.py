@@ -13,7 +13,18 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from podium.trace.vocabulary import Decision, EdgeType, EventType, Topology
 
-__all__ = ["Cause", "Closing", "Document", "Edge", "Event", "Extension", "Header", "LogEvent", "RunFields", "schema"]
+__all__ = [
+    "Cause",
+    "Closing",
+    "Document",
+    "Edge",
+    "Event",
+    "Extension",
+    "Header",
+    "LogEvent",
+    "RunFields",
+    "schema",
+]
 
 LOG_VERSION = 1
 
@@ -80,7 +91,9 @@ class Extension(Struct, forbid_unknown_fields=True, omit_defaults=True):
     votes: Annotated[list[Vote], Meta(min_length=1)] | UnsetType = UNSET
     random: Json | UnsetType = UNSET
     inferred: Annotated[list[InferredEdge], Meta(min_length=1)] | UnsetType = UNSET
-    absent: Annotated[list[Unrecorded], Meta(min_length=1)] | UnsetType = UNSET  # required, hence written, but not known
+    absent: Annotated[list[Unrecorded], Meta(min_length=1)] | UnsetType = (
+        UNSET  # required, hence written, but not known
+    )
     run: RunFields | UnsetType = UNSET
 
 

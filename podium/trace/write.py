@@ -14,10 +14,32 @@ from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES
 
 __all__ = ["costs", "event_objects", "figures", "run_fields"]
 
-_TOP = {"from": "from_e", "to": "to_e", "role": "role_e", "tool": "tool_e", "content_ref": "content_ref_e", "trusted": "trusted_e"}
-_EXTENSION = (
-    "end tokens_in tokens_out cost stage decision options chosen logp valid truncated model version context start random"
-).split()
+_TOP = {
+    "from": "from_e",
+    "to": "to_e",
+    "role": "role_e",
+    "tool": "tool_e",
+    "content_ref": "content_ref_e",
+    "trusted": "trusted_e",
+}
+_EXTENSION = [
+    "end",
+    "tokens_in",
+    "tokens_out",
+    "cost",
+    "stage",
+    "decision",
+    "options",
+    "chosen",
+    "logp",
+    "valid",
+    "truncated",
+    "model",
+    "version",
+    "context",
+    "start",
+    "random",
+]
 _RAW = {"options_e", "random_e"}
 
 
@@ -149,11 +171,15 @@ def costs(trace: Trace) -> tuple[dict[str, float], list[str]]:
 
 def _all_finite(trace: Trace) -> None:
     for name, _, kind in COLUMNS:
-        columns = getattr(trace, name) if kind == "floats" else {"": getattr(trace, name)} if kind == "float" else {}
+        columns = (
+            getattr(trace, name) if kind == "floats" else {"": getattr(trace, name)} if kind == "float" else {}
+        )
         for key, values in columns.items():
             if np.isinf(values).any():
                 where = f"{name}{f'[{key}]' if key else ''}"
-                raise ValueError(f"{where} has an infinite value in row {int(np.argmax(np.isinf(values)))}; JSON has none")
+                raise ValueError(
+                    f"{where} has an infinite value in row {int(np.argmax(np.isinf(values)))}; JSON has none"
+                )
 
 
 def encode(value: Any) -> bytes:

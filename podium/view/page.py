@@ -31,7 +31,9 @@ MOST_LANES, MOST_EVENTS = 60, 4000
 
 def page(trace: Trace, told: dict[str, Any]) -> str:
     """The page of one run; `told` is its summary."""
-    rows = "".join(f"<tr><th>{escape(k.replace('_', ' '))}</th><td>{escape(_plain(v))}</td></tr>" for k, v in told.items())
+    rows = "".join(
+        f"<tr><th>{escape(k.replace('_', ' '))}</th><td>{escape(_plain(v))}</td></tr>" for k, v in told.items()
+    )
     title = escape(str(told["trace_id"]))
     return f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -97,7 +99,9 @@ def _lanes(trace: Trace, order: list[int]) -> list[str]:
         name = escape(str(trace.name_a[agent]))
         parts.append(f'<line x1="{LEFT}" x2="{WIDTH - 20}" y1="{middle}" y2="{middle}" stroke="#eef1f4"/>')
         shown = name if len(name) <= 20 else name[:19] + "…"
-        parts.append(f'<text x="{LEFT - 12}" y="{middle + 4}" font-size="12" text-anchor="end" fill="#1c2530">{shown}</text>')
+        parts.append(
+            f'<text x="{LEFT - 12}" y="{middle + 4}" font-size="12" text-anchor="end" fill="#1c2530">{shown}</text>'
+        )
     return parts
 
 
@@ -129,7 +133,9 @@ def _events(trace: Trace, drawn: Any, x: Any, y: Any) -> list[str]:
             if width
             else f'<circle cx="{at:.1f}" cy="{y(row):.1f}" r="4.5"'
         )
-        parts.append(f'{shape} fill="{COLOURS[word]}" fill-opacity=".85"{outline}><title>{said}</title></{shape[1:5].strip() if width else "circle"}>')
+        parts.append(
+            f'{shape} fill="{COLOURS[word]}" fill-opacity=".85"{outline}><title>{said}</title></{"rect" if width else "circle"}>'
+        )
     return parts
 
 

@@ -55,7 +55,9 @@ def extent(trace: Trace) -> tuple[float, float] | None:
     known = trace.t_e[~np.isnan(trace.t_e)]
     if not len(known):
         return None
-    return float(known.min()), float(max(known.max(), np.max(trace.end_e, initial=-np.inf, where=~np.isnan(trace.end_e))))
+    return float(known.min()), float(
+        max(known.max(), np.max(trace.end_e, initial=-np.inf, where=~np.isnan(trace.end_e)))
+    )
 
 
 def _counts(codes: Any, words: tuple[str, ...]) -> dict[str, int]:

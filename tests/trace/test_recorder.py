@@ -30,14 +30,22 @@ def test_what_was_said_is_what_is_loaded(tmp_path: Path) -> None:
         hire = record.add("spawn", "lead", to="ann", role="worker", after=[("spawn", plan)])
         call = record.add("tool_call", "ann", tool="search", after=hire, tokens_in=3, tokens_out=4.0, cost=0.01)
         found = record.add("tool_result", "search", tool="search", trusted=False, after=[("return", call)])
-        record.add("return", "ann", to="lead", after=[("causal", found)], rewards={"tool": 0.5}, extra={"mine": [1, None]})
+        record.add(
+            "return", "ann", to="lead", after=[("causal", found)], rewards={"tool": 0.5}, extra={"mine": [1, None]}
+        )
         record.outcome(rewards={"team": 1.0}, costs={"tokens": 7}, metrics={"success": 1})
     trace = record.trace()
     assert (len(trace), trace.n_events, trace.n_edges) == (1, 5, 4)
     assert trace.trace_id_n[0] == "run"
     assert (trace.task_id_n[0], trace.group_n[0], trace.seed_n[0], trace.topology()) == ("t", "g", "7", "debate")
     assert trace.id_e.strings() == [f"w0.{i}" for i in range(5)]
-    assert [EVENT_TYPES[c] for c in trace.type_e] == ["orchestrator_decision", "spawn", "tool_call", "tool_result", "return"]
+    assert [EVENT_TYPES[c] for c in trace.type_e] == [
+        "orchestrator_decision",
+        "spawn",
+        "tool_call",
+        "tool_result",
+        "return",
+    ]
     assert [EDGE_TYPES[c] for c in trace.type_x] == ["spawn", "causal", "return", "causal"]
     assert DECISIONS[trace.decision_e[0]] == "spawn"
     assert json.loads(trace.options_e[0] or "") == ["0", "1"]
@@ -190,3 +198,17 @@ def test_an_unfinished_run_can_be_read_while_it_is_written(tmp_path: Path) -> No
     assert one.trace.n_events == 1
     record.close()
     assert load(tmp_path / "run").n_events == 2
+
+
+def test_a_line_taken_out_of_a_closed_log_is_missed(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "run") as record:
+        for _ in range(3):
+            record.add("message", "a")
+        with pytest.raises(ValueError, match="no event type"):
+            record.add("mesage", "a")  # type: ignore[arg-type]
+    assert record.trace().n_events == 3
+    path = tmp_path / "run" / "w0.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:2] + lines[3:]))
+    with pytest.raises(BadTrace, match="says that it has 3 events, there are 2"):
+        record.trace()
