@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
 import msgspec
 
+from podium.envs.draws import seeds
+from podium.envs.world import make, play, worlds
 from podium.trace.columns import AXES, COLUMNS
 from podium.trace.rules import RULES
 from podium.trace.wire import Extension
@@ -58,21 +61,50 @@ def rules() -> str:
     return "\n".join(["| rule | level | what it says |", "|---|---|---|", *rows])
 
 
+def world_table() -> str:
+    rows = [
+        f"| [`{name}`](envs/{name}.md) | {', '.join(w.decides)} | {(w.__doc__ or '').strip().splitlines()[0]} |"
+        for name, w in worlds().items()
+    ]
+    return "\n".join(["| world | decides | score |", "|---|---|---|", *rows])
+
+
+def parameters(name: str) -> str:
+    """The parameters of a world and its picture."""
+    rows = [
+        f"| `{f.name}` | {f.default!r} | {f.metadata['allowed']} |"
+        for f in dataclasses.fields(worlds()[name].Params)
+    ]
+    table = "\n".join(["| parameter | default | allowed |", "|---|---|---|", *rows])
+    return f"![An episode of optimal play in {name}]({name}.svg)\n\n{table}"
+
+
+def episode_picture(name: str) -> str:
+    """An episode of optimal play: the first, of a few, that has more than a handful of events."""
+    world = make(name)
+    trace = world.trace(play(world, world.optimal(), seeds(0, 20), log=True).state)
+    return picture(max(trace, key=lambda one: one.n_events if one.n_events < 60 else 0)) + "\n"
+
+
 def filled(text: str) -> str:
     """The page with its generated tables as the code has them now."""
-    tables = {"fields": fields, "columns": columns, "rules": rules}
+    tables = {"fields": fields, "columns": columns, "rules": rules, "worlds": world_table}
 
     def table(found: re.Match[str]) -> str:
-        return f"<!-- generated: {found[1]} -->\n{tables[found[1]]()}\n<!-- end -->"
+        words = found[1].split()
+        made = parameters(words[1]) if words[0] == "world" else tables[words[0]]()
+        return f"<!-- generated: {found[1]} -->\n{made}\n<!-- end -->"
 
-    return re.sub(r"<!-- generated: (\w+) -->(?:\n.*?<!-- end -->)?", table, text, flags=re.DOTALL)
+    return re.sub(r"<!-- generated: ([\w ]+) -->(?:\n.*?<!-- end -->)?", table, text, flags=re.DOTALL)
 
 
 def main() -> None:
     from podium import load
 
-    for page in sorted(DOCS.glob("*.md")):
+    for page in sorted(DOCS.rglob("*.md")):
         page.write_text(filled(page.read_text()))
+    for name in worlds():
+        (DOCS / "envs" / f"{name}.svg").write_text(episode_picture(name))
     run = DOCS.parent / "out/demo-run"
     if run.exists():
         (DOCS / "demo.svg").write_text(picture(load(run)) + "\n")

@@ -94,7 +94,8 @@ def main() -> None:
     podium("show", RUN, "--html", OUT / "demo.html")
     say("\n3. The same record in the survey's format:      podium convert out/demo-run out/demo.json")
     podium("convert", RUN, OUT / "demo.json")
-    say(f"\nOpen {OUT / 'demo.html'} in a browser for the picture. `podium --help` lists what else there is.")
+    say(f"\nOpen {OUT / 'demo.html'} in a browser for the picture.")
+    say("To go on: source .venv/bin/activate, then podium --help.")
 
 
 def say(text: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def module(path: Path) -> Any:
@@ -77,6 +77,16 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name} points to {target}"
     for target in re.findall(r"`((?:podium|bench|docs|tests|examples)/[\w/.]+)`", page.read_text()):
         assert (ROOT / target).exists(), f"{page.name} names {target}"
+
+
+def test_every_world_has_its_page_and_picture() -> None:
+    from podium.envs.world import worlds
+
+    for name in worlds():
+        page = (ROOT / f"docs/envs/{name}.md").read_text()
+        assert f"<!-- generated: world {name} -->" in page
+        assert f"$ podium envs {name}" in page
+        assert (ROOT / f"docs/envs/{name}.svg").read_text().startswith("<svg")
 
 
 def test_the_picture_is_the_demos(demo: Path) -> None:

@@ -1,0 +1,164 @@
+"""What happens in a batch of episodes, collected step by step for all of them at once, as a trace in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.trace.columns import COLUMNS, Names, Text, Trace
+from podium.trace.vocabulary import Decision, EdgeType, EventType, decision, edge, event
+
+__all__ = ["Log"]
+
+_KIND = {c.name: c.kind for c in COLUMNS}
+
+
+class Log:
+    """Events of many episodes. `add` takes one event for each of some episodes and gives back their handles, which
+    later events name as causes."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self._agents: dict[str, int] = {}
+        self._words: dict[str, dict[str, int]] = {}
+        self._events: list[tuple[NDArray[np.int64], dict[str, Any]]] = []
+        self._edges: list[tuple[NDArray[np.int64], NDArray[np.int64], int]] = []
+        self._count = 0
+
+    def add(
+        self,
+        rows: NDArray[np.int64],
+        kind: EventType,
+        agent: str | Sequence[str] | NDArray[Any],
+        t: Any,
+        after: Sequence[tuple[EdgeType, NDArray[np.int64]]] = (),
+        **columns: Any,
+    ) -> NDArray[np.int64]:
+        """One event in each of the episodes `rows` (an episode may stand there several times).
+
+        `agent` and `to` are names, one for all or one a row. `after` are (edge type, handles), a handle of -1 is no
+        cause. Other columns are those of a trace without their suffix: end, tokens_in, cost, role, tool, trusted,
+        stage, valid, ..., a value for all or one a row (strings also as a Text); absent is NaN, -1 or None.
+        """
+        handles = np.arange(self._count, self._count + len(rows))
+        self._count += len(rows)
+        data: dict[str, Any] = {"type": event(kind), "t": t, "agent": self._codes(agent)}
+        for name, values in columns.items():
+            if name in ("to", "from"):
+                data[name] = self._codes(values)
+            elif _KIND[f"{name}_e"] == "text":
+                data[name] = self._coded(name, values)
+            else:
+                data[name] = values
+        self._events.append((np.asarray(rows, np.int64), data))
+        for word, causes in after:
+            there = np.asarray(causes) >= 0
+            self._edges.append((np.asarray(causes)[there], handles[there], edge(word)))
+        return handles
+
+    def decide(
+        self,
+        rows: NDArray[np.int64],
+        kind: Decision,
+        agent: Any,
+        t: Any,
+        options: Sequence[str] | Sequence[Sequence[str]],
+        chosen: Sequence[str] | NDArray[Any] | Text,
+        logp: Any = np.nan,
+        after: Sequence[tuple[EdgeType, NDArray[np.int64]]] = (),
+        **columns: Any,
+    ) -> NDArray[np.int64]:
+        """A labelled decision: the options there were (one list for all, or one a row), the one chosen, its logp."""
+        listed = options if not options or isinstance(options[0], str) else None
+        text: Any = (
+            msgspec.json.encode(list(options)).decode()
+            if listed is not None
+            else [msgspec.json.encode(list(o)).decode() for o in options]
+        )
+        more = {"decision": decision(kind), "options": text, "chosen": chosen, "logp": logp}
+        return self.add(rows, "orchestrator_decision", agent, t, after, **more, **columns)
+
+    def _codes(self, names: Any) -> Any:
+        if isinstance(names, str):
+            return self._agents.setdefault(names, len(self._agents))
+        return np.array([self._agents.setdefault(str(n), len(self._agents)) for n in names], np.int64)
+
+    def _coded(self, name: str, values: Any) -> Any:
+        words = self._words.setdefault(name, {})
+        if values is None:
+            return -1
+        if isinstance(values, str):
+            return words.setdefault(values, len(words))
+        if isinstance(values, Text):
+            return np.array([*(words.setdefault(w, len(words)) for w in values.words), -1], np.int64)[values.codes]
+        if isinstance(values, np.ndarray) and values.dtype.kind == "U":
+            found, place = np.unique(values, return_inverse=True)
+            return np.array([words.setdefault(str(v), len(words)) for v in found], np.int64)[place]
+        return np.array([-1 if v is None else words.setdefault(str(v), len(words)) for v in values], np.int64)
+
+    def trace(self, **rollouts: Any) -> Trace:
+        """Everything as a trace: a rollout an episode, causes first, times non-decreasing along rows.
+
+        `rollouts` are its columns `_n`: trace_id_n, task_id_n, env_n, params_n, seed_n, reward_n, cost_n, ...
+        """
+        episode = np.concatenate([rows for rows, _ in self._events]) if self._events else np.zeros(0, np.int64)
+        names = dict.fromkeys(name for _, data in self._events for name in data)
+        flat = {name: self._flat(name) for name in names}
+        order = np.lexsort((np.arange(len(episode)), flat["t"], episode)) if len(episode) else episode
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        src, dst, kind = (np.concatenate(p) if p else np.zeros(0, np.int64) for p in self._joined())
+        by_effect = np.argsort(rank[dst], kind="stable")
+        src, dst, kind = rank[src][by_effect], rank[dst][by_effect], kind[by_effect]
+        if (src >= dst).any():
+            raise AssertionError("a world logged an effect before its cause")
+        rollout, sorted_ = episode[order], {name: values[order] for name, values in flat.items()}
+        agents, name_a, rollout_a = self._cast(rollout, sorted_)
+        first = np.searchsorted(rollout, np.arange(self.n))
+        columns = {f"{k}_e": self._typed(k, v) for k, v in (sorted_ | agents).items()}
+        return Trace.of(
+            rollout_e=rollout,
+            id_e=Names(Text.constant("e", len(order)), np.arange(len(order)) - first[rollout]),
+            src_x=src,
+            dst_x=dst,
+            type_x=kind,
+            name_a=name_a,
+            rollout_a=rollout_a,
+            **columns,
+            **rollouts,
+        )
+
+    def _flat(self, name: str) -> NDArray[Any]:
+        absent: Any = np.nan if name in ("t",) or _KIND[f"{name}_e"] == "float" else -1
+        return np.concatenate([np.broadcast_to(data.get(name, absent), len(rows)) for rows, data in self._events])
+
+    def _joined(self) -> tuple[list[Any], list[Any], list[Any]]:
+        return (
+            [s for s, _, _ in self._edges],
+            [d for _, d, _ in self._edges],
+            [np.full(len(d), k) for _, d, k in self._edges],
+        )
+
+    def _typed(self, name: str, values: NDArray[Any]) -> Any:
+        return Text(values, tuple(self._words[name])) if _KIND[f"{name}_e"] == "text" else values
+
+    def _cast(self, rollout: Any, columns: dict[str, Any]) -> tuple[dict[str, Any], Text, NDArray[np.int64]]:
+        """The agents of each episode: whoever is named in it, by code."""
+        size = max(len(self._agents), 1)
+        named = [c for c in ("agent", "from", "to") if c in columns]
+        keys = {c: np.where(columns[c] >= 0, rollout * size + columns[c], -1) for c in named}
+        if self.n * size <= 16 * len(rollout) + 1024:  # a table of everyone who could be named
+            there = np.zeros(self.n * size + 1, np.bool_)
+            for key in keys.values():
+                there[key] = True
+            there[-1] = False
+            cast, place = np.flatnonzero(there), np.where(there, np.cumsum(there) - 1, -1)
+            placed: dict[str, Any] = {c: place[key] for c, key in keys.items()}
+        else:
+            cast = np.unique(np.concatenate([key[key >= 0] for key in keys.values()]))
+            placed = {c: np.where(key >= 0, np.searchsorted(cast, key), -1) for c, key in keys.items()}
+        return placed, Text(cast % size, tuple(self._agents)), np.asarray(cast // size, np.int64)

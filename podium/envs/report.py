@@ -1,0 +1,29 @@
+"""What there is to know of a world: its parameters, its optimum, and what simple policies score."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from podium.envs.conformance import random_policy, score_of
+from podium.envs.world import World
+
+__all__ = ["report"]
+
+
+def report(world: World, n: int = 20_000, seed: int = 0) -> dict[str, Any]:
+    """The exact optimum, and the mean score over n episodes of optimal play, of random play and of trivial policies."""
+    policies = {"optimal play": world.optimal(), "random play": random_policy(seed)} | world.trivial()
+    scores = {name: score_of(world, policy, n, seed) for name, policy in policies.items()}
+    told: dict[str, Any] = {
+        "world": world.name,
+        "decides": list(world.decides),
+        "params": dataclasses.asdict(world.params),
+        "optimum": world.optimum(),
+        "scores": {name: {"mean": mean, "error": error} for name, (mean, error) in scores.items()},
+        "episodes": n,
+    }
+    for extra in ("risk", "best_width"):
+        if hasattr(world, extra):
+            told[extra] = getattr(world, extra)()
+    return told

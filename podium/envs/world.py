@@ -1,0 +1,261 @@
+"""The contract of a world: a dynamic Dec-POMDP, simulated for many episodes at once, whose best score is known.
+
+A world has parameters (prices, sizes, rosters). `start` begins episodes, `view` says what whoever must decide sees and
+may do, `act` does it, until no episode is open; then `score` is what each earned. Distributions are fixed in a world and
+hidden; a view never holds a distribution, an index, a threshold, a posterior or the optimum.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.envs.draws import U, seeds
+from podium.envs.log import Log
+from podium.trace.columns import B, F, I, Text, Trace
+from podium.trace.vocabulary import TOPOLOGIES, Decision
+
+__all__ = [
+    "BadParameter",
+    "Params",
+    "Played",
+    "Policy",
+    "State",
+    "View",
+    "World",
+    "checked",
+    "episodes",
+    "make",
+    "param",
+    "play",
+    "register",
+    "worlds",
+]
+
+LEAD = "lead"
+
+
+class BadParameter(ValueError):
+    """A parameter, a policy's choice or an action's text that is not allowed; says which, what came, what is."""
+
+
+def param(default: Any, allowed: str, check: Callable[[Any], bool]) -> Any:
+    """A parameter of a world: its default, what is allowed in words, and the check of it."""
+    return field(default=default, metadata={"allowed": allowed, "check": check})
+
+
+@dataclass(frozen=True)
+class Params:
+    """Parameters of a world; a subclass lists them with `param`."""
+
+    def __post_init__(self) -> None:
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            try:
+                fine = bool(f.metadata["check"](value)) and value == value
+            except (TypeError, ValueError):
+                fine = False
+            if not fine:
+                raise BadParameter(f"{f.name} must be {f.metadata['allowed']}, got {value!r}")
+
+
+@dataclass
+class State:
+    """Episodes under way; a world adds columns of its own, one row an episode."""
+
+    seed: U  # what an episode draws from now on
+    open: B  # who has not ended
+    score: F  # what each has earned so far
+    log: Log | None  # where events go, if anybody wants them
+    logp: F  # of the choices about to be made, if the policy told
+
+
+@dataclass
+class View:
+    """What those who must decide see, one row an open episode.
+
+    `facts` are figures of the episode (names: the world's `facts`). `items()` is the record: one row a thing that is there
+    or happened, in order (names: the world's `items`), and the row of the view it belongs to. `allowed` says which of
+    the world's `options` may be chosen; `about[i, k]` is the item of row i, counted from its first, that option k is
+    about, -1 if none.
+    """
+
+    row: NDArray[np.int64]  # rows of the state
+    kind: Decision
+    agent: str  # who decides
+    facts: F
+    allowed: B
+    items: Callable[[], tuple[F, NDArray[np.int64]]]
+    about: I | None = None
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def take(self, index: NDArray[np.int64]) -> View:
+        """Some rows of a view, in ascending order."""
+
+        def items() -> tuple[F, NDArray[np.int64]]:
+            values, owner = self.items()
+            place = np.full(len(self), -1)
+            place[index] = np.arange(len(index))
+            kept = place[owner] >= 0
+            return values[kept], place[owner[kept]]
+
+        about = None if self.about is None else self.about[index]
+        return View(self.row[index], self.kind, self.agent, self.facts[index], self.allowed[index], items, about)
+
+
+Policy = Callable[[View], Any]  # choices, one option a row; or (choices, log-probabilities)
+
+
+class Played(NamedTuple):
+    """Episodes that were played to the end."""
+
+    score: F
+    decisions: int
+    state: State
+
+
+class World(ABC):
+    """A world with its parameters. A subclass is registered by its `name` and says what its views hold."""
+
+    name: ClassVar[str]
+    topology: ClassVar[str] = "centralized"
+    Params: ClassVar[type[Params]]
+    decides: ClassVar[tuple[Decision, ...]]  # the kinds of decision there are
+    promise: ClassVar[Mapping[str, Any]] = {}  # parameters fit for a promise, where the defaults are not
+    roots: ClassVar[tuple[str, ...]] = (LEAD,)  # agents that are there without being spawned
+
+    def __init__(self, params: Any) -> None:
+        self.params = params
+
+    # what a view holds
+    facts: tuple[str, ...]
+    items: tuple[str, ...]
+    options: tuple[str, ...]
+
+    @abstractmethod
+    def start(self, seed: U, log: Log | None = None) -> Any:
+        """Episodes that begin, one a seed."""
+
+    @abstractmethod
+    def view(self, state: Any) -> View | None:
+        """What the next who decide see; all rows of a view decide the same kind of thing. None when all have ended."""
+
+    @abstractmethod
+    def act(self, state: Any, view: View, choice: NDArray[np.int64]) -> None:
+        """Carries choices out, and whatever follows until the next decision."""
+
+    @abstractmethod
+    def optimum(self) -> float:
+        """The expected score of optimal play, computed, not simulated."""
+
+    @abstractmethod
+    def optimal(self) -> Policy:
+        """A policy that reaches it, from what a view shows and the world's own distributions."""
+
+    @abstractmethod
+    def trivial(self) -> dict[str, Policy]:
+        """Policies that ignore what happens in the episode, their constants tuned on this world."""
+
+    @classmethod
+    @abstractmethod
+    def held_out(cls, dice: np.random.Generator) -> Mapping[str, Any]:
+        """Parameters for a world that nobody was trained on."""
+
+    def trace(self, state: State) -> Trace:
+        """The episodes as traces; they must have been started with a log."""
+        if state.log is None:
+            raise ValueError("these episodes were started without a log")
+        n = len(state.seed)
+        params = msgspec.json.encode(dataclasses.asdict(self.params)).decode()
+        different, which = np.unique(state.seed, return_inverse=True)
+        return state.log.trace(
+            trace_id_n=Text(which, Spelled(self.name + "-{:016x}", different)),
+            task_id_n=Text.constant(self.name, n),
+            env_n=Text.constant(self.name, n),
+            params_n=Text.constant(params, n),
+            seed_n=Text(which, Spelled("{}", different)),
+            topology_n=np.full(n, TOPOLOGIES.index(self.topology)),
+            reward_n={"team": state.score},
+        )
+
+
+class Spelled(Sequence[str]):
+    """Numbers as words, spelled when somebody asks."""
+
+    def __init__(self, form: str, numbers: U) -> None:
+        self._form, self._numbers = form, numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, code: Any) -> Any:
+        return self._form.format(int(self._numbers[code]))
+
+
+def play(world: World, policy: Policy, seed: U, *, log: bool = False) -> Played:
+    """Plays episodes to their end."""
+    state = world.start(seed, Log(len(seed)) if log else None)
+    decisions = 0
+    while (view := world.view(state)) is not None:
+        answer = policy(view)
+        chosen, logp = answer if isinstance(answer, tuple) else (answer, np.nan)
+        chosen = checked(world, view, chosen)
+        state.logp[view.row] = logp
+        decisions += len(view)
+        world.act(state, view, chosen)
+    return Played(state.score, decisions, state)
+
+
+def checked(world: World, view: View, choices: Any) -> NDArray[np.int64]:
+    """The choices as option numbers, or what is wrong with them."""
+    chosen: NDArray[Any] = np.asarray(choices)
+    if chosen.shape != (len(view),) or chosen.dtype.kind not in "iu":
+        raise BadParameter(f"expected {len(view)} option numbers, got {chosen.dtype} of shape {chosen.shape}")
+    inside = (chosen >= 0) & (chosen < len(world.options))
+    if not inside.all() or not view.allowed[np.arange(len(view)), chosen].all():
+        i = int(np.argmax(~inside | ~view.allowed[np.arange(len(view)), np.where(inside, chosen, 0)]))
+        allowed = ", ".join(o for o, ok in zip(world.options, view.allowed[i], strict=True) if ok)
+        raise BadParameter(f"row {i} may choose {allowed}; got option {chosen[i]}")
+    numbers: NDArray[np.int64] = chosen.astype(np.int64)
+    return numbers
+
+
+_WORLDS: dict[str, type[World]] = {}
+
+
+def register(world: type[World]) -> type[World]:
+    """Puts a world among those that `make` knows."""
+    if _WORLDS.setdefault(world.name, world) is not world:
+        raise KeyError(f"world {world.name!r} is already taken")
+    return world
+
+
+def worlds() -> dict[str, type[World]]:
+    return dict(sorted(_WORLDS.items()))
+
+
+def make(name: str, **params: Any) -> World:
+    """A world by its name and parameters; those left out have their defaults."""
+    if name not in _WORLDS:
+        raise BadParameter(f"no world called {name!r}; there are {', '.join(worlds())}")
+    kind = _WORLDS[name]
+    known = {f.name: f for f in dataclasses.fields(kind.Params)}
+    for given in params:
+        if given not in known:
+            raise BadParameter(f"{name} has no parameter {given!r}; there are {', '.join(known)}")
+    return kind(kind.Params(**params))
+
+
+def episodes(world: World, policy: Policy, n: int, seed: int = 0, batch: int = 1 << 16) -> F:
+    """The scores of n episodes, a batch at a time."""
+    parts = [play(world, policy, seeds(seed, min(batch, n - i), i)).score for i in range(0, n, batch)]
+    return np.concatenate(parts)
