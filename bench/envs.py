@@ -8,7 +8,7 @@ import numpy as np
 
 from bench.naive_credit import naive_effects, naive_shapley, small_teams
 from bench.table import Row, adding, at_least, at_most, best, command, exponent, fact
-from podium.envs.conformance import random_policy, score_of
+from podium.envs.conformance import faces_agree, random_policy, score_of
 from podium.envs.draws import seeds
 from podium.envs.expedition import LARGE
 from podium.envs.pandora import Box, by_programming, closed_form
@@ -45,7 +45,7 @@ SINGLE = ("secretary", "cayley_moser", "costly_search", "sprt", "crew", "relay",
 
 def measure(full: bool) -> list[Row]:
     rows = [*_optima(200_000 if full else 20_000), *_boxes(), *_credit(200 if full else 30)]
-    rows += [*_speed(200_000 if full else 20_000), *_growth(full), *_size()]
+    rows += [*_speed(200_000 if full else 20_000), *_growth(full), *_size(), *_faces()]
     return [
         *rows,
         fact("3.3.calibration.s", "seconds to add 10 million numbers in Python, this run", best(3, adding)[0]),
@@ -116,6 +116,20 @@ def _credit(teams: int) -> list[Row]:
         nested += max(team.spawner) > 0
     what = f"off brute force, at most, on {teams} random teams, {nested} with agents that agents spawned"
     return [at_most(f"3.2.{name}", f"{name} {what}", figure, 1e-9) for name, figure in worst.items()]
+
+
+def _faces() -> list[Row]:
+    """How many worlds are the same through text and through arrays."""
+    wrong = {name: list(faces_agree(make(name))) for name in worlds()}
+    same = sum(not faults for faults in wrong.values())
+    return [
+        at_least(
+            "3.5.faces",
+            "worlds rebuilt from text and from arrays alike, scores seed by seed alike",
+            same,
+            len(wrong),
+        )
+    ]
 
 
 def _size() -> list[Row]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.table import Row, figure, show
 
-BENCHES = ("trace", "envs")
+BENCHES = ("trace", "envs", "inputs")
 
 
 def page(rows: list[Row]) -> str:

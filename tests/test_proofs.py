@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench import envs, trace
+from bench import envs, inputs, trace
 from bench.proofs import page
 from bench.table import at_least, at_most, fact
 
@@ -13,7 +13,7 @@ ONLY_IN_FULL = ("2.2.read", "exponent")
 TRIES = 3  # another program's burst of work can only make a time worse
 
 
-PARTS = trace.PARTS | {"envs": envs}
+PARTS = trace.PARTS | {"envs": envs, "inputs": inputs}
 
 
 @pytest.mark.parametrize("part", PARTS)

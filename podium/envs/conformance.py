@@ -14,12 +14,12 @@ from podium.envs.branch import branch, choices
 from podium.envs.draws import seeds
 from podium.envs.log import Log
 from podium.envs.world import Policy, View, World, checked, episodes, play
-from podium.trace.columns import Trace, differences
+from podium.trace.columns import B, F, Trace, differences
 from podium.trace.do import Do
 from podium.trace.rules import check
 from podium.trace.vocabulary import event
 
-__all__ = ["faults", "fit", "random_policy", "score_of"]
+__all__ = ["LAWS", "faces_agree", "faults", "fit", "random_policy", "score_of"]
 
 FEW, MANY = 40, 40_000
 
@@ -94,40 +94,45 @@ def agents_come_by_spawn(world: World) -> Iterator[str]:
     strangers = {str(trace.name_a[a]) for a in acting.tolist() if not born_a[a]} - set(world.roots)
     if strangers:
         yield f"agents act that nobody spawned: {', '.join(sorted(strangers)[:3])}"
-    if born_a[:-1].any() != bool((trace.type_e == event("spawn")).any()):
+    if (trace.to_e[trace.type_e == event("spawn")] < 0).any():
         yield "a spawn names nobody"
+    gone = trace.to_e[trace.type_e == event("despawn")]
+    if not born_a[gone].all():
+        yield "somebody is despawned who was not spawned"
 
 
 def repeats_itself(world: World) -> Iterator[str]:
     one, two = _recorded(world)[0], _recorded(world)[0]
     if one != two:
         yield f"the same seeds give other traces: {', '.join(differences(one, two))}"
-    together = play(world, _at_random_but_fixed(world), seeds(5, FEW)).score
-    alone = [play(world, _at_random_but_fixed(world), seeds(5, 1, i)).score[0] for i in range(FEW)]
+    together = play(world, _at_random_but_fixed(), seeds(5, FEW)).score
+    alone = [play(world, _at_random_but_fixed(), seeds(5, 1, i)).score[0] for i in range(FEW)]
     if not np.array_equal(together, alone):
         yield "an episode depends on those that are played beside it"
 
 
-def _at_random_but_fixed(world: World) -> Policy:
+def _at_random_but_fixed() -> Policy:
     """A choice that is a function of what is seen, different for different sights."""
 
     def policy(view: View) -> NDArray[np.int64]:
         values, owner = view.items()
-        mark = np.nan_to_num(view.facts).sum(axis=1) + np.bincount(
-            owner, np.nan_to_num(values).sum(axis=1), len(view)
-        )
-        keys = (np.abs(mark)[:, None] * 7919.0 + np.arange(len(world.options)) * 0.618) % 1.0
-        chosen: NDArray[np.int64] = np.argmax(np.where(view.allowed, keys, -1.0), axis=1)
-        return chosen
+        return _by_sight(view.facts, np.bincount(owner, np.nan_to_num(values).sum(axis=1), len(view)), view.allowed)
 
     return policy
+
+
+def _by_sight(facts: F, items: Any, allowed: B) -> NDArray[np.int64]:
+    mark = np.nan_to_num(facts).sum(axis=1) + items
+    keys = (np.abs(mark)[:, None] * 7919.0 + np.arange(allowed.shape[1]) * 0.618) % 1.0
+    chosen: NDArray[np.int64] = np.argmax(np.where(allowed, keys, -1.0), axis=1)
+    return chosen
 
 
 def allows_by_what_is_seen(world: World) -> Iterator[str]:
     """Two who see the same may do the same."""
     seen: dict[tuple[Any, ...], bytes] = {}
     state = world.start(seeds(9, 2000))
-    policy = _at_random_but_fixed(world)
+    policy = _at_random_but_fixed()
     history: list[tuple[Any, ...]] = [() for _ in range(2000)]
     while (view := world.view(state)) is not None:
         values, owner = view.items()
@@ -145,7 +150,7 @@ def allows_by_what_is_seen(world: World) -> Iterator[str]:
 
 def replays(world: World) -> Iterator[str]:
     """The same option again is the same history; another option changes nothing before it."""
-    policy = _at_random_but_fixed(world)
+    policy = _at_random_but_fixed()
     trace, _, _ = _recorded(world, 12, policy)
     rows, taken = choices(world, trace)
     again = branch(
@@ -203,6 +208,15 @@ def faces_agree(world: World) -> Iterator[str]:
                 return
         world.act(state, view, checked(world, view, policy(view)[0]))
 
+    def answer(said: str) -> str:
+        facts, items, allowed, _ = text.read(world, said)
+        total = np.bincount(np.zeros(len(items), np.int64), np.nan_to_num(items).sum(axis=1), 1)
+        return world.options[int(_by_sight(facts[None], total, allowed[None])[0])]
+
+    by_text = play(world, text.through_text(world, answer), seeds(12, FEW)).score
+    if not np.array_equal(by_text, play(world, _at_random_but_fixed(), seeds(12, FEW)).score):
+        yield "a policy scores otherwise through text than through arrays"
+
 
 def optimum_is_reached(world: World) -> Iterator[str]:
     best = world.optimum()
@@ -216,7 +230,7 @@ def optimum_is_reached(world: World) -> Iterator[str]:
 
 
 def logging_changes_nothing(world: World) -> Iterator[str]:
-    policy = _at_random_but_fixed(world)
+    policy = _at_random_but_fixed()
     if not np.array_equal(
         play(world, policy, seeds(6, FEW)).score, play(world, policy, seeds(6, FEW), log=True).score
     ):

@@ -77,7 +77,7 @@ def _share(v: float) -> bool:
 
 
 def _price(v: float) -> bool:
-    return 0 <= v < np.inf
+    return 0 <= v <= 1e9
 
 
 def _each(check: Any, n: int | None = None) -> Any:
@@ -113,7 +113,7 @@ class ExpeditionParams(Params):
         "numbers above 0, each larger than the last",
         lambda v: _each(lambda u: 0 < u < np.inf)(v) and bool((np.diff(v) > 0).all()),
     )
-    tail: float = param(0.0, "a number of 0 or more: a stake u has odds u^-tail", _price)
+    tail: float = param(0.0, "a number from 0 to 9: a stake u has odds u^-tail", lambda v: 0 <= v <= 9)
     specialist: Sequence[float] = param((0.95, 0.88, 0.78, 0.66), *_RELIABLE)
     off_kind: Sequence[float] = param((0.65, 0.60, 0.56, 0.53), *_RELIABLE)
     generalist: Sequence[float] = param((0.78, 0.72, 0.64, 0.57), *_RELIABLE)

@@ -60,7 +60,7 @@ class Params:
             value = getattr(self, f.name)
             try:
                 fine = bool(f.metadata["check"](value)) and value == value
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 fine = False
             if not fine:
                 raise BadParameter(f"{f.name} must be {f.metadata['allowed']}, got {value!r}")
