@@ -91,7 +91,8 @@ class GymVectorWorld(gymnasium.vector.VectorEnv[dict[str, Any], Any, Any]):
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
         self._seed, self._started = int(seed or 0), 0
-        self._state = self._begin(self.num_envs)
+        size = 1 if self.world.lockstep else self.num_envs
+        self._batches = [self._begin(size) for _ in range(self.num_envs // size)]
         return self._look(), {}
 
     def _begin(self, n: int) -> Any:
@@ -101,23 +102,35 @@ class GymVectorWorld(gymnasium.vector.VectorEnv[dict[str, Any], Any, Any]):
 
     def _look(self) -> dict[str, Any]:
         """What all see; those who decide different kinds of things have different views."""
-        self._views = _all_views(self.world, self._state)
-        rows = np.concatenate([v.row for v in self._views])
-        seen = [_seen(self.world, v, self.most_items) for v in self._views]
-        return {k: np.concatenate([s[k] for s in seen])[np.argsort(rows)] for k in seen[0]}
+        self._views = [_all_views(self.world, state) for state in self._batches]
+        seen = []
+        for views in self._views:
+            rows = np.argsort(np.concatenate([v.row for v in views]))
+            parts = [_seen(self.world, v, self.most_items) for v in views]
+            seen.append({k: np.concatenate([p[k] for p in parts])[rows] for k in parts[0]})
+        return {k: np.concatenate([s[k] for s in seen]) for k in seen[0]}
 
     def step(self, actions: Any) -> Any:
-        for view in self._views:
-            self.world.act(self._state, view, checked(self.world, view, np.asarray(actions)[view.row]))
-        ended = ~self._state.open
-        reward = np.where(ended, self._state.score, 0.0)
-        if ended.any():
-            _graft(self._state, np.flatnonzero(ended), self._begin(int(ended.sum())))
-        return self._look(), reward, ended, np.zeros(self.num_envs, np.bool_), {}
+        rewards, ends = [], []
+        for i, (state, views) in enumerate(zip(self._batches, self._views, strict=True)):
+            mine = np.asarray(actions)[i * len(state.seed) :]
+            for view in views:
+                self.world.act(state, view, checked(self.world, view, mine[view.row]))
+            ended = np.array([self.world.view(state) is None]) if self.world.lockstep else ~state.open
+            rewards.append(np.where(ended, state.score, 0.0))
+            ends.append(ended)
+            if self.world.lockstep and ended.all():
+                self._batches[i] = self._begin(1)
+            elif ended.any():
+                _graft(state, np.flatnonzero(ended), self._begin(int(ended.sum())))
+        return self._look(), np.concatenate(rewards), np.concatenate(ends), np.zeros(self.num_envs, np.bool_), {}
 
 
 def _all_views(world: World, state: Any) -> list[View]:
     """The views of all open episodes, whatever each has to decide."""
+    if world.lockstep:
+        view = world.view(state)
+        return [] if view is None else [view]
     views, was_open = [], state.open
     state.open = was_open.copy()
     while (view := world.view(state)) is not None:

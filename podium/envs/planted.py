@@ -74,6 +74,7 @@ class Planted(World):
     topology = "hierarchical"
     Params = PlantedParams
     decides = DECISIONS  # type: ignore[assignment]
+    lockstep = True
     facts = ("row", "decisions_left")
     items = ("row", "type", "decision", "agent", "to", "value")
     options = ("0", "1", "2", "3")

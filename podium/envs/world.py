@@ -130,6 +130,7 @@ class World(ABC):
     topology: ClassVar[str] = "centralized"
     Params: ClassVar[type[Params]]
     decides: ClassVar[tuple[Decision, ...]]  # the kinds of decision there are
+    lockstep: ClassVar[bool] = False  # whether the episodes of a state must all be at the same decision
     promise: ClassVar[Mapping[str, Any]] = {}  # parameters fit for a promise, where the defaults are not
     roots: ClassVar[tuple[str, ...]] = (LEAD,)  # agents that are there without being spawned
 

@@ -52,9 +52,9 @@ def test_the_vector_plays_whole_episodes_of_every_world(name: str) -> None:
     many = GymVectorWorld(world, 8)
     seen, _ = many.reset(seed=1)
     ended = 0
-    for _ in range(300):
+    for step in range(300):
         seen, _reward, done, _, _ = many.step(
-            np.argmax(seen["allowed"] * np.random.default_rng(ended).random(seen["allowed"].shape), 1)
+            np.argmax(seen["allowed"] * np.random.default_rng(step).random(seen["allowed"].shape), 1)
         )
         ended += int(done.sum())
     assert ended >= 8
