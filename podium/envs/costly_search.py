@@ -125,7 +125,13 @@ class CostlySearch(World):
                 cost=self.params.c,
             )
             state.last[row[go]] = log.add(
-                row[go], "tool_result", "look", t[go] + 2, [("return", call)], tool="look"
+                row[go],
+                "tool_result",
+                "look",
+                t[go] + 2,
+                [("return", call)],
+                tool="look",
+                value=uniform(state.seed[row[go]], state.count[row[go]]),
             )
             log.add(row[stop], "aggregate", LEAD, t[stop] + 1, [("aggregate", told[stop])])
 

@@ -169,7 +169,7 @@ class _Leg:
         self.at = row[self.i]
         scout = (state.used[row] - width)[self.i] + self.j
         self.name = journal.names[scout]
-        self.source = state.source[self.at, scout]
+        self.source, self.vote = state.source[self.at, scout], state.vote[self.at, scout]
         self.brief, self.worker = (c[row, self.leg][self.i] for c in (state.brief, state.worker))
         self.role = journal.workers[self.worker]
         self.place = state.seed[self.at], self.leg[self.i], self.j
@@ -211,6 +211,7 @@ class _Leg:
             to=LEAD,
             role=self.role,
             trusted=np.where(bad, 0, -1),
+            value=self.vote,
             tokens_in=self._tokens(READ, FIGURES.read),
             tokens_out=self._tokens(WROTE, FIGURES.answer),
         )

@@ -12,9 +12,26 @@ from numpy.typing import NDArray
 from podium.trace.columns import COLUMNS, Names, Text, Trace
 from podium.trace.vocabulary import Decision, EdgeType, EventType, decision, edge, event
 
-__all__ = ["Log"]
+__all__ = ["Log", "Spelled"]
 
 _KIND = {c.name: c.kind for c in COLUMNS}
+
+
+class Spelled(Sequence[str]):
+    """Numbers as words, spelled when somebody asks.
+
+    >>> list(Spelled("run-{}", np.array([3, 4])))
+    ['run-3', 'run-4']
+    """
+
+    def __init__(self, form: str, numbers: NDArray[Any]) -> None:
+        self._form, self._numbers = form, numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, code: Any) -> Any:
+        return self._form.format(self._numbers[code].item())
 
 
 class Log:
@@ -42,7 +59,8 @@ class Log:
 
         `agent` and `to` are names, one for all or one a row. `after` are (edge type, handles), a handle of -1 is no
         cause. Other columns are those of a trace without their suffix: end, tokens_in, cost, role, tool, trusted,
-        stage, valid, ..., a value for all or one a row (strings also as a Text); absent is NaN, -1 or None.
+        stage, valid, ..., a value for all or one a row (strings also as a Text); absent is NaN, -1 or None. `value` is
+        what was found, said or voted, and becomes a field of that name on the event.
         """
         handles = np.arange(self._count, self._count + len(rows))
         self._count += len(rows)
@@ -50,6 +68,8 @@ class Log:
         for name, values in columns.items():
             if name in ("to", "from"):
                 data[name] = self._codes(values)
+            elif name == "value":
+                data[name] = np.asarray(values, np.float64)
             elif _KIND[f"{name}_e"] == "text":
                 data[name] = self._coded(name, values)
             else:
@@ -119,7 +139,10 @@ class Log:
         rollout, sorted_ = episode[order], {name: values[order] for name, values in flat.items()}
         agents, name_a, rollout_a = self._cast(rollout, sorted_)
         first = np.searchsorted(rollout, np.arange(self.n))
+        found = sorted_.pop("value", None)
         columns = {f"{k}_e": self._typed(k, v) for k, v in (sorted_ | agents).items()}
+        if found is not None:
+            columns["extra_e"] = {"value": _as_json(found)}
         return Trace.of(
             rollout_e=rollout,
             id_e=Names(Text.constant("e", len(order)), np.arange(len(order)) - first[rollout]),
@@ -133,7 +156,7 @@ class Log:
         )
 
     def _flat(self, name: str) -> NDArray[Any]:
-        absent: Any = np.nan if name in ("t",) or _KIND[f"{name}_e"] == "float" else -1
+        absent: Any = np.nan if name in ("t", "value") or _KIND[f"{name}_e"] == "float" else -1
         return np.concatenate([np.broadcast_to(data.get(name, absent), len(rows)) for rows, data in self._events])
 
     def _joined(self) -> tuple[list[Any], list[Any], list[Any]]:
@@ -162,3 +185,12 @@ class Log:
             cast = np.unique(np.concatenate([key[key >= 0] for key in keys.values()]))
             placed = {c: np.where(key >= 0, np.searchsorted(cast, key), -1) for c, key in keys.items()}
         return placed, Text(cast % size, tuple(self._agents)), np.asarray(cast // size, np.int64)
+
+
+def _as_json(values: NDArray[np.float64]) -> Text:
+    """Numbers as a column of JSON; none where there is NaN."""
+    there = ~np.isnan(values)
+    different, which = np.unique(values[there], return_inverse=True)
+    codes = np.full(len(values), -1, np.int32)
+    codes[there] = which
+    return Text(codes, Spelled("{!r}", different))

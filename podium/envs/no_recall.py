@@ -115,7 +115,13 @@ class _NoRecall(World):
             go, stop = chosen == GO_ON, chosen == STOP
             call = log.add(row[go], "tool_call", LEAD, t[go] + 1, [("tool_dependency", told[go])], tool="look")
             state.last[row[go]] = log.add(
-                row[go], "tool_result", "look", t[go] + 2, [("return", call)], tool="look"
+                row[go],
+                "tool_result",
+                "look",
+                t[go] + 2,
+                [("return", call)],
+                tool="look",
+                value=self._next(state.seed[row[go]], state.count[row[go]]),
             )
             log.add(row[stop], "aggregate", LEAD, t[stop] + 1, [("aggregate", told[stop])])
 

@@ -191,8 +191,7 @@ class Pandora(World):
         if state.log is not None:
             self._log(state, state.log, view, choice)
         row, box = view.row[choice > 0], choice[choice > 0] - 1
-        u = uniform(state.seed[row], box)
-        prize = self._prizes[box, (u[:, None] >= self._below[box]).sum(axis=1)]
+        prize = self._found(state, row, box)
         state.count[row] += 1
         state.prize[row, box], state.order[row, box] = prize, state.count[row]
         state.best[row] = np.maximum(state.best[row], prize)
@@ -200,6 +199,12 @@ class Pandora(World):
         done = view.row[choice == STOP]
         state.open[done] = False
         state.score[done] = state.best[done] - state.spent[done]
+
+    def _found(self, state: Opening, row: NDArray[np.int64], box: Any) -> F:
+        """The prizes in these boxes."""
+        u = uniform(state.seed[row], box)
+        prize: F = self._prizes[box, (u[:, None] >= self._below[box]).sum(axis=1)]
+        return prize
 
     def _log(self, state: Opening, log: Log, view: View, choice: NDArray[np.int64]) -> None:
         """A choice to stop is a decision of the kind stop, another of the kind delegate: to spawn that specialist."""
@@ -224,7 +229,8 @@ class Pandora(World):
                 continue
             who = f"specialist {pick - 1}"
             born = log.add(row, "spawn", LEAD, t + 1, [("spawn", told)], to=who, cost=self._price[pick - 1])
-            state.last[row] = log.add(row, "return", who, t + 2, [("spawn", born)], to=LEAD, role="specialist")
+            back = {"to": LEAD, "role": "specialist", "value": self._found(state, row, pick - 1)}
+            state.last[row] = log.add(row, "return", who, t + 2, [("spawn", born)], **back)
             log.add(row, "despawn", LEAD, t + 3, [("temporal", state.last[row])], to=who)
 
     def _labels(self, mask: bytes) -> list[str]:

@@ -151,7 +151,8 @@ class Scouts(World):
         for j in range(int(width.max(initial=0))):
             some, who = row[width > j], f"scout {now}.{j}"
             born = log.add(some, "spawn", LEAD, t + 1, [("spawn", told[width > j])], to=who, cost=self.params.c)
-            back = log.add(some, "return", who, t + 2, [("spawn", born)], to=LEAD, role="scout")
+            answer = uniform(state.seed[some], state.rounds[some], j)
+            back = log.add(some, "return", who, t + 2, [("spawn", born)], to=LEAD, role="scout", value=answer)
             log.add(some, "despawn", LEAD, t + 3, [("temporal", back)], to=who)
             state.last[some, j] = back
 

@@ -105,8 +105,7 @@ class Sprt(World):
             at = state.count[going]
             if at.max() >= state.votes.shape[1]:
                 state.votes = np.concatenate([state.votes, np.zeros_like(state.votes)], 1)
-            right = uniform(state.seed[going], VOTE, at) < self.params.p
-            aye = right == (state.truth[going] == 1)
+            aye = self._votes(state, going)
             state.votes[going, at] = aye
             state.ayes[going] += aye
             state.count[going] += 1
@@ -114,6 +113,12 @@ class Sprt(World):
         count = state.count[done]
         answer = 2 * state.ayes[done] >= count
         state.score[done] = (answer == (state.truth[done] == 1)) - self.params.c * count
+
+    def _votes(self, state: Verifying, row: NDArray[np.int64]) -> B:
+        """What the next verifier of each says: yes or no."""
+        right = uniform(state.seed[row], VOTE, state.count[row]) < self.params.p
+        aye: B = right == (state.truth[row] == 1)
+        return aye
 
     def _log(self, state: Verifying, log: Log, view: View, choice: NDArray[np.int64]) -> None:
         """One who buys spawns a verifier, who returns its vote and is gone."""
@@ -128,7 +133,16 @@ class Sprt(World):
             if len(go):
                 who = f"verifier {k}"
                 born = log.add(go, "spawn", LEAD, t + 1, [("spawn", asked)], to=who, cost=self.params.c)
-                said = log.add(go, "return", who, t + 2, [("spawn", born)], to=LEAD, role="verifier")
+                said = log.add(
+                    go,
+                    "return",
+                    who,
+                    t + 2,
+                    [("spawn", born)],
+                    to=LEAD,
+                    role="verifier",
+                    value=self._votes(state, go),
+                )
                 log.add(go, "despawn", LEAD, t + 3, [("temporal", said)], to=who)
                 state.last[go] = said
             done = chosen == STOP

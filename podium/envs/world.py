@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.envs.draws import U, seeds
-from podium.envs.log import Log
+from podium.envs.log import Log, Spelled
 from podium.trace.columns import B, F, I, Text, Trace
 from podium.trace.vocabulary import TOPOLOGIES, Decision
 
@@ -183,23 +183,10 @@ class World(ABC):
             task_id_n=Text.constant(self.name, n),
             env_n=Text.constant(self.name, n),
             params_n=Text.constant(params, n),
-            seed_n=Text(which, Spelled("{}", different)),
+            seed_n=Text(which, Spelled("{!r}", different)),
             topology_n=np.full(n, TOPOLOGIES.index(self.topology)),
             reward_n={"team": state.score},
         )
-
-
-class Spelled(Sequence[str]):
-    """Numbers as words, spelled when somebody asks."""
-
-    def __init__(self, form: str, numbers: U) -> None:
-        self._form, self._numbers = form, numbers
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def __getitem__(self, code: Any) -> Any:
-        return self._form.format(int(self._numbers[code]))
 
 
 def play(world: World, policy: Policy, seed: U, *, log: bool = False) -> Played:
@@ -250,6 +237,8 @@ def make(name: str, **params: Any) -> World:
         raise BadParameter(f"no world called {name!r}; there are {', '.join(worlds())}")
     kind = _WORLDS[name]
     known = {f.name: f for f in dataclasses.fields(kind.Params)}
+    if "lambda" in params and "lam" in known:  # a word that Python keeps for itself
+        params["lam"] = params.pop("lambda")
     for given in params:
         if given not in known:
             raise BadParameter(f"{name} has no parameter {given!r}; there are {', '.join(known)}")

@@ -182,3 +182,24 @@ def test_mistakes_are_told() -> None:
     assert view is not None
     with pytest.raises(BadParameter, match="got option 7"):
         checked(world, view, np.array([7, 0]))
+
+
+def test_lambda_is_a_name_that_a_user_may_give() -> None:
+    assert make("crew", **{"lambda": 0.2}).params == make("crew", lam=0.2).params
+
+
+@pytest.mark.parametrize("name", ["costly_search", "cayley_moser", "secretary", "sprt", "scouts", "pandora"])
+def test_what_was_found_is_in_the_trace_as_it_is_in_the_view(name: str) -> None:
+    world = make(name)
+    played = play(world, world.optimal(), seeds(1, 50), log=True)
+    trace = world.trace(played.state)
+    column = {"pandora": 3, "scouts": 1}.get(name, 0)  # where the view keeps it
+    played.state.open[:] = True
+    view = world.view(played.state)
+    assert view is not None
+    items, owner = view.items()
+    for i, one in enumerate(trace):
+        mine = items[owner == i]
+        seen = mine[mine[:, 2] > 0, column] if name == "pandora" else mine[:, column]  # of boxes that were opened
+        found = [float(v) for v in one.extra_e["value"].strings() if v is not None]
+        assert sorted(found) == sorted(seen[~np.isnan(seen)].tolist())
