@@ -50,7 +50,8 @@ from podium.trace.write import event_objects, figures, run_fields
 __all__ = ["CHECKED", "Segment", "header_line", "is_log", "read_segments", "run_of", "write"]
 
 CHECKED = LOG_EVENTS.without("content_ref", "random", "model", "version", "role").only(
-    "id context t_e type_e agent_e to_e tool_e trusted_e truncated_e tokens_in_e tokens_out_e cost_e decision_e chosen_e start_e"
+    "id context t_e type_e agent_e to_e tool_e trusted_e truncated_e tokens_in_e tokens_out_e cost_e decision_e chosen_e start_e "
+    "tokens logps mask votes inferred absent run"
 )
 BLOCK = 1 << 22
 MOST_EXPLAINED = 100
@@ -238,9 +239,10 @@ def _append(segment: Segment, table: Table, shape: Shape) -> None:
     for pile, values in zip(segment.causes, said, strict=True):
         pile.add(values)
     for name, (at, texts) in table.raw.items():
-        rows_, known = segment.raw.setdefault(name, ([], []))
-        rows_.append(at + segment.count)
-        known += texts
+        if shape.wanted is None or name in shape.wanted:
+            rows_, known = segment.raw.setdefault(name, ([], []))
+            rows_.append(at + segment.count)
+            known += texts
     segment.count += table.n
 
 
@@ -289,7 +291,7 @@ def run_of(segments: Sequence[Segment]) -> Loose | list[Place]:
     first = np.cumsum([0, *(s.count for s in segments)])
     total = int(first[-1])
     if not total:
-        return [*broken, Place("schema", None, "a run holds at least one event; this one has none")]
+        return [*broken, Place("empty-run", None, "nothing was recorded before the writer ended")]
     names = {s.header.writer: _numbers(s, int(at), broken) for s, at in zip(segments, first, strict=False)}
     columns, ids, explicit = _columns(segments, broken)
     row_of = _row_of(names, ids, explicit, broken)

@@ -325,6 +325,7 @@ RULES: tuple[Rule, ...] = (
     Rule("acts-after-stop", "error", "who decided to stop only aggregates, returns or despawns", acts_after_stop),
     Rule("token-owner", "error", "a token has one owner", token_owner),
     Rule("missing-line", "error", "a log that was closed has as many events as it says"),
+    Rule("empty-run", "warning", "a log has events"),
     Rule("torn-line", "warning", "a log ends with a whole line"),
     Rule("lost-cause", "warning", "a cause in an unfinished log was written before its writer died"),
     Rule("clock-skew", "warning", "a cause is not later than its effect", clock_skew),

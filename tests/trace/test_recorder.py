@@ -212,3 +212,12 @@ def test_a_line_taken_out_of_a_closed_log_is_missed(tmp_path: Path) -> None:
     path.write_bytes(b"".join(lines[:2] + lines[3:]))
     with pytest.raises(BadTrace, match="says that it has 3 events, there are 2"):
         record.trace()
+
+
+def test_a_run_killed_before_its_first_event_is_empty_not_broken(tmp_path: Path) -> None:
+    record = Recorder(tmp_path / "run")
+    (one,) = read(tmp_path / "run")
+    assert one.trace is None
+    assert [(f.rule, f.level) for f in one.findings] == [("empty-run", "warning")]
+    assert len(load(tmp_path / "run")) == 0
+    record.close()
