@@ -55,31 +55,30 @@ def say(value: Any) -> None:
 
 @app.command(epilog="Example: podium check run.json runs/ --json")
 def check(paths: Paths, json: Json = False) -> None:
-    """Check traces against every rule. Exit 0: clean or warnings only; 1: errors; 2: cannot be read."""
+    """Check traces against every rule. Exit 0: clean or warnings only; 1: errors; 2: something cannot be read."""
     findings: list[Finding] = []
-    errors = 0
-    unreadable = None
-    try:
-        with _reading() as progress:
-            for finding in files.check_paths(*paths, progress=progress):
-                findings.append(finding)
-                errors += finding.level == "error"
+    unreadable = 0
+    with _reading() as progress:
+        for path in paths:
+            try:
+                for finding in files.check_paths(path, progress=progress):
+                    findings.append(finding)
+                    if not json:
+                        out.print(Line(plain(finding), style="red" if finding.level == "error" else "yellow"))
+            except Unreadable as error:
+                unreadable += 1
+                findings.append(Finding(error.file, None, "unreadable", "error", error.why))
                 if not json:
-                    out.print(Line(plain(finding), style="red" if finding.level == "error" else "yellow"))
-    except Unreadable as error:
-        unreadable = error
-        findings.append(Finding(error.file, None, "unreadable", "error", error.why))
+                    print(f"podium: {plain(error)}", file=sys.stderr)
+    errors = sum(f.level == "error" for f in findings) - unreadable
     if json:
-        say({"ok": not errors and unreadable is None, "findings": findings})
-    elif unreadable is None:
-        warnings = len(findings) - errors
+        say({"ok": not errors and not unreadable, "findings": findings})
+    elif not unreadable or len(paths) > 1:
+        warnings = len(findings) - errors - unreadable
         count = f"{errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}"
-        out.print(Line("clean" if not findings else count, style="green" if not errors else "red"))
-    if unreadable is not None:
-        if not json:
-            print(f"podium: {plain(unreadable)}", file=sys.stderr)
-        raise typer.Exit(2)
-    raise typer.Exit(1 if errors else 0)
+        count += f", {unreadable} cannot be read" if unreadable else ""
+        out.print(Line("clean" if not findings else count, style="red" if errors or unreadable else "green"))
+    raise typer.Exit(2 if unreadable else 1 if errors else 0)
 
 
 @contextmanager

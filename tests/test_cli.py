@@ -89,6 +89,15 @@ def test_check_goes_on_after_a_broken_file(run: Path, tmp_path: Path) -> None:
     assert [(f["rule"], f["row"]) for f in said["findings"]] == [("schema", 2)]
 
 
+def test_check_goes_on_after_what_cannot_be_read(run: Path, tmp_path: Path) -> None:
+    bad = broken(tmp_path / "bad.json", type="retrun")
+    answer = podium("check", tmp_path / "none.json", bad, run)
+    assert answer.returncode == 2
+    assert "1 error, 0 warnings, 1 cannot be read" in answer.stdout
+    said = json.loads(podium("check", tmp_path / "none.json", bad, "--json").stdout)
+    assert [f["rule"] for f in said["findings"]] == ["unreadable", "schema"]
+
+
 def test_check_reads_standard_input() -> None:
     assert podium("check", "-", stdin=json.dumps(DOCUMENT).encode()).returncode == 0
     assert podium("check", "-", stdin=b"").returncode == 2

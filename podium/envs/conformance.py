@@ -101,6 +101,19 @@ def agents_come_by_spawn(world: World) -> Iterator[str]:
         yield "somebody is despawned who was not spawned"
 
 
+def ordinary_without_spawns(world: World) -> Iterator[str]:
+    """An episode in which nobody is spawned has the same agents throughout: it is an ordinary Dec-POMDP."""
+    for policy in (_at_once(), random_policy(5)):
+        trace, _, _ = _recorded(world, FEW, policy)
+        spawned = np.unique(trace.rollout_e[trace.type_e == event("spawn")])
+        still_e = ~np.isin(trace.rollout_e, spawned) & (trace.type_e != event("tool_result"))
+        if (still_e & (trace.type_e == event("despawn"))).any():
+            yield "an agent leaves an episode in which nobody was spawned"
+        names = {str(trace.name_a[a]) for a in np.unique(trace.agent_e[still_e]).tolist()}
+        if names - set(world.roots):
+            yield f"agents come without a spawn: {', '.join(sorted(names - set(world.roots))[:3])}"
+
+
 def repeats_itself(world: World) -> Iterator[str]:
     one, two = _recorded(world)[0], _recorded(world)[0]
     if one != two:
@@ -258,6 +271,7 @@ LAWS: tuple[Callable[[World], Iterator[str]], ...] = (
     obeys_the_rules,
     labels_every_decision,
     agents_come_by_spawn,
+    ordinary_without_spawns,
     repeats_itself,
     logging_changes_nothing,
     allows_by_what_is_seen,

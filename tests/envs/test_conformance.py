@@ -55,6 +55,16 @@ def test_an_agent_that_nobody_spawned() -> None:
     assert any("nobody spawned: stranger" in f for f in faults(lying(_log=_log)))
 
 
+def test_an_agent_that_leaves_a_world_without_spawns() -> None:
+    def _log(self: Any, state: Any, view: View, choice: Any) -> None:
+        CostlySearch._log(self, state, view, choice)
+        if state.log is not None:
+            done = view.row[choice != GO_ON]
+            state.log.add(done, "despawn", "lead", 3.0 * state.count[done] + 1.5, to="lead")
+
+    assert "an agent leaves an episode in which nobody was spawned" in faults(lying(_log=_log))
+
+
 def test_a_decision_that_is_not_in_the_trace() -> None:
     def _log(self: Any, state: Any, view: View, choice: Any) -> None:
         if state.log is not None:
