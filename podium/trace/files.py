@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from podium.trace import log, store, survey
@@ -69,7 +70,7 @@ def read(*paths: str | Path, shape: Shape = LOG_EVENTS, progress: Progress = Non
         if str(path) != "-" and os.path.isdir(path):
             yield from _read_folder(Path(path), shape, progress)
         else:
-            yield from _read_file(str(path), shape, progress)
+            yield from _read_files([str(path)], "", shape, progress)
 
 
 def _read_folder(folder: Path, shape: Shape, progress: Progress) -> Iterator[Read]:
@@ -82,28 +83,50 @@ def _read_folder(folder: Path, shape: Shape, progress: Progress) -> Iterator[Rea
         raise Unreadable(
             str(folder), f"a folder without traces; expected files named *{', *'.join(SUFFIXES)}, or a store"
         )
-    runs: dict[str, list[Segment]] = {}
+    for together in _by_run(files).values():
+        yield from _read_files([str(f) for f in together], str(together[0].parent), shape, progress)
+
+
+def _by_run(files: list[Path]) -> dict[tuple[Path, str], list[Path]]:
+    """The files that must be read together: logs of one folder that name the same run are segments of it."""
+    groups: dict[tuple[Path, str], list[Path]] = {}
+    for file in files:
+        groups.setdefault((file.parent, _names_run(file) or file.name), []).append(file)
+    return groups
+
+
+def _names_run(file: Path) -> str | None:
+    """The run that the first line of a log names; None for what is not a log."""
+    try:
+        with _opened(str(file)) as stream:
+            line = stream.readline(1 << 20)
+        return log.header_of(line).trace_id if log.is_log(line) else None
+    except (Unreadable, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None  # whoever reads it will say what is wrong
+
+
+def _read_files(files: list[str], folder: str, shape: Shape, progress: Progress) -> Iterator[Read]:
+    runs: list[list[Segment]] = []
     words = shape.dictionaries()
     for file in files:
-        for one in _read_any(str(file), shape, words, progress):
+        for one in _read_any(file, shape, words, progress):
             if isinstance(one, Segment):
-                runs.setdefault(one.header.trace_id, []).append(one)
+                _joined(runs, one)
             else:
                 yield one
-    for segments in runs.values():
-        where = str(folder) if len(segments) > 1 else segments[0].file
-        yield _finished(log.run_of(segments), where)
+    for segments in runs:
+        several = len({s.file for s in segments}) > 1
+        yield _finished(log.run_of(segments), folder if several else segments[0].file)
 
 
-def _read_file(file: str, shape: Shape, progress: Progress) -> Iterator[Read]:
-    runs: dict[str, list[Segment]] = {}
-    for one in _read_any(file, shape, shape.dictionaries(), progress):
-        if isinstance(one, Segment):
-            runs.setdefault(one.header.trace_id, []).append(one)
-        else:
-            yield one
-    for segments in runs.values():
-        yield _finished(log.run_of(segments), file)
+def _joined(runs: list[list[Segment]], segment: Segment) -> None:
+    """Puts a segment to the run that it names and where its writer is not yet; else it begins another."""
+    for run in runs:
+        same = run[0].header.trace_id == segment.header.trace_id
+        if same and all(s.header.writer != segment.header.writer for s in run):
+            run.append(segment)
+            return
+    runs.append([segment])
 
 
 def _read_any(file: str, shape: Shape, words: dict[str, Any], progress: Progress) -> Iterator[Read | Segment]:

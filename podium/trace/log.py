@@ -47,7 +47,7 @@ from podium.trace.wire import (
 )
 from podium.trace.write import event_objects, figures, run_fields
 
-__all__ = ["CHECKED", "Segment", "header_line", "is_log", "read_segments", "run_of", "write"]
+__all__ = ["CHECKED", "Segment", "header_line", "header_of", "is_log", "read_segments", "run_of", "write"]
 
 CHECKED = LOG_EVENTS.without("content_ref", "random", "model", "version", "role").only(
     "id context t_e type_e agent_e to_e tool_e trusted_e truncated_e tokens_in_e tokens_out_e cost_e decision_e chosen_e start_e "
@@ -135,7 +135,7 @@ def read_segments(blocks: Iterable[bytes], file: str, shape: Shape, words: dict[
             if mark:
                 try:
                     if b'"podium_log"' in piece[:64]:
-                        begun = Segment(file, _header(piece), words)
+                        begun = Segment(file, header_of(piece), words)
                         if segment:
                             yield segment
                         segment = begun
@@ -170,7 +170,8 @@ def _pieces(block: bytes) -> Iterator[tuple[bytes, bool]]:
         yield block[at:], False
 
 
-def _header(line: bytes) -> Header:
+def header_of(line: bytes) -> Header:
+    """What a header line says."""
     header = msgspec.json.decode(line, type=HeaderLine).podium_log
     if header.version > LOG_VERSION:
         raise msgspec.ValidationError(f"log version {header.version}; this Podium reads up to {LOG_VERSION}")
@@ -275,7 +276,7 @@ def _explain(lines: bytes, line: int, row: int) -> Iterator[Place]:
 
 
 def run_of(segments: Sequence[Segment]) -> Loose | list[Place]:
-    """One run from its segments, in the order of their writers."""
+    """One run from its segments, each of another writer, in the order of their names."""
     segments = sorted(
         segments, key=lambda s: [int(p) if p.isdecimal() else p for p in re.split(r"(\d+)", s.header.writer)]
     )
@@ -286,8 +287,6 @@ def run_of(segments: Sequence[Segment]) -> Loose | list[Place]:
         if s.closing and s.closing.events != s.count:
             said = f"the log of {s.header.writer} says that it has {s.closing.events} events, there are {s.count}"
             broken.append(Place("missing-line", None, said))
-    if len({s.header.writer for s in segments}) < len(segments):
-        return [*broken, Place("duplicate-id", None, "two segments of one run have the same writer")]
     first = np.cumsum([0, *(s.count for s in segments)])
     total = int(first[-1])
     if not total:

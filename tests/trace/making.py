@@ -373,11 +373,11 @@ def restored(text: bytes) -> Trace:
 def log_reads(*segment_files: bytes) -> list[files.Read]:
     """What comes of a log in one or several files."""
     words = LOG_EVENTS.dictionaries()
-    runs: dict[str, list[log.Segment]] = {}
+    runs: list[list[log.Segment]] = []
     for i, text in enumerate(segment_files):
         for segment in log.read_segments(iter([text]), f"f{i}", LOG_EVENTS, words):
-            runs.setdefault(segment.header.trace_id, []).append(segment)
-    return [files._finished(log.run_of(segments), "f") for segments in runs.values()]
+            files._joined(runs, segment)
+    return [files._finished(log.run_of(segments), "f") for segments in runs]
 
 
 def log_text(*lines: dict[str, Any], writer: str = "w0", run: str = "run", closed: bool = True) -> bytes:

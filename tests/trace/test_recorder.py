@@ -221,3 +221,16 @@ def test_a_run_killed_before_its_first_event_is_empty_not_broken(tmp_path: Path)
     assert [(f.rule, f.level) for f in one.findings] == [("empty-run", "warning")]
     assert len(load(tmp_path / "run")) == 0
     record.close()
+
+
+def test_runs_of_one_name_in_other_folders_are_other_runs(tmp_path: Path) -> None:
+    for day in ("monday", "tuesday"):
+        with Recorder(tmp_path / day / "run") as record:
+            root = record.add("message", day)
+            with Recorder(tmp_path / day / "run") as other:
+                other.add("message", "other", after=root)
+    trace = load(tmp_path)
+    assert (len(trace), trace.n_events, trace.n_edges) == (2, 4, 2)
+    first = tmp_path / "monday" / "run" / "w0.jsonl"
+    (first.parent / "w0-copy.jsonl").write_bytes(first.read_bytes())
+    assert [one.n_events for one in load(first.parent)] == [2, 1]

@@ -277,7 +277,7 @@ def test_a_folder_is_a_batch(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_bytes(b"not a trace")
     traces = [r.trace for r in files.read(tmp_path)]
     assert [
-        same(json.loads(survey.write(t)), d) for t, d in zip(traces, [many[0], many[1], many[2]], strict=True) if t
+        same(json.loads(survey.write(t)), d) for t, d in zip(traces, [many[0], many[2], many[1]], strict=True) if t
     ] == [True] * 3
 
 
