@@ -264,13 +264,9 @@ def _setting(text: str) -> tuple[str, Any]:
     if not equals:
         raise worlds.BadParameter(f"--set takes k=v, got {text!r}")
     try:
-        return name, _tuples(msgspec.json.decode(value))
+        return name, msgspec.json.decode(value)
     except msgspec.DecodeError:
         raise worlds.BadParameter(f"{name} must be a number or a list of numbers, got {value!r}") from None
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _episode(world: worlds.World, seed: int, json: bool) -> None:

@@ -28,11 +28,7 @@ def world_of(trace: Trace) -> World:
         raise BadParameter(f"expected runs of one world with one set of parameters, got {len(made)} kinds")
     name, params = next(iter(made))
     given = msgspec.json.decode(str(params))
-    return make(str(name), **{k: _tuples(v) for k, v in given.items()})
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+    return make(str(name), **given)
 
 
 def choices(world: World, trace: Trace) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

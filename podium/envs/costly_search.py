@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from podium.envs.draws import U, uniform
 from podium.envs.log import Log
+from podium.envs.looks import GO_ON, STOP, log_looks
 from podium.envs.world import LEAD, Params, Policy, State, View, World, param, register
 from podium.trace.columns import F
 
 __all__ = ["CostlySearch"]
-
-STOP, GO_ON = 0, 1
 
 
 @dataclass(frozen=True)
@@ -94,46 +93,8 @@ class CostlySearch(World):
         state.score[done] = best - self.params.c * state.count[done]
 
     def _log(self, state: Searching, view: View, choice: NDArray[np.int64]) -> None:
-        if state.log is None:
-            return
-        log = state.log
-        for last in (False, True):  # after the last candidate there is only one option
-            here = view.allowed[:, GO_ON] != last
-            row, chosen = view.row[here], choice[here]
-            if not len(row):
-                continue
-            t, go, stop = 3.0 * state.count[row], chosen == GO_ON, chosen == STOP
-            words, before = np.array(self.options)[chosen], state.last[row]
-            told = log.decide(
-                row,
-                "stop",
-                LEAD,
-                t,
-                self.options[: 2 - last],
-                words,
-                state.logp[row],
-                [("causal", before)],
-                role="lead",
-            )
-            call = log.add(
-                row[go],
-                "tool_call",
-                LEAD,
-                t[go] + 1,
-                [("tool_dependency", told[go])],
-                tool="look",
-                cost=self.params.c,
-            )
-            state.last[row[go]] = log.add(
-                row[go],
-                "tool_result",
-                "look",
-                t[go] + 2,
-                [("return", call)],
-                tool="look",
-                value=uniform(state.seed[row[go]], state.count[row[go]]),
-            )
-            log.add(row[stop], "aggregate", LEAD, t[stop] + 1, [("aggregate", told[stop])])
+        if state.log is not None:
+            log_looks(state, state.log, view, choice, self.options, uniform, self.params.c)
 
     def reservation(self) -> float:
         """z = 1 - √(2c) where c ≤ 1/2: at z one more look is worth its price. Above 1/2 no look is."""

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from podium.envs.draws import U, uniform
 from podium.envs.log import Log
+from podium.envs.looks import GO_ON, STOP, log_looks
 from podium.envs.world import LEAD, Params, Policy, State, View, World, param, register
 from podium.trace.columns import F
 
 __all__ = ["CayleyMoser", "Secretary"]
 
-STOP, GO_ON = 0, 1
 SEEN, LEFT, SHOWN = 0, 1, 2  # the columns of facts
 BLOCK = 16  # candidates that are drawn at once to see whether one of them is better
 
@@ -81,7 +81,7 @@ class _NoRecall(World):
 
     def act(self, state: Looking, view: View, choice: NDArray[np.int64]) -> None:
         if state.log is not None:
-            self._log(state, state.log, view, choice)
+            log_looks(state, state.log, view, choice, self.options, self._next)
         going, done = view.row[choice == GO_ON], view.row[choice == STOP]
         if len(going):
             at = state.count[going]
@@ -92,38 +92,6 @@ class _NoRecall(World):
         state.open[done] = False
         done = done[state.count[done] > 0]
         state.score[done] = self._taken(state, done)
-
-    def _log(self, state: Looking, log: Log, view: View, choice: NDArray[np.int64]) -> None:
-        for last in (False, True):  # after the last candidate there is only one option
-            here = view.allowed[:, GO_ON] != last
-            row, chosen = view.row[here], choice[here]
-            if not len(row):
-                continue
-            t, cause = 3.0 * state.count[row], state.last[row]
-            words = np.array(self.options)[chosen]
-            told = log.decide(
-                row,
-                "stop",
-                LEAD,
-                t,
-                self.options[: 2 - last],
-                words,
-                state.logp[row],
-                [("causal", cause)],
-                role="lead",
-            )
-            go, stop = chosen == GO_ON, chosen == STOP
-            call = log.add(row[go], "tool_call", LEAD, t[go] + 1, [("tool_dependency", told[go])], tool="look")
-            state.last[row[go]] = log.add(
-                row[go],
-                "tool_result",
-                "look",
-                t[go] + 2,
-                [("return", call)],
-                tool="look",
-                value=self._next(state.seed[row[go]], state.count[row[go]]),
-            )
-            log.add(row[stop], "aggregate", LEAD, t[stop] + 1, [("aggregate", told[stop])])
 
     def trivial(self) -> dict[str, Policy]:
         """Candidates come in random order: to take the k-th is worth the same for every k."""

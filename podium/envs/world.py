@@ -242,7 +242,12 @@ def make(name: str, **params: Any) -> World:
     for given in params:
         if given not in known:
             raise BadParameter(f"{name} has no parameter {given!r}; there are {', '.join(known)}")
-    return kind(kind.Params(**params))
+    return kind(kind.Params(**{k: _tuples(v) for k, v in params.items()}))
+
+
+def _tuples(value: Any) -> Any:
+    """Lists, as JSON has them, as tuples."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def episodes(world: World, policy: Policy, n: int, seed: int = 0, batch: int = 1 << 16) -> F:

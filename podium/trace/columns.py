@@ -109,12 +109,6 @@ class Text:
         """
         return next((i for i, w in enumerate(self.words) if w == word), -2)
 
-    def compact(self) -> Text:
-        """The same strings, with no word that no row uses."""
-        used, codes = np.unique(self.codes, return_inverse=True)
-        shift = int(len(used) > 0 and used[0] == -1)
-        return Text(codes - shift, tuple(self.words[c] for c in used[shift:].tolist()))
-
     def recoded(self, words: Sequence[str]) -> NDArray[np.int32]:
         """The codes these strings have among other words; -2 for a string that is not among them."""
         return self.codes if self.words is words else self._placed(dict(zip(words, range(len(words)), strict=True)))

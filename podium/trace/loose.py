@@ -21,7 +21,7 @@ from podium.trace.scan import Odd, Table, check_fields
 from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, TOPOLOGIES
 from podium.trace.wire import Extension, RunFields
 
-__all__ = ["Edges", "Loose", "Place", "edge_codes", "event_columns", "run_columns", "settle"]
+__all__ = ["Edges", "Loose", "Place", "backwards", "edge_codes", "event_columns", "run_columns", "settle"]
 
 
 class Place(NamedTuple):
@@ -362,4 +362,5 @@ def _cycle(events: dict[str, Any], loose: Loose, src: I, dst: I, closing: Any) -
 
 
 def backwards(ids: Names, t: F, src: int, dst: int) -> str:
+    """What is said of a cause that is later than its effect."""
     return f"{ids[dst]} at t={t[dst]:g} has the cause {ids[src]}, which is later (t={t[src]:g})"

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from podium.trace.columns import B, F, I, Trace
 from podium.trace.findings import Finding, Level
+from podium.trace.loose import backwards
 from podium.trace.sweep import latest, reach
 from podium.trace.vocabulary import EventType, edge, event
 from podium.trace.vocabulary import decision as decision_code
@@ -62,7 +63,7 @@ def _backwards(trace: Trace, beyond: bool) -> Iterator[tuple[int, str]]:
         strict=True,
     ):
         s, d = int(trace.src_x[x]), int(trace.dst_x[x])
-        said = f"{trace.id_e[d]} at t={trace.t_e[d]:g} has the cause {trace.id_e[s]}, which is later (t={trace.t_e[s]:g})"
+        said = backwards(trace.id_e, trace.t_e, s, d)
         yield d, said if beyond else f"{said}, within the clock tolerance of {tolerance:g} s"
 
 

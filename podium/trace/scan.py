@@ -134,9 +134,6 @@ class Table:
     raw: dict[str, tuple[NDArray[np.int64], list[bytes]]]
     extras: dict[str, Text]
 
-    def number(self, name: str) -> NDArray[np.float64] | None:
-        return self.columns.get(name)
-
     def text(self, name: str, words: str | None = None) -> Text | None:
         codes = self.columns.get(name)
         return None if codes is None else Text(codes, self.words[words or name])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import numpy as np
 from msgspec import Raw
 
@@ -180,7 +179,3 @@ def _all_finite(trace: Trace) -> None:
                 raise ValueError(
                     f"{where} has an infinite value in row {int(np.argmax(np.isinf(values)))}; JSON has none"
                 )
-
-
-def encode(value: Any) -> bytes:
-    return msgspec.json.encode(value)
