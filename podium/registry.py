@@ -1,29 +1,32 @@
-"""One dict from (kind, name) to function. It hands your function back untouched."""
+"""One dict from (kind, name) to function, and what there is to know of it. It hands your function back untouched."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-__all__ = ["find", "names", "register"]
+__all__ = ["facts", "find", "names", "register"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _TABLE: dict[tuple[str, str], Callable[..., Any]] = {}
+_FACTS: dict[tuple[str, str], Mapping[str, Any]] = {}
 
 
-def register(kind: str) -> Callable[[Function], Function]:
-    """Puts a function into the table under its own name. A name can be taken once.
+def register(kind: str, **facts: Any) -> Callable[[Function], Function]:
+    """Puts a function into the table under its own name, with facts about it. A name can be taken once.
 
-    >>> @register("example")
+    >>> @register("example", unit="team")
     ... def half(x: float) -> float:
     ...     return x / 2
-    >>> find("example", "half") is half
-    True
+    >>> find("example", "half") is half, facts("example", "half")
+    (True, {'unit': 'team'})
     """
 
     def keep(function: Function) -> Function:
-        if _TABLE.setdefault((kind, function.__name__), function) is not function:
+        key = kind, function.__name__
+        if _TABLE.setdefault(key, function) is not function:
             raise KeyError(f"{kind} {function.__name__!r} is already taken")
+        _FACTS[key] = facts
         return function
 
     return keep
@@ -35,6 +38,12 @@ def find(kind: str, name: str) -> Callable[..., Any]:
         return _TABLE[kind, name]
     except KeyError:
         raise KeyError(f"no {kind} called {name!r}; there are {', '.join(names(kind)) or 'none'}") from None
+
+
+def facts(kind: str, name: str) -> Mapping[str, Any]:
+    """What was said of a function when it was registered."""
+    find(kind, name)
+    return _FACTS[kind, name]
 
 
 def names(kind: str) -> list[str]:

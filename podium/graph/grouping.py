@@ -66,9 +66,9 @@ def numbered(order: I, opens: B, n: int) -> NDArray[np.int64]:
     [0, 1, -1, 1]
     """
     at = np.flatnonzero(opens)
-    is_first_e = np.zeros(n, np.int64)
-    is_first_e[order[at]] = 1
-    number_g = np.cumsum(is_first_e)[order[at]] - 1
+    is_first_e = np.zeros(n, np.bool_)
+    is_first_e[order[at]] = True
+    number_g = np.cumsum(is_first_e, dtype=np.int32 if n < 2**31 else np.int64)[order[at]] - 1
     group_e = np.full(n, -1)
     group_e[order] = np.repeat(number_g, np.diff(at, append=len(order)))
     return group_e

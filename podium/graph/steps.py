@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from podium.graph.grouping import changes
 from podium.trace import sweep
 from podium.trace.columns import B, I, Trace
 from podium.trace.vocabulary import EVENT_TYPES, EventType, event
@@ -14,23 +15,39 @@ __all__ = ["critical_steps", "lead"]
 SPAWN = event("spawn")
 STEPS: tuple[EventType, ...] = ("orchestrator_decision", "message", "tool_call", "return", "aggregate")
 OUTSIDE: tuple[EventType, ...] = ("tool_result", "human_intervention", "safety_event")
-IS_STEP, IS_OUTSIDE = (np.isin(EVENT_TYPES, words) for words in (STEPS, OUTSIDE))
+LEADING: tuple[EventType, ...] = ("orchestrator_decision", "spawn", "aggregate")
+IS_STEP, IS_OUTSIDE, IS_LEADING = (np.isin(EVENT_TYPES, words) for words in (STEPS, OUTSIDE, LEADING))
 
 
 def lead(trace: Trace) -> I:
-    """The agent that leads each rollout: the first to act whom nobody spawned, else the first to act.
+    """The agent that leads each rollout: of those whom nobody spawned the first to decide, spawn or aggregate.
 
-    Tool results, human interventions and safety events are not the team's doing. -1 for a rollout without events.
+    Where there is none, the first of them to act at all, else the first to act. A user who only writes the task leads
+    nobody; tool results, human interventions and safety events are not the team's doing. First is by time, then by row.
+    -1 for a rollout in which nobody acts.
     """
     spawned_a = np.zeros(trace.n_agents + 1, np.bool_)
     spawned_a[trace.to_e[trace.type_e == SPAWN]] = True
     spawned_a[-1] = True  # nobody
-    lead_n = np.full(len(trace), -1)
     own_e = ~IS_OUTSIDE[trace.type_e] & (trace.agent_e >= 0)
-    for fits_e in (trace.agent_e >= 0, own_e, own_e & ~spawned_a[trace.agent_e]):
-        rows = np.flatnonzero(fits_e)[::-1]  # the first one is written last, so it stays
+    root_e = own_e & ~spawned_a[trace.agent_e]
+    lead_n = np.full(len(trace), -1)
+    for fits_e in (root_e & IS_LEADING[trace.type_e], root_e, own_e, trace.agent_e >= 0):
+        if (lead_n >= 0).all():
+            break
+        rows = np.flatnonzero(fits_e)
+        rows = _earliest(trace, rows[lead_n[trace.rollout_e[rows]] < 0])
         lead_n[trace.rollout_e[rows]] = trace.agent_e[rows]
     return lead_n
+
+
+def _earliest(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Of these rows the first of each rollout, by time and then by row; one without a time comes after all that have one."""
+    t = np.where(np.isnan(trace.t_e[rows]), np.inf, trace.t_e[rows])
+    first_n = np.full(len(trace), np.inf)
+    np.minimum.at(first_n, trace.rollout_e[rows], t)
+    rows = rows[t == first_n[trace.rollout_e[rows]]]
+    return rows[changes(trace.rollout_e[rows])]
 
 
 def critical_steps(trace: Trace) -> I:

@@ -2,11 +2,15 @@
 
 A unit is a whole number; -1 where an event belongs to none. Decisions, messages and tool calls are named by their
 row; roles and turns are numbered in the order of the first row they hold.
+
+A column of scores or credit at a unit has one entry for each unit of that kind, in this order: rollouts, agents, tokens as on
+their axes, all others by the row that stands for them (`rows`): the decision, the message, the call, the first row of a role or turn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from weakref import ref
 
 import numpy as np
 
@@ -15,7 +19,26 @@ from podium.trace import sweep
 from podium.trace.columns import I, Trace
 from podium.trace.vocabulary import edge, event
 
-__all__ = ["UNITS", "agent", "call_of", "message", "orchestrator", "role", "team", "token", "tool_call", "turn"]
+__all__ = [
+    "UNITS",
+    "actor",
+    "agent",
+    "agents",
+    "call_of",
+    "finer",
+    "kept",
+    "message",
+    "orchestrator",
+    "place",
+    "role",
+    "rollouts",
+    "rows",
+    "team",
+    "token",
+    "tool_call",
+    "turn",
+    "within",
+]
 
 DECISION, MESSAGE = event("orchestrator_decision"), event("message")
 CALL, RESULT, TEMPORAL = event("tool_call"), event("tool_result"), edge("temporal")
@@ -57,6 +80,14 @@ def call_of(trace: Trace) -> I:
     return call_e
 
 
+def actor(trace: Trace) -> I:
+    """The agent whose work it is: for the result of a tool call, whoever records it, the agent that made the call."""
+    call_e, who_e = call_of(trace), trace.agent_e.copy()
+    results = np.flatnonzero(call_e >= 0)
+    who_e[results] = trace.agent_e[call_e[results]]
+    return who_e
+
+
 def turn(trace: Trace) -> I:
     """An agent's events from one input it received to the next.
 
@@ -64,8 +95,7 @@ def turn(trace: Trace) -> I:
     leads to by an edge that is not merely temporal. Inputs that come one after the other, before the agent has
     acted on them, are one input.
     """
-    call_e = call_of(trace)
-    who_e = np.where(call_e >= 0, trace.agent_e[call_e], trace.agent_e)
+    who_e = actor(trace)
     result_e = trace.type_e == RESULT
     told_x = (who_e[trace.src_x] != who_e[trace.dst_x]) | result_e[trace.src_x]
     input_e = result_e.copy()
@@ -109,3 +139,115 @@ def token(trace: Trace) -> I:
 UNITS: dict[str, Callable[[Trace], I]] = {
     f.__name__: f for f in (team, orchestrator, role, agent, turn, message, tool_call, token)
 }
+
+
+def rows(trace: Trace, unit: str) -> I:
+    """The row that stands for each unit of a kind; -1 for a rollout without events and for an agent that does nothing."""
+    return kept(trace, f"rows {unit}", lambda: _rows(trace, unit))
+
+
+def _rows(trace: Trace, unit: str) -> I:
+    match unit:
+        case "team":
+            first = trace.first_of("e")
+            return np.where(first[1:] > first[:-1], first[:-1], -1)
+        case "agent":
+            row_a = np.full(trace.n_agents, -1)
+            acts = np.flatnonzero(trace.agent_e >= 0)[::-1]
+            row_a[trace.agent_e[acts]] = acts  # the first one is written last, so it stays
+            return row_a
+        case "token":
+            return trace.owner_k
+        case "orchestrator" | "message" | "tool_call":
+            return np.flatnonzero(trace.type_e == {"orchestrator": DECISION, "message": MESSAGE}.get(unit, CALL))
+    return _first_rows(place(trace, unit))
+
+
+def _first_rows(unit_e: I) -> I:
+    """The first row of each unit, where units are numbered 0, 1, ... by that row."""
+    first = np.full(int(unit_e.max(initial=-1)) + 1, -1)
+    inside = np.flatnonzero(unit_e >= 0)[::-1]
+    first[unit_e[inside]] = inside
+    return first
+
+
+def place(trace: Trace, unit: str) -> I:
+    """For each event the place of its unit in a column at that unit, -1 if it belongs to none. Not for tokens."""
+    return kept(trace, f"place {unit}", lambda: _place(trace, unit))
+
+
+def _place(trace: Trace, unit: str) -> I:
+    unit_e = UNITS[unit](trace)
+    if unit not in ("orchestrator", "message", "tool_call"):
+        return unit_e
+    place_e = np.full(trace.n_events + 1, -1)
+    stands = rows(trace, unit)
+    place_e[stands] = np.arange(len(stands))
+    return place_e[unit_e]
+
+
+def rollouts(trace: Trace, unit: str) -> I:
+    """The rollout of each unit of a kind."""
+    axis = {"team": "n", "agent": "a", "token": "k"}.get(unit)
+    return kept(
+        trace,
+        f"rollouts {unit}",
+        lambda: trace.rollout_of(axis) if axis else trace.rollout_e[rows(trace, unit)],
+    )
+
+
+def within(trace: Trace, unit: str, coarser: str) -> I:
+    """For each unit the place of the coarser unit that its row belongs to; -1 if there is none.
+
+    A turn is inside the agent whose work it is, though it may begin with a tool's answer, and inside the role that it states first.
+    """
+    if unit == coarser:
+        return np.arange(len(rows(trace, unit)))
+    if coarser == "team":
+        return rollouts(trace, unit)
+    if coarser == "agent":
+        return agents(trace, unit)
+    return kept(trace, f"{unit} within {coarser}", lambda: _within(trace, unit, coarser))
+
+
+def _within(trace: Trace, unit: str, coarser: str) -> I:
+    place_e = place(trace, coarser)
+    if (unit, coarser) != ("turn", "role"):
+        return np.append(place_e, -1)[rows(trace, unit)]
+    turn_e, role_u = place(trace, unit), np.full(len(rows(trace, unit)), -1)
+    said = np.flatnonzero((turn_e >= 0) & (place_e >= 0))[::-1]
+    role_u[turn_e[said]] = place_e[said]  # the first is written last, so it stays
+    return role_u
+
+
+def agents(trace: Trace, unit: str) -> I:
+    """The agent whose work each unit is; -1 for none. Of a turn that begins with the result of a call, the caller."""
+    if unit == "agent":
+        return np.arange(trace.n_agents)
+    return kept(
+        trace,
+        f"agents {unit}",
+        lambda: np.append(actor(trace) if unit == "turn" else trace.agent_e, -1)[rows(trace, unit)],
+    )
+
+
+def finer(unit: str, other: str) -> bool:
+    """Whether the first of two kinds of unit comes later in the list from team to token."""
+    order = list(UNITS)
+    return order.index(unit) > order.index(other)
+
+
+_LATEST: list[tuple[ref[Trace], dict[str, I]]] = []  # the columns of one trace; none once it is gone
+
+
+def kept(trace: Trace, name: str, column: Callable[[], I]) -> I:
+    """A column of the trace that was asked for last, computed once: a method asks for the same ones many times."""
+    held = _LATEST[0] if _LATEST else None
+    if held is None or held[0]() is not trace:
+        held = ref(trace, lambda _: _LATEST.clear()), {}
+        _LATEST[:] = [held]
+    if name not in held[1]:
+        values = column()
+        values.flags.writeable = False
+        held[1][name] = values
+    return held[1][name]

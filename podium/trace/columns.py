@@ -212,8 +212,14 @@ def column(kind: Kind) -> Any:
     return field(metadata={"kind": kind})
 
 
+class _Referred:
+    """Lets a class with slots be referred to without being kept alive."""
+
+    __slots__ = ("__weakref__",)
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
-class Trace:
+class Trace(_Referred):
     """One run or many. Build it with `Trace.of`, which fills in what you leave out."""
 
     # rollouts: one row a run
@@ -224,7 +230,8 @@ class Trace:
     group_n: Text = column("text")  # runs of one task that are compared with each other
     batch_n: I = column("int")
     parent_n: Text = column("text")  # the trace this run branched from ...
-    branch_n: I = column("int")  # ... and the row there at which it did
+    branch_n: I = column("int")  # ... the row there at which it did ...
+    do_n: Text = column("text")  # ... and what was done there, as JSON: what, value
     harness_n: Text = column("text")
     env_n: Text = column("text")
     params_n: Text = column("text")  # JSON

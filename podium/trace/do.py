@@ -11,10 +11,11 @@ __all__ = ["Do"]
 @dataclass(frozen=True, slots=True)
 class Do:
     """At this row of a trace: `choose` another option of a decision, `replace` content, `remove` an event, `delay` it by
-    seconds, or `mask` an agent from here on. `value` is the option's label, the content, the seconds; None where there
-    is nothing to say. Who carries an intervention out says which of these it can.
+    seconds, or `mask` agents from here on: what they would do is not done. `value` is the option's label, the content, the
+    seconds, the name of the agent or the names of several; None where there is nothing to say: to mask, whoever acts at
+    this row. Who carries an intervention out says which of these it can.
     """
 
     row: int
     what: Literal["choose", "replace", "remove", "delay", "mask"] = "choose"
-    value: str | float | None = None
+    value: str | float | tuple[str, ...] | None = None

@@ -170,7 +170,7 @@ def run_columns(fields: RunFields) -> dict[str, Any]:
     for name in ("group", "parent", "harness", "env"):
         if (value := getattr(fields, name)) is not UNSET:
             run[f"{name}_n"] = Text.of([value])
-    for name in ("params", "seed"):
+    for name in ("params", "seed", "do"):
         if (value := getattr(fields, name)) is not UNSET:
             run[f"{name}_n"] = Text.of([msgspec.json.encode(value).decode()])
     for name, column in (("batch", "batch_n"), ("branch", "branch_n"), ("clock_skew_s", "clock_skew_n")):

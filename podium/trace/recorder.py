@@ -36,6 +36,7 @@ Causes = Name | Iterable[Name | tuple[EdgeType, Name]]
 
 _DRAIN_EVERY = 4096
 _encode, _convert = msgspec.json.Encoder().encode, msgspec.convert
+_TAKEN = {f.encode_name for f in msgspec.structs.fields(LogEvent)}
 _live: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
@@ -65,7 +66,7 @@ class Recorder:
         **run: Any,
     ) -> None:
         """Starts a run in a new folder, or joins the one that is there. `run` are fields of the run: group, seed,
-        env, params, harness, parent, branch, batch, clock_skew_s."""
+        env, params, harness, parent, branch, do, batch, clock_skew_s."""
         self.folder = Path(folder)
         self._clock = clock
         told = {
@@ -117,18 +118,23 @@ class Recorder:
         content_ref: str | None = None,
         trusted: bool | None = None,
         extra: dict[str, Any] | None = None,
+        name: Name | None = None,
         **podium: Any,
     ) -> Name:
         """Something happened: the event's name, for others to give as a cause.
 
         `after` are its causes, each a name or (edge type, name); `podium` are Podium's fields (end, tokens_in,
-        decision, rewards, ...); `extra` are fields of your own.
+        decision, rewards, ...); `extra` are fields of your own; `name` is one that `reserve` gave.
         """
-        n = next(self._count)
+        n = next(self._count) if name is None else name[1]
         self._write(
             n, self._clock() - self._zero, type, agent, after, to, role, tool, content_ref, trusted, extra, podium
         )
         return (self.writer, n)
+
+    def reserve(self) -> Name:
+        """The name of an event that is under way and will be added when it is over. Each must be added once."""
+        return (self.writer, next(self._count))
 
     def _write(
         self,
@@ -323,8 +329,9 @@ def _recorded(podium: dict[str, Any]) -> dict[str, Any]:
 
 def _own(extra: dict[str, Any]) -> dict[str, Any]:
     """The caller's own fields, none of which may be one that an event has."""
-    if taken := extra.keys() & {f.encode_name for f in msgspec.structs.fields(LogEvent)}:
-        raise ValueError(f"extra fields may not be called {', '.join(sorted(taken))}: an event has these already")
+    if not _TAKEN.isdisjoint(extra):
+        taken = ", ".join(sorted(_TAKEN & extra.keys()))
+        raise ValueError(f"extra fields may not be called {taken}: an event has these already")
     return extra
 
 

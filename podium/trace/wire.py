@@ -59,6 +59,7 @@ class RunFields(Struct, forbid_unknown_fields=True, omit_defaults=True):
     batch: Count | UnsetType = UNSET
     parent: Id | UnsetType = UNSET
     branch: Count | UnsetType = UNSET
+    do: Json | UnsetType = UNSET
     harness: str | UnsetType = UNSET
     env: str | UnsetType = UNSET
     params: Json | UnsetType = UNSET

@@ -150,7 +150,7 @@ def run_fields(trace: Trace) -> dict[str, Any]:
     for name in ("group", "parent", "harness", "env"):
         if (word := getattr(trace, f"{name}_n")[0]) is not None:
             fields[name] = word
-    for name in ("params", "seed"):
+    for name in ("params", "seed", "do"):
         if (word := getattr(trace, f"{name}_n")[0]) is not None:
             fields[name] = Raw(word.encode())
     for name in ("batch", "branch"):

@@ -295,6 +295,7 @@ def _first(event: dict[str, Any], document: dict[str, Any], dice: random.Random)
         "batch": (0, 2**53),
         "parent": ("run 0",),
         "branch": (0, 7),
+        "do": JSON,
         "harness": WORDS,
         "env": ("maze",),
         "params": JSON,
