@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.envs.draws import U
+from podium.envs.draws import U, uniform
+from podium.envs.draws import seeds as seeds_of
 from podium.envs.log import Log
-from podium.envs.world import BadParameter, Policy, World, checked, make
+from podium.envs.world import BadParameter, Mask, Policy, World, checked, make
 from podium.trace.columns import Text, Trace
 from podium.trace.do import Do
 from podium.trace.vocabulary import event
 
-__all__ = ["branch", "choices", "world_of"]
+__all__ = ["branch", "choices", "luck", "world_of"]
 
 
 def world_of(trace: Trace) -> World:
     """The world that a trace was made in. All its rollouts must come from one, with one set of parameters."""
-    import msgspec
-
     made = {(trace.env_n[i], trace.params_n[i]) for i in range(len(trace))}
     if len(made) != 1 or None in next(iter(made)):
         raise BadParameter(f"expected runs of one world with one set of parameters, got {len(made)} kinds")
@@ -40,42 +40,75 @@ def choices(world: World, trace: Trace) -> tuple[NDArray[np.int64], NDArray[np.i
 
 
 def branch(world: World, trace: Trace, dos: Sequence[Do], policy: Policy, seeds: U | None = None) -> Trace:
-    """One episode a Do: what the trace records up to its row, the option that it names there, then the policy.
+    """One episode a Do: what the trace records up to its row, there the option that it names or silence of the agents that it
+    masks, then the policy.
 
-    With `seeds`, one a Do, what is drawn from that decision on is drawn anew; without, it is what the trace's own
-    episode would have drawn (common random numbers). The episodes know where they branched off.
+    With `seeds`, one a Do, what is drawn from that row on is drawn anew; without, it is what the trace's own episode
+    would have drawn (common random numbers). The episodes know where they branched off. To choose, the row must be a
+    decision; agents can be masked from any row on, in worlds that can do that.
     """
     rows, taken = choices(world, trace)
     first = np.searchsorted(trace.rollout_e[rows], np.arange(len(trace) + 1))
     cut, start, forced, parents = _points(world, trace, dos, rows, first)
     started = np.array([_seed(trace, p) for p in parents], np.uint64)
-    state = world.start(started.copy(), Log(len(dos)))
+    local = [int(d.row - trace.first_of("e")[p]) for d, p in zip(dos, parents, strict=True)]
+    state = _begun(world, trace, dos, started, local, seeds)
     made = np.zeros(len(dos), np.int64)
     while (view := world.view(state)) is not None:
         at, row = made[view.row], view.row
-        before, here = at < cut[row], at == cut[row]
-        chosen = np.where(here, forced[row], taken[np.minimum(start[row] + at, len(taken) - 1)])
+        before, here = at < cut[row], (at == cut[row]) & (forced[row] >= 0)
+        recorded = np.minimum(start[row] + at, len(taken) - 1)
+        chosen = np.where(here, forced[row], taken[recorded])
+        state.logp[row] = np.where(before, trace.logp_e[rows[recorded]], np.nan)
         if (free := np.flatnonzero(~before & ~here)).size:
             answer = policy(view.take(free))
-            chosen[free] = answer[0] if isinstance(answer, tuple) else answer
+            chosen[free], state.logp[row[free]] = answer if isinstance(answer, tuple) else (answer, np.nan)
         if seeds is not None:
             state.seed[row[here]] = seeds[row[here]]
         made[row] += 1
         world.act(state, view, checked(world, view, chosen))
-    grown = world.trace(state)
-    local = [int(d.row - trace.first_of("e")[p]) for d, p in zip(dos, parents, strict=True)]
     names = [str(trace.trace_id_n[p]) for p in parents]
     return replace(
-        grown,
+        world.trace(state),
         trace_id_n=Text.of(f"{name}/{i}" for i, name in enumerate(names)),
+        task_id_n=trace.task_id_n.take(np.array(parents, np.int64)),
+        group_n=trace.group_n.take(np.array(parents, np.int64)),
+        batch_n=trace.batch_n[parents],
         parent_n=Text.of(names),
         branch_n=np.array(local),
+        do_n=Text.of(msgspec.json.encode({"what": d.what, "value": d.value}).decode() for d in dos),
         seed_n=Text.of(_told(started, seeds)),
     )
 
 
+def _begun(world: World, trace: Trace, dos: Sequence[Do], started: U, local: list[int], seeds: U | None) -> Any:
+    """The episodes at their start; masks are known from there on, because a row may come before any decision."""
+    if not any(do.what == "mask" for do in dos):
+        return world.start(started.copy(), Log(len(dos)))
+    fresh: list[Any] = [None] * len(dos) if seeds is None else seeds.tolist()
+    masks = [
+        Mask(_agents(trace, do), row, seed, new) if do.what == "mask" else Mask((), 0, seed)
+        for do, row, seed, new in zip(dos, local, started.tolist(), fresh, strict=True)
+    ]
+    return world.start_masked(masks, Log(len(dos)))
+
+
+def _agents(trace: Trace, do: Do) -> tuple[str, ...]:
+    """Whom a Do masks."""
+    match do.value:
+        case tuple():
+            return do.value
+        case str():
+            return (do.value,)
+        case None if trace.agent_e[do.row] >= 0:
+            return (str(trace.name_a[trace.agent_e[do.row]]),)
+    raise BadParameter(f"to mask takes names of agents, got {do.value!r}")
+
+
 def _seed(trace: Trace, rollout: int) -> int:
-    told = str(trace.seed_n[rollout])
+    told, done = str(trace.seed_n[rollout]), trace.do_n[rollout]
+    if done is not None and msgspec.json.decode(done)["what"] != "choose":
+        raise BadParameter(f"run {trace.trace_id_n[rollout]} was itself changed ({done}): branch from its parent")
     if not told.isdecimal():
         raise BadParameter(
             f"run {trace.trace_id_n[rollout]} changed its seed on the way ({told}): branch from its parent"
@@ -85,29 +118,41 @@ def _seed(trace: Trace, rollout: int) -> int:
 
 def _told(started: U, seeds: U | None) -> list[str]:
     """The seed an episode started from; with the one it went on with from its branch, where that is another."""
-    if seeds is None:
-        return [str(s) for s in started.tolist()]
-    return [f"[{s}, {new}]" for s, new in zip(started.tolist(), seeds.tolist(), strict=True)]
+    went_on = started if seeds is None else seeds
+    pairs = zip(started.tolist(), went_on.tolist(), strict=True)
+    return [str(s) if s == new else f"[{s}, {new}]" for s, new in pairs]
+
+
+def luck(trace: Trace, dos: Sequence[Do], turn: NDArray[np.int64], seed: int = 0) -> U:
+    """Seeds for tries: those with the same number at a row share one, number 0 the run's own (`credit.asks.turn_of`)."""
+    own = np.array([_seed(trace, int(trace.rollout_e[do.row])) for do in dos], np.uint64)
+    fresh = seeds_of(seed, 1)[0] ^ own
+    row = np.array([do.row for do in dos], np.int64)
+    mixed = (uniform(fresh, row, turn) * 2.0**53).astype(np.uint64)
+    return np.where(turn == 0, own, mixed)
 
 
 def _points(
     world: World, trace: Trace, dos: Sequence[Do], rows: Any, first: Any
 ) -> tuple[Any, Any, Any, list[int]]:
     """Of each Do: the number of decisions before it in its episode, where those of the episode begin, the option it
-    forces, and its rollout."""
+    forces (-1 if none), and its rollout."""
     number = {label: i for i, label in enumerate(world.options)}
     cut, start, forced, parents = [], [], [], []
     for do in dos:
-        if do.what != "choose":
-            raise BadParameter(f"{world.name} can only choose another option, not {do.what}")
+        if do.what not in ("choose", "mask"):
+            raise BadParameter(f"{world.name} can choose another option or mask agents, not {do.what}")
+        if not 0 <= do.row < trace.n_events:
+            raise BadParameter(f"there is no row {do.row}")
         place = int(np.searchsorted(rows, do.row))
-        if place == len(rows) or rows[place] != do.row:
-            raise BadParameter(f"row {do.row} is not a decision")
-        if do.value not in number:
-            raise BadParameter(f"no option {do.value!r}; there are {', '.join(world.options)}")
+        if do.what == "choose":
+            if place == len(rows) or rows[place] != do.row:
+                raise BadParameter(f"row {do.row} is not a decision")
+            if do.value not in number:
+                raise BadParameter(f"no option {do.value!r}; there are {', '.join(world.options)}")
         rollout = int(trace.rollout_e[do.row])
         parents.append(rollout)
         start.append(int(first[rollout]))
         cut.append(place - start[-1])
-        forced.append(number[str(do.value)])
+        forced.append(number[str(do.value)] if do.what == "choose" else -1)
     return np.array(cut), np.array(start), np.array(forced), parents

@@ -174,6 +174,7 @@ def replays(world: World) -> Iterator[str]:
             "trace_id_n",
             "parent_n",
             "branch_n",
+            "do_n",
             "logp_e",
         }
         if other:

@@ -28,6 +28,7 @@ from podium.envs.expedition_journal import (
     Travelling,
     ragged,
 )
+from podium.envs.expedition_labels import labels
 from podium.envs.expedition_optimum import (
     CHECK,
     RETURNS,
@@ -41,8 +42,8 @@ from podium.envs.expedition_optimum import (
     solve,
 )
 from podium.envs.log import Log
-from podium.envs.world import LEAD, BadParameter, Params, Policy, View, World, param, register
-from podium.trace.columns import F
+from podium.envs.world import LEAD, BadParameter, Params, Policy, State, View, World, param, register
+from podium.trace.columns import F, Trace
 
 __all__ = ["LARGE", "Expedition"]
 
@@ -181,8 +182,8 @@ class Expedition(World):
         def none(*shape: int) -> Rows:
             return np.full((n, *shape), -1)
 
-        per_leg = ("kind", "context", "stake", "hard", "width", "worker", "brief", "how", "answer")
-        per_scout = ("of", "source", "vote", "took")
+        per_leg = ("kind", "context", "stake", "hard", "width", "worker", "brief", "how", "answer", "spared")
+        per_scout = ("of", "source", "vote", "took", "meant")
         kept = p.widest if log is not None else 0
         state = Travelling(
             seed=seed.copy(),
@@ -308,6 +309,10 @@ class Expedition(World):
         right = (uniform(seed[i], RIGHT, leg[i], source) < q[i]) & ~caught
         state.of[at, scout], state.source[at, scout], state.took[at, scout] = leg[i], source, took
         state.vote[at, scout] = np.where(right ^ lies[i], state.truth[at], 1 - state.truth[at])
+        if state.log is not None and self.attacked:
+            q = self._clean_q[0, kind, worker, context, brief, hard]
+            right = uniform(seed[i], RIGHT, leg[i], source) < q[i]
+            state.meant[at, scout] = np.where(right, state.truth[at], 1 - state.truth[at])
         price = self.rules.prices[worker] + self.rules.messages[brief]
         slowest = np.zeros(len(row))
         np.maximum.at(slowest, i, took)
@@ -320,16 +325,34 @@ class Expedition(World):
         how, width = state.how[row, leg], state.width[row, leg]
         i, j = ragged(width)
         scout = (state.used[row] - width)[i] + j
-        margins = _margins(len(row), i, state.source[row[i], scout], state.vote[row[i], scout], p.sources)
-        truth = state.truth[row]
-        lead = np.where(how == RETURNS, margins[0], margins[1])
-        answer = np.where(lead == 0, uniform(seed, COIN, leg) < 0.5, lead > 0).astype(np.int64)
-        answer = np.where(how == CHECK, np.where(uniform(seed, CHECKED, leg) < p.a, truth, 1 - truth), answer)
-        state.answer[row, leg] = answer
+        truth, source = state.truth[row], state.source[row[i], scout]
+        coin = uniform(seed, COIN, leg) < 0.5
+        checked = np.where(uniform(seed, CHECKED, leg) < p.a, truth, 1 - truth)
+
+        def believed(vote: Rows) -> Rows:
+            returns, distinct = _margins(len(row), i, source, vote, p.sources)
+            lead = np.where(how == RETURNS, returns, distinct)
+            return np.where(how == CHECK, checked, np.where(lead == 0, coin, lead > 0)).astype(np.int64)
+
+        state.answer[row, leg] = answer = believed(state.vote[row[i], scout])
+        if state.log is not None and self.attacked:
+            state.spared[row, leg] = believed(state.meant[row[i], scout])
         u = self.rules.stakes[state.stake[row, leg]]
         state.earned[row] += np.where(answer == truth, u, -p.w * u) - p.check_price * (how == CHECK)
         self.journal.answered(state, row, how == CHECK)
         self._begin(state, row)
+
+    # what is written down
+
+    @property
+    def attacked(self) -> bool:
+        return bool(self.params.inject or self.params.lie or self.params.poison)
+
+    def trace(self, state: State) -> Trace:
+        """The episodes as traces, with the labels of `expedition_labels`."""
+        assert isinstance(state, Travelling)
+        trace = super().trace(state)
+        return dataclasses.replace(trace, extra_e={**trace.extra_e, **labels(state, trace, self.attacked)})
 
     # what is known
 

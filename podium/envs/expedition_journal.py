@@ -63,6 +63,8 @@ class Travelling(State):
     source: Rows
     vote: Rows
     took: Rows
+    meant: Rows  # the vote without attacks
+    spared: Rows  # [n, legs]: the answer that these decisions would have had without attacks
     truth: Rows  # of the leg under way
     clock: F  # seconds, if there is a log
     last: Rows  # handle of the lead's latest event

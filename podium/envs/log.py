@@ -182,7 +182,7 @@ class Log:
             cast, place = np.flatnonzero(there), np.where(there, np.cumsum(there) - 1, -1)
             placed: dict[str, Any] = {c: place[key] for c, key in keys.items()}
         else:
-            cast = np.unique(np.concatenate([key[key >= 0] for key in keys.values()]))
+            cast = np.unique(np.concatenate([np.zeros(0, np.int64), *(key[key >= 0] for key in keys.values())]))
             placed = {c: np.where(key >= 0, np.searchsorted(cast, key), -1) for c, key in keys.items()}
         return placed, Text(cast % size, tuple(self._agents)), np.asarray(cast // size, np.int64)
 

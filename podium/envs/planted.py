@@ -7,7 +7,7 @@ events follow the tables.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,16 +17,18 @@ from numpy.typing import NDArray
 
 from podium.envs.calibration import FIGURES, durations, stagger, tokens
 from podium.envs.draws import U, choice, uniform
+from podium.envs.labels import truth
 from podium.envs.log import Log
 from podium.envs.planted_credit import Worth, fixed_plan, greedy, with_noise, worth
 from podium.envs.planted_team import RULES, VALUE, Size, Team, attacked, build, draw
-from podium.envs.world import LEAD, BadParameter, Params, Policy, State, View, World, param, register
+from podium.envs.world import LEAD, BadParameter, Mask, Params, Policy, State, View, World, param, register
 from podium.trace.columns import F, Text, Trace
 from podium.trace.vocabulary import DECISIONS, EdgeType, decision, event
 
 __all__ = ["Planted", "PlantedParams"]
 
 COIN, RANDOM, TIME = 3, 4, 5  # what is drawn, beside those of the model
+NEVER = np.iinfo(np.int64).max
 
 
 def _whole(low: int, high: int) -> Any:
@@ -60,6 +62,19 @@ class Planting(State):
     handle: NDArray[np.int64]  # events in the log, -1 where there is none
     clock: F  # when each agent was last at work, in seconds
     now: F  # of the latest event
+    silent: NDArray[np.bool_]  # rows of the model that are not done because their agent is masked
+    happened: NDArray[np.int64]  # events so far
+    spared: NDArray[np.int64]  # as `values`, had there been no attack and the same decisions
+    masked: Masked | None = None
+
+
+@dataclass
+class Masked:
+    """Agents that are masked, by episode."""
+
+    since: NDArray[np.int64]  # one column an agent: the event of the episode from which it does nothing
+    turns: NDArray[np.int64]  # the event from which other random numbers are drawn ...
+    fresh: U  # ... and their seeds
 
 
 @register
@@ -93,17 +108,56 @@ class Planted(World):
         """The rows that the policy decides."""
         return self.model.decisions(lead_only=not self.params.who)
 
+    @cached_property
+    def attacked(self) -> bool:
+        return any(row.attack is not None for row in self.model.rows)
+
+    @cached_property
+    def _unharmed(self) -> Team:
+        return self.clean().model
+
     def clean(self) -> Planted:
         """The twin without attacks: the same seeds meet the same random numbers."""
         return Planted(dataclasses.replace(self.params, inject=-1, liar=0.0, poison=-1))
 
     def start(self, seed: U, log: Log | None = None) -> Planting:
+        state = self._begun(seed, log)
+        self._advance(state)
+        return state
+
+    def start_masked(self, masks: Sequence[Mask], log: Log) -> Planting:
+        """Masked events have the value 0, as in `planted_credit.worth` those of agents that are absent."""
+        state = self._begun(np.array([m.seed for m in masks], np.uint64), log)
+        number = {_name(a): a for a in range(len(self.model.spawner))}
+        since = np.full((len(masks), len(number)), NEVER)
+        for i, mask in enumerate(masks):
+            if unknown := [a for a in mask.agents if a not in number]:
+                raise BadParameter(f"no agent called {unknown[0]!r} can be masked; there are {', '.join(number)}")
+            since[i, [number[a] for a in mask.agents]] = mask.row
+        turns = np.array([NEVER if m.fresh is None else m.row for m in masks])
+        state.masked = Masked(since, turns, np.array([m.fresh or 0 for m in masks], np.uint64))
+        self._advance(state)
+        return state
+
+    def _begun(self, seed: U, log: Log | None) -> Planting:
         n, rows = len(seed), len(self.model)
         blank, clock = np.full(n, np.nan), np.zeros((n, len(self.model.spawner)))
         values, handle = np.zeros((n, rows), np.int64), np.full((n, rows), -1)
-        state = Planting(seed, np.ones(n, np.bool_), np.zeros(n), log, blank, values, 0, handle, clock, np.zeros(n))
-        self._advance(state)
-        return state
+        return Planting(
+            seed,
+            np.ones(n, np.bool_),
+            np.zeros(n),
+            log,
+            blank,
+            values,
+            0,
+            handle,
+            clock,
+            np.zeros(n),
+            np.zeros((n, rows), np.bool_),
+            np.zeros(n, np.int64),
+            np.zeros((n, rows if self.attacked and log is not None else 0), np.int64),
+        )
 
     def view(self, state: Planting) -> View | None:
         i = state.at
@@ -119,7 +173,7 @@ class Planted(World):
 
         def items() -> tuple[F, NDArray[np.int64]]:
             seen = state.values[row].copy()
-            owner, at = np.nonzero(team.present(seen)[:, :i])
+            owner, at = np.nonzero((team.present(seen) & ~state.silent[row])[:, :i])
             return np.column_stack([self._cast[at], seen[owner, at]]).astype(float), owner
 
         return View(row, kind, _name(team.rows[i].agent), facts, allowed, items)
@@ -136,12 +190,26 @@ class Planted(World):
 
     def act(self, state: Planting, view: View, choice: NDArray[np.int64]) -> None:
         state.values[view.row, state.at] = choice
+        if state.spared.size:
+            state.spared[:, state.at] = state.values[:, state.at]
         self._log(state, state.at, view.row)
         state.at += 1
         self._advance(state)
 
+    def _mask(self, state: Planting, i: int) -> None:
+        """Whether row i is done is settled when its turn comes, and so is what is drawn for it."""
+        if state.masked is None:
+            return
+        state.silent[:, i] = state.masked.since[:, self.model.rows[i].agent] <= state.happened
+        state.seed = np.where(state.masked.turns <= state.happened, state.masked.fresh, state.seed)
+
+    def _spare(self, state: Planting, i: int) -> None:
+        if state.spared.size:
+            state.spared[:, i] = draw(self._unharmed, i, state.spared, state.seed)
+            state.spared[state.silent[:, i], i] = 0
+
     def _there(self, state: Planting, i: int) -> NDArray[np.bool_]:
-        open_ = np.ones(len(state.seed), np.bool_)
+        open_ = ~state.silent[:, i]
         for gate in self.model.rows[i].gates:
             open_ &= state.values[:, gate] > 0
         return open_
@@ -151,10 +219,13 @@ class Planted(World):
         team = self.model
         while state.at < len(team):
             i = state.at
+            self._mask(state, i)
             if i in self.decided and self._there(state, i).any():
                 return
             if i not in self.decided:
                 state.values[:, i] = draw(team, i, state.values, state.seed)
+                state.values[state.silent[:, i], i] = 0
+                self._spare(state, i)
                 there = self._there(state, i)
                 if team.rows[i].type == "spawn":
                     there &= state.values[:, i] > 0
@@ -165,6 +236,7 @@ class Planted(World):
         state.open[:] = False
 
     def _log(self, state: Planting, i: int, rows: NDArray[np.int64]) -> None:
+        state.happened[rows] += 2 if self.model.rows[i].type == "return" else 1  # with the despawn
         if state.log is None or not len(rows):
             return
         team, row, value = self.model, self.model.rows[i], state.values[rows, i]
@@ -241,18 +313,34 @@ class Planted(World):
         return edges
 
     def trace(self, state: State) -> Trace:
-        """The episodes as traces; each event has the fields `row` (of the model) and `value`."""
+        """The episodes as traces; each event has the fields `row` (of the model) and `value`.
+
+        Labels: `task_relevant`, whether anything that the outcome depends on depends on it; `corrupted`, under attack, whether it has another
+        value than without the attack, all decisions and draws as they are.
+        """
         assert isinstance(state, Planting)
         row, value = self.along(state, np.arange(len(self.model))), self.along(state, state.values)
         extra = {
             "row": Text(_code(row), [str(i) for i in range(len(self.model))]),
             "value": Text(_code(value), self.options),
+            "task_relevant": truth(_code(self.along(state, self._relevant))),
         }
+        if self.attacked:
+            extra["corrupted"] = truth(_code(self.along(state, state.values != state.spared)))
         return dataclasses.replace(super().trace(state), extra_e=extra)
+
+    @cached_property
+    def _relevant(self) -> NDArray[np.bool_]:
+        """Rows from which a chain of causes leads to an aggregate."""
+        found = np.zeros(len(self.model), np.bool_)
+        found[list(self.model.aggregates)] = True
+        for i in reversed(range(len(self.model))):
+            found[list(self.model.causes(i))] |= found[i]
+        return found
 
     def along(self, state: Planting, column: NDArray[Any]) -> F:
         """A figure of each episode and row of the model as a column of their trace; NaN for a despawn."""
-        there = self.model.present(state.values)
+        there = self.model.present(state.values) & ~state.silent
         gone = there & np.array([r.type == "return" for r in self.model.rows])
         figures = np.stack([np.broadcast_to(column, there.shape), np.full(there.shape, np.nan)], axis=2)
         along: F = figures[np.stack([there, gone], axis=2)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,6 +24,7 @@ from podium.trace.vocabulary import TOPOLOGIES, Decision
 
 __all__ = [
     "BadParameter",
+    "Mask",
     "Params",
     "Played",
     "Policy",
@@ -115,6 +116,15 @@ class View:
 Policy = Callable[[View], Any]  # choices, one option a row; or (choices, log-probabilities)
 
 
+class Mask(NamedTuple):
+    """Who does nothing in an episode, from the row of its trace at which they are silent; and what is drawn from there on."""
+
+    agents: tuple[str, ...]
+    row: int
+    seed: int  # of the episode ...
+    fresh: int | None = None  # ... and from that row on, where it is another
+
+
 class Played(NamedTuple):
     """Episodes that were played to the end."""
 
@@ -145,6 +155,10 @@ class World(ABC):
     @abstractmethod
     def start(self, seed: U, log: Log | None = None) -> Any:
         """Episodes that begin, one a seed."""
+
+    def start_masked(self, masks: Sequence[Mask], log: Log) -> Any:
+        """Episodes that begin, one a mask: its agents do nothing from its row on."""
+        raise BadParameter(f"{self.name} cannot mask an agent")
 
     @abstractmethod
     def view(self, state: Any) -> View | None:

@@ -1,0 +1,145 @@
+"""What a detector is: a formula over columns with a stated threshold, and the rows that are its evidence.
+
+A detector is registered with facts: `group` (hacking, failure, waste, safety, record), `threshold`, `finds` (one
+sentence), `needs`, `todo` (what a lead engineer does about it) and `severity` (3 stop and look, 2 fix, 1 worth
+knowing). It receives the trace, a `Second` source and its threshold, and returns `Suspects`. Where the record lacks
+what it needs it cannot tell, and says so: never "clean".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from podium.graph.grouping import rows_by
+from podium.registry import facts, find, names
+from podium.trace.columns import B, F, I, Trace
+
+__all__ = ["Answer", "BadAudit", "Second", "Suspects", "audit", "detectors"]
+
+GROUPS = ("hacking", "failure", "waste", "safety", "record")
+
+
+class BadAudit(ValueError):
+    """An audit that cannot be made as it was asked for: what came, and what there is."""
+
+
+@dataclass(frozen=True)
+class Second:
+    """What the trace under audit cannot say of itself. All of it is optional; a detector that needs it says so."""
+
+    trained: Trace | None = None  # runs the team was trained on
+    truth: str | None = None  # the reward channel of a verifier that the team cannot reach ...
+    judge: str | None = None  # ... and that of the judge which paid it
+    allowed: Mapping[str, frozenset[str]] = field(
+        default_factory=dict
+    )  # agent or role name, or "*" -> tools, or "*"
+    privileged: frozenset[str] = frozenset()  # tools whose calls act on the world outside
+
+
+@dataclass(frozen=True)
+class Suspects:
+    """What a detector found, as columns: one entry a suspect, and the rows that are evidence for it."""
+
+    rollout: I
+    figure: F  # what was measured for it; at least the threshold
+    agent: I  # -1 where it is about the whole run
+    row: I  # evidence, ...
+    of: I  # ... and the suspect that each row is evidence for
+    tells_n: B  # rollouts in which it could tell
+
+    @staticmethod
+    def of_rollouts(figure_n: F, threshold: float, evidence_e: B, rollout_e: I) -> Suspects:
+        """Rollouts whose figure reaches the threshold. NaN: cannot tell. Evidence: the marked rows of those rollouts."""
+        found = np.flatnonzero(figure_n >= threshold)
+        place_n = np.full(len(figure_n), -1)
+        place_n[found] = np.arange(len(found))
+        row = np.flatnonzero(evidence_e & (place_n[rollout_e] >= 0))
+        nobody = np.full(len(found), -1)
+        return Suspects(found, figure_n[found], nobody, row, place_n[rollout_e[row]], ~np.isnan(figure_n))
+
+    @staticmethod
+    def of_agents(figure_a: F, threshold: float, evidence_e: B, trace: Trace, tells_n: B) -> Suspects:
+        """Agents whose figure reaches the threshold. Evidence: the marked rows of those agents."""
+        found = np.flatnonzero(figure_a >= threshold)
+        place_a = np.full(trace.n_agents + 1, -1)
+        place_a[found] = np.arange(len(found))
+        row = np.flatnonzero(evidence_e & (place_a[trace.agent_e] >= 0))
+        return Suspects(trace.rollout_a[found], figure_a[found], found, row, place_a[trace.agent_e[row]], tells_n)
+
+    @staticmethod
+    def of_rows(figure_e: F, threshold: float, trace: Trace, tells_n: B) -> Suspects:
+        """Events whose figure reaches the threshold, each its own suspect and its own evidence."""
+        found = np.flatnonzero(figure_e >= threshold)
+        each = np.arange(len(found))
+        return Suspects(trace.rollout_e[found], figure_e[found], trace.agent_e[found], found, each, tells_n)
+
+    @staticmethod
+    def of_counts(row: I, about: I, threshold: float, trace: Trace, tells_n: B) -> Suspects:
+        """Agents that enough rows are about: the figure is how many. Evidence: those rows, whoever's they are."""
+        row, about = row[about >= 0], about[about >= 0]
+        count_a = np.bincount(about, minlength=trace.n_agents)
+        found = np.flatnonzero(count_a >= max(threshold, 1))
+        place_a = np.full(trace.n_agents, -1)
+        place_a[found] = np.arange(len(found))
+        keep = place_a[about] >= 0
+        figure = count_a[found].astype(np.float64)
+        return Suspects(trace.rollout_a[found], figure, found, row[keep], place_a[about[keep]], tells_n)
+
+    def __len__(self) -> int:
+        return len(self.figure)
+
+    def worst(self) -> I:
+        """The suspects, those with the highest figure first."""
+        return np.argsort(-self.figure, kind="stable")
+
+    def evidence(self) -> list[I]:
+        """For each suspect its rows."""
+        order = rows_by(self.of)
+        return (
+            np.split(self.row[order], np.searchsorted(self.of[order], np.arange(1, len(self)))) if len(self) else []
+        )
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One detector's answer on a trace."""
+
+    name: str
+    facts: Mapping[str, Any]
+    suspects: Suspects
+
+    def rows(self, suspect: int) -> I:
+        """The evidence for one suspect."""
+        rows: I = self.suspects.row[self.suspects.of == suspect]
+        return rows
+
+
+def detectors() -> list[str]:
+    """The names of all detectors, group by group, the worst of a group first."""
+
+    def place(name: str) -> tuple[int, int, str]:
+        told = facts("detector", name)
+        return GROUPS.index(told["group"]), -told["severity"], name
+
+    return sorted(names("detector"), key=place)
+
+
+def audit(trace: Trace, second: Second = Second(), only: Sequence[str] | None = None) -> list[Answer]:  # noqa: B008 (immutable)
+    """The answers of all detectors, or of those named, worst first: by severity, then by the runs concerned."""
+    known = detectors()
+    if unknown := [name for name in only or () if name not in known]:
+        raise BadAudit(f"no detector called {', '.join(map(repr, unknown))}; there are {', '.join(known)}")
+    answers = []
+    for name in dict.fromkeys(only or known):
+        told = facts("detector", name)
+        answers.append(Answer(name, told, find("detector", name)(trace, second, told["threshold"])))
+
+    def badness(answer: Answer) -> tuple[int, int]:
+        runs = len(np.unique(answer.suspects.rollout))
+        return -answer.facts["severity"] * (runs > 0), -runs
+
+    return sorted(answers, key=badness)

@@ -1,0 +1,68 @@
+"""What the record itself lacks: a call without a result, a number that an agent's sequence skips."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from podium.audit.detector import Second, Suspects
+from podium.graph.grouping import changes
+from podium.graph.labels import number
+from podium.registry import register
+from podium.trace.columns import Trace
+from podium.trace.rules import unmatched_calls
+
+__all__ = ["missing_result", "sequence_gap"]
+
+
+@register(
+    "detector",
+    group="record",
+    threshold=1.0,
+    finds="a tool call without a result in the record",
+    needs="nothing",
+    todo="see whether the tool hung, the run was cut off, or the harness does not record results",
+    severity=1,
+)
+def missing_result(trace: Trace, second: Second, threshold: float) -> Suspects:
+    """Tool calls that no result answers, by an edge or, where results have none, by the pairing of `podium check`.
+
+        figure = 1 for a call without a result
+
+    A call that is recorded as invalid is not missed: the record says what became of it.
+    """
+    figure_e = np.zeros(trace.n_events)
+    figure_e[unmatched_calls(trace)[1]] = 1.0
+    figure_e[trace.valid_e == 0] = 0.0
+    tells_n = np.bincount(trace.rollout_e, minlength=len(trace)) > 0
+    return Suspects.of_rows(figure_e, threshold, trace, tells_n)
+
+
+@register(
+    "detector",
+    group="record",
+    threshold=1.0,
+    finds="an agent whose numbered events have a gap",
+    needs="`seq` on events: the number that the agent gave each",
+    todo="events were lost: look for a writer that died or a log that was cut, and do not trust totals of this run",
+    severity=2,
+)
+def sequence_gap(trace: Trace, second: Second, threshold: float) -> Suspects:
+    """Numbers missing between the lowest and the highest that an agent gave its events.
+
+        figure = max(seq) - min(seq) + 1 - |{seq}|
+
+    Evidence: the events on both sides of each gap.
+    """
+    seq_e = number(trace, "seq")
+    with np.errstate(invalid="ignore"):
+        whole_e = (np.floor(seq_e) == seq_e) & (np.abs(seq_e) < 2**53) & (trace.agent_e >= 0)
+    rows = np.flatnonzero(whole_e)
+    rows = rows[np.lexsort((seq_e[rows], trace.agent_e[rows]))]
+    same = ~changes(trace.agent_e[rows])
+    step = np.diff(seq_e[rows], prepend=0.0)
+    after = np.flatnonzero(same & (step > 1))
+    missing_a = np.bincount(trace.agent_e[rows[after]], step[after] - 1, minlength=trace.n_agents)
+    evidence_e = np.zeros(trace.n_events, np.bool_)
+    evidence_e[rows[after]] = evidence_e[rows[after - 1]] = True
+    tells_n = np.bincount(trace.rollout_e[whole_e], minlength=len(trace)) > 0
+    return Suspects.of_agents(missing_a.astype(np.float64), max(threshold, 1.0), evidence_e, trace, tells_n)

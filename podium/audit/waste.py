@@ -1,0 +1,102 @@
+"""Work that nobody used, and work that was done twice."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from podium.audit.detector import Second, Suspects
+from podium.audit.relations import about_agents, copies, crossing, doers, family, specialists
+from podium.graph import labels
+from podium.registry import register
+from podium.trace.columns import B, Trace
+from podium.trace.vocabulary import event
+
+__all__ = ["dead_spawn", "repeated_work"]
+
+DESPAWN, CALL = event("despawn"), event("tool_call")
+
+
+@register(
+    "detector",
+    group="waste",
+    threshold=1.0,
+    severity=1,
+    finds="an agent that was spawned and did nothing, or nothing that anybody used",
+    needs="edges from what agents did to what it led to",
+    todo="do not spawn it, or read what it returns; reward finished sub-tasks, not spawns",
+)
+def dead_spawn(trace: Trace, second: Second, threshold: float) -> Suspects:
+    """A spawned agent without effect outside itself.
+
+        figure_a = 1 if no event of a leads, along edges other than temporal, to an event of another agent, else 0
+
+    What its tools answer is its own doing. Its despawn is no effect, nor is what it asks of agents it spawned
+    itself, unless they reach others than itself; a call of a privileged tool is one, because it acts on the world.
+    Where no edge in the run shows an effect of any spawned agent, only those that did nothing at all are told.
+    """
+    kin, who_e = family(trace), doers(trace)
+    parent_a = np.append(kin.parent_a, -1)
+    x = crossing(trace, who_e)
+    x = x[(trace.type_e[trace.dst_x[x]] != DESPAWN)]
+    giver, taker = who_e[trace.src_x[x]], who_e[trace.dst_x[x]]
+    used_a = np.zeros(trace.n_agents + 1, np.bool_)
+    used_a[giver[parent_a[taker] != giver]] = True
+    above = parent_a[giver]
+    used_a[above[(taker != above) & (parent_a[taker] != above)]] = True  # whom it spawned reached others
+    used_a[trace.agent_e[_privileged(trace, second)]] = True
+    used_a[-1] = False
+    spawned_a = kin.spawn_a >= 0
+    acted_a = np.bincount(trace.agent_e[trace.agent_e >= 0], minlength=trace.n_agents) > 0
+    linked_n = np.bincount(trace.rollout_a[spawned_a & used_a[:-1]], minlength=len(trace)) > 0
+    dead_a = spawned_a & ~used_a[:-1] & (~acted_a | linked_n[trace.rollout_a])
+    tells_n = linked_n | (np.bincount(trace.rollout_a[spawned_a & acted_a], minlength=len(trace)) == 0)
+    own, born = np.flatnonzero(trace.agent_e >= 0), np.flatnonzero(spawned_a)
+    rows, whose = np.concatenate([kin.spawn_a[born], own]), np.concatenate([born, trace.agent_e[own]])
+    return about_agents(trace, dead_a.astype(np.float64), threshold, rows, whose, tells_n)
+
+
+def _privileged(trace: Trace, second: Second) -> B:
+    """Calls that act on the world outside, by their label or by the tools named as such."""
+    codes = np.array([trace.tool_e.code(tool) for tool in second.privileged], np.int64)
+    privileged_e: B = (trace.type_e == CALL) & (
+        (labels.label(trace, "privileged") == 1) | np.isin(trace.tool_e.codes, codes)
+    )
+    return privileged_e
+
+
+@register(
+    "detector",
+    group="waste",
+    threshold=0.3,
+    severity=1,
+    finds="tool calls that another agent had made before",
+    needs="contents of tool calls",
+    todo="share results between agents, or split the work so that it does not overlap",
+)
+def repeated_work(trace: Trace, second: Second, threshold: float) -> Suspects:
+    """The share of tool calls that repeat another agent's: the same tool, the same content.
+
+        figure = |{c : another agent made the same call before}| / |calls with contents|,      at least 5 of them
+
+    Before is by time, so that it does not matter how the log interleaves agents. Sharper: calls of a spawned agent
+    that alone has its role are left out on both sides, because a critic who runs an executor's tests again does its
+    work.
+    """
+    kin = family(trace)
+    special_a = np.append(specialists(trace, kin), True)  # nobody's calls do not count either
+    calls = np.flatnonzero((trace.type_e == CALL) & ~special_a[trace.agent_e])
+    told = calls[trace.content_ref_e.codes[calls] >= 0]
+    told = told[np.argsort(trace.t_e[told], kind="stable")]
+    who, t = trace.agent_e[told], trace.t_e[told]
+    same, first = copies(told, trace.rollout_e[told], trace.tool_e.codes[told], trace.content_ref_e.codes[told])
+    other = who != trace.agent_e[first]
+    joined = np.full(len(told) + 1, np.inf)  # when a second agent first made the same call
+    np.minimum.at(joined, same[other], t[other])
+    again_e, evidence_e = np.zeros((2, trace.n_events), np.bool_)
+    again_e[told[other | (t > joined[same])]] = True
+    evidence_e[told[np.isfinite(joined[same])]] = True
+    calls_n, told_n, again_n = (
+        np.bincount(trace.rollout_e[rows], minlength=len(trace)) for rows in (calls, told, np.flatnonzero(again_e))
+    )
+    figure_n = np.where(told_n >= 5, again_n / np.maximum(told_n, 1), np.where(2 * told_n < calls_n, np.nan, 0.0))
+    return Suspects.of_rollouts(figure_n, threshold, evidence_e, trace.rollout_e)

@@ -1,0 +1,26 @@
+"""E1-E4, the operational metrics, the cost model and the report card. Importing this package registers every score in it."""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from podium.metrics.card import card
+from podium.metrics.cost import Prices, bill, forecast
+from podium.metrics.report import Measured, margins, measure, strata
+from podium.metrics.table import METRICS, BadMetrics, Metric
+
+__all__ = [
+    "METRICS",
+    "BadMetrics",
+    "Measured",
+    "Metric",
+    "Prices",
+    "bill",
+    "card",
+    "forecast",
+    "margins",
+    "measure",
+    "strata",
+]
+
+for _module in iter_modules(__path__, f"{__name__}."):
+    import_module(_module.name)

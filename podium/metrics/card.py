@@ -1,0 +1,161 @@
+"""The report card: the survey's five-point reporting checklist (table 14), filled in from the record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from podium.expression import calls
+from podium.graph import units
+from podium.metrics.report import Measured, measure
+from podium.metrics.table import DIMENSIONS
+from podium.metrics.views import count, doers
+from podium.registry import facts, names
+from podium.rewards.ledger import read
+from podium.rewards.orchestration import spawned, wall_clock
+from podium.rewards.outcome import spent
+from podium.trace.columns import Text, Trace
+from podium.trace.vocabulary import TOPOLOGIES, edge, event
+
+__all__ = ["NATIVE", "card"]
+
+NATIVE = 3  # dimensions that a benchmark reports to be native to multi-agent systems
+SPAWN, DESPAWN, MESSAGE, CALL, RESULT, RETURN, HUMAN = (
+    event("spawn"),
+    event("despawn"),
+    event("message"),
+    event("tool_call"),
+    event("tool_result"),
+    event("return"),
+    event("human_intervention"),
+)
+TEMPORAL = edge("temporal")
+
+
+def card(
+    trace: Trace,
+    measured: Sequence[Measured] | None = None,
+    reward: str | None = None,
+    credit: str | None = None,
+) -> dict[str, Any]:
+    """The checklist as plain data. `reward` is the expression that runs were trained with, `credit` the finest unit that was paid: the
+    record cannot say either. None stands for what is not recorded."""
+    measured = measure(trace) if measured is None else measured
+    return {
+        "1 topology and roles": _topology(trace),
+        "2 trace scale": _scale(trace),
+        "3 reward channels": _rewards(trace, reward),
+        "4 credit unit": {"finest unit paid": credit or _finest(trace, reward)},
+        "5 safety instrumentation": _safety(trace),
+        "dimensions": _dimensions(measured),
+        "native": sum(bool(d["reported"]) for d in _dimensions(measured).values()) >= NATIVE,
+    }
+
+
+def _topology(trace: Trace) -> dict[str, Any]:
+    kinds, runs = np.unique(trace.topology_n, return_counts=True)
+    words = [*TOPOLOGIES, "not recorded"]
+    spawns_n, gone_n = count(trace, trace.type_e == SPAWN), count(trace, trace.type_e == DESPAWN)
+    dynamic = int((spawns_n > 0).sum())
+    return {
+        "topologies": {words[k]: n for k, n in zip(kinds.tolist(), runs.tolist(), strict=True)},
+        "active roles": _distinct(trace.role_e),
+        "spawns a run": _mean(spawns_n),
+        "despawns a run": _mean(gone_n),
+        "team": "dynamic"
+        if dynamic == len(trace) and dynamic
+        else f"dynamic in {dynamic} of {len(trace)} runs"
+        if dynamic
+        else "fixed",
+    }
+
+
+def _distinct(column: Text) -> list[str] | None:
+    found = np.unique(column.codes[column.codes >= 0]).tolist()
+    return sorted(column.words[c] for c in found) or None
+
+
+def _scale(trace: Trace) -> dict[str, Any]:
+    born, stated_n = spawned(trace), spent(trace, "wall_clock_s")
+    return {
+        "runs": len(trace),
+        "events a run": _mean(np.bincount(trace.rollout_e, minlength=len(trace))),
+        "messages a run": _mean(spent(trace, "messages")),
+        "tool calls a run": _mean(spent(trace, "tool_calls")),
+        "sub-agents a run": _mean(np.bincount(trace.rollout_a[born], minlength=len(trace))),
+        "wall clock a run, s": _mean(np.where(np.isnan(stated_n), wall_clock(trace), stated_n)),
+        "tokens a run": _mean(spent(trace, "tokens")),
+        "edges that were inferred": int((trace.inferred_x == 1).sum()),
+    }
+
+
+def _mean(values: Any) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
+
+
+def _stated(channels: Any) -> list[str]:
+    return sorted(name for name, values in channels.items() if not np.isnan(values).all())
+
+
+def _rewards(trace: Trace, reward: str | None) -> dict[str, Any]:
+    auxiliaries = None
+    if reward is not None:
+        auxiliaries = any(c.name in names("shape") and "anneal" in c.name for c in calls(read(reward)))
+    return {
+        "on runs": _stated(trace.reward_n),
+        "on events": _stated(trace.reward_e),
+        "expression": reward,
+        "auxiliaries annealed": auxiliaries,
+    }
+
+
+def _finest(trace: Trace, reward: str | None) -> str | None:
+    """The finest unit that the reward pays; without one, the finest at which the record has rewards."""
+    if reward is not None:
+        paid = [facts("score", c.name)["unit"] for c in calls(read(reward)) if c.name in names("score")]
+        return max(paid, key=list(units.UNITS).index, default=None)
+    if _stated(trace.reward_e):
+        return "event (rewards on events; which unit they pay is not recorded)"
+    return "team (rewards on runs only)" if _stated(trace.reward_n) else None
+
+
+def _safety(trace: Trace) -> dict[str, Any]:
+    def told(which: Any) -> dict[str, int]:
+        return {"events": int(which.sum()), "marked trusted or not": int((which & (trace.trusted_e >= 0)).sum())}
+
+    return {
+        "tool output": told(trace.type_e == RESULT),
+        "messages between agents": told((trace.type_e == MESSAGE) | (trace.type_e == RETURN)),
+        "shared memory": told(_shared(trace)),
+        "human interventions": int((trace.type_e == HUMAN).sum()),
+        "untrusted": int((trace.trusted_e == 0).sum()),
+    }
+
+
+def _shared(trace: Trace) -> Any:
+    """Tool results of one agent that lead straight to a tool call or result of another: what is written by one and read by the other."""
+    who_e, tool_e = doers(trace), (trace.type_e == CALL) | (trace.type_e == RESULT)
+    passed_x = (trace.type_e == RESULT)[trace.src_x] & tool_e[trace.dst_x] & (trace.type_x != TEMPORAL)
+    passed_x &= who_e[trace.src_x] != who_e[trace.dst_x]
+    shared_e = np.zeros(trace.n_events, np.bool_)
+    shared_e[trace.dst_x[passed_x]] = True
+    return shared_e
+
+
+def _dimensions(measured: Sequence[Measured]) -> dict[str, Any]:
+    """Which of E1-E4 the runs report: by a metric that says something, and whether without assumptions."""
+    found = {}
+    for dimension, about in DIMENSIONS.items():
+        of = [m for m in measured if m.metric.dimension == dimension]
+        said = [m for m in of if m.score is not None]
+        found[dimension] = {
+            "about": about,
+            "reported": bool(said),
+            "by": [m.metric.name for m in said],
+            "assuming": [m.metric.name for m in said if m.assumes],
+            "silent": [m.metric.name for m in of if m.score is None],
+        }
+    return found

@@ -1,0 +1,160 @@
+"""E2, parallelism efficiency: how much of the team was at work on the task, and how much faster it could have been.
+
+The speed-up itself and the critical steps are scores of `podium/rewards/orchestration.py`: one quantity, one function.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from podium import graph
+from podium.graph.ancestry import ancestors
+from podium.graph.labels import label
+from podium.graph.steps import IS_STEP
+from podium.metrics.views import LINKS, crossing, share, sub_agents
+from podium.registry import register
+from podium.rewards.orchestration import speedup, wall_clock
+from podium.trace import sweep
+from podium.trace.columns import B, F, Trace
+from podium.trace.vocabulary import edge
+
+__all__ = [
+    "busy_agents",
+    "headroom",
+    "headroom_from_starts",
+    "speedup_from_starts",
+    "utilisation",
+    "utilisation_by_effect",
+]
+
+TEMPORAL = edge("temporal")
+
+
+def _acts(trace: Trace) -> B:
+    """What spawned agents did: decisions, messages, calls, returns, aggregates."""
+    acts_e: B = IS_STEP[trace.type_e] & sub_agents(trace)[trace.agent_e]
+    return acts_e
+
+
+@register(
+    "score",
+    unit="team",
+    families=("E2",),
+    better="higher",
+    needs="spawns, and the label task_relevant on what spawned agents did",
+)
+def utilisation(trace: Trace) -> F:
+    """The share of what sub-agents did that was to the point.
+
+        u = |{actions of spawned agents : task_relevant}| / |{actions of spawned agents that say}|
+
+    Actions are decisions, messages, calls, returns and aggregates.
+
+    pays: the team.   needs: a labelled action, else NaN.   from: the survey's table 13, useful-agent utilisation.
+    """
+    told_e = label(trace, "task_relevant")
+    acts_e = _acts(trace) & (told_e >= 0)
+    return share(trace, acts_e & (told_e == 1), acts_e)
+
+
+@register(
+    "score",
+    unit="team",
+    families=("E2",),
+    better="higher",
+    needs="spawns, and edges",
+    assumes="what a sub-agent did was to the point if it led to anything that another agent did",
+)
+def utilisation_by_effect(trace: Trace) -> F:
+    """The share of what sub-agents did that reached another agent.
+
+        u = |{a : a led, along edges but temporal, to an act of another}| / |{a}|,   a: actions of spawned agents
+
+    A tool result is the caller's; to be despawned or noticed by a safety check is no effect.
+
+    pays: the team.   needs: an action of a spawned agent, else NaN.
+    """
+    out_e = np.zeros(trace.n_events, np.bool_)
+    out_e[trace.src_x[crossing(trace)]] = True
+    acts_e = _acts(trace)
+    return share(trace, acts_e & (out_e | ancestors(trace, out_e, LINKS)), acts_e)
+
+
+@register("score", unit="team", families=("E2",), better="higher", needs="when events began and ended")
+def busy_agents(trace: Trace) -> F:
+    """How many agents were busy at once, on average over the time from the first piece of work to the end of the last.
+
+        b = ∫ busy(t) dt / (t_last - t_first)
+
+    pays: the team.   needs: ends of events, else NaN.
+    """
+    return graph.mean(trace)
+
+
+def _starts(trace: Trace) -> Trace:
+    """The trace without its ends, so that events that have one are not taken for longer than those that have none."""
+    return replace(trace, end_e=np.broadcast_to(np.nan, trace.n_events))
+
+
+def _headroom(trace: Trace, work_e: F) -> F:
+    keep = np.flatnonzero(trace.type_x != TEMPORAL)
+    done_e = sweep.longest(np.where(np.isnan(work_e), 0.0, work_e), trace.src_x[keep], trace.dst_x[keep])
+    path_n = np.zeros(len(trace))
+    np.maximum.at(path_n, trace.rollout_e, done_e)
+    return wall_clock(trace) / np.where(path_n > 0, path_n, np.nan)
+
+
+@register(
+    "score",
+    unit="team",
+    families=("E2",),
+    better="lower",
+    needs="when events began and ended, and edges",
+    assumes="what is only an order in time could have run at once; an event that does not say when it ended took no time",
+)
+def headroom(trace: Trace) -> F:
+    """What if there were workers enough: how many times faster the same work could have been done.
+
+        h = T_wall / T_∞,   T_∞ the longest chain of work along edges but temporal
+
+    pays: the team.   needs: ends of events, else NaN.
+    """
+    return _headroom(trace, graph.work(trace))
+
+
+@register(
+    "score",
+    unit="team",
+    families=("E2",),
+    better="lower",
+    needs="when events began, and edges",
+    assumes="an event took the time since its latest cause, waiting included; what is only an order in time could have run at once",
+)
+def headroom_from_starts(trace: Trace) -> F:
+    """`headroom` for logs that say only when events began.
+
+    h = T_wall / T_∞   with   w_j = t_j - max(t_i : i → j)
+
+    pays: the team.   needs: starts of events, else NaN.
+    """
+    return _headroom(_starts(trace), graph.inferred_work(trace))
+
+
+@register(
+    "score",
+    unit="team",
+    families=("E2",),
+    better="higher",
+    needs="when events began, and edges",
+    assumes="an event took the time since its latest cause, waiting included",
+)
+def speedup_from_starts(trace: Trace) -> F:
+    """`speedup` for logs that say only when events began.
+
+    S = T₁ / T_wall   with   w_j = t_j - max(t_i : i → j)
+
+    pays: the team.   needs: starts of events, else NaN.
+    """
+    return speedup(_starts(trace), guess=True)

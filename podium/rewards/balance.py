@@ -1,0 +1,88 @@
+"""Balancing: weights that mean something, and how much of a reward's variation each part of it is.
+
+What a policy gradient feels of a part is how much it varies from run to run, not how large it is. A part that varies more than the
+anchor drowns it, and only the anchor, the outcome, is grounded in the truth.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from podium.expression import Node, Scaled, Sum, parse, spell
+from podium.rewards.ledger import BadReward, Ledger, Now, ledger, read
+from podium.trace.columns import F, Trace
+
+__all__ = ["Share", "balanced", "shares"]
+
+
+class Share(NamedTuple):
+    """A part of a reward: how much it varies over runs, its share of the whole's variance, and how many runs say so."""
+
+    part: str
+    spread: float
+    share: float
+    n: int
+
+
+def balanced(reward: str | Node, trace: Trace, now: Now = Now(), most: float = 1.0) -> Node:  # noqa: B008 (immutable)
+    """The same sum with weights by spread: a part of weight w comes to vary w times as much as the anchor, which is the first part.
+
+        w_i' = w_i s_0 / s_i · min(1, most / Σ_j |w_j|),   s the standard deviation over runs of what the bare part pays a run (of the
+                                                           anchor with its weight)
+
+    All parts together then vary at most `most` times as much as the anchor. A part that does not vary keeps its weight. Refuses
+    where the anchor does not vary: there is nothing to balance against.
+    """
+    tree = read(reward)
+    if not isinstance(tree, Sum):
+        return tree
+    anchor, *others = tree.parts
+    spread = _spread(_paid(trace, anchor, now))
+    if not spread > 0:
+        raise BadReward(
+            f"{spell(anchor)} does not vary over these {len(trace)} runs, so nothing can be balanced against it"
+        )
+    bare = [(p.weight, p.part) if isinstance(p, Scaled) else (1.0, p) for p in others]
+    too_much = sum(abs(w) for w, _ in bare) / most
+    weighed: list[Node] = [anchor]
+    for weight, part in bare:
+        own = _spread(_paid(trace, part, now))
+        factor = spread / own / max(1.0, too_much) if own > 0 else 1.0
+        weighed.append(Scaled(float(f"{weight * factor:.12g}"), part))
+    return parse(spell(Sum(tuple(weighed))))
+
+
+def shares(reward: str | Node, trace: Trace, now: Now = Now()) -> list[Share]:  # noqa: B008 (immutable)
+    """The share of the variance over runs that each part of a sum is responsible for. They add up to 1.
+
+        share_i = cov(r_i, Σ r) / var(Σ r)
+
+    Below 0 a part works against the rest. Over the runs in which every part was scored; NaN where the sum does not vary.
+    """
+    tree = read(reward)
+    parts = tree.parts if isinstance(tree, Sum) else (tree,)
+    paid = np.array([_paid(trace, part, now) for part in parts]).reshape(len(parts), -1)
+    paid = paid[:, ~np.isnan(paid).any(axis=0)]
+    n = paid.shape[1]
+    apart = paid - paid.mean(axis=1, keepdims=True) if n else paid
+    with_all = (apart * apart.sum(axis=0)).sum(axis=1)
+    whole = float(with_all.sum())
+    tiny = 1e-12 * max(1.0, float((paid**2).sum()))
+    return [
+        Share(spell(part), _spread(row), float(cov) / whole if whole > tiny else np.nan, n)
+        for part, row, cov in zip(parts, paid, with_all, strict=True)
+    ]
+
+
+def _paid(trace: Trace, part: Node, now: Now) -> F:
+    """What a part pays each run."""
+    paid: Ledger = ledger(trace, part, now)
+    return paid.total()
+
+
+def _spread(paid: F) -> float:
+    there = paid[~np.isnan(paid)]
+    spread = float(there.std()) if len(there) > 1 else 0.0
+    return spread if spread > 1e-12 * max(1.0, float(np.abs(there).max(initial=0.0))) else 0.0

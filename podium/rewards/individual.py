@@ -1,0 +1,94 @@
+"""R2, individual scores: what the record says each agent, message, call or decision earned on its own account.
+
+A reward that an event states is one number on a channel. A unit of several events is paid their sum, so pay adds up the same
+at every unit; a unit of which no event states the channel is not scored. Each kind of unit has a score of its own, because a
+score has one unit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from podium.graph import units
+from podium.graph.grouping import rows_by, sum_by
+from podium.registry import register
+from podium.trace.columns import F, Trace
+from podium.trace.vocabulary import event
+
+__all__ = ["agent_outcome", "called", "channel_of_events", "decided", "individual", "said", "total_of"]
+
+RESULT = event("tool_result")
+NEEDS = "the reward channel on events"
+
+
+@register("score", unit="agent", families=("R2",), better="higher", needs=NEEDS)
+def individual(trace: Trace, channel: str = "agent") -> F:
+    """What an agent's own events earned, all together.
+
+        r_a = Σ_{e of a} reward_e[channel]
+
+    pays: agents.   needs: an event of the agent that states the channel, else NaN.   from: MARFT, SPIRAL.
+    """
+    return total_of(trace, "agent", channel_of_events(trace, channel))
+
+
+@register("score", unit="agent", families=("R2",), better="higher", needs=NEEDS)
+def agent_outcome(trace: Trace, channel: str = "agent") -> F:
+    """How an agent ended: the last reward that its events state.
+
+        r_a = reward_e[channel] at the last event of a, tool results aside, that states it
+
+    pays: agents.   needs: an event of the agent that states the channel, else NaN.   from: the survey's R2, per-agent outcome.
+    """
+    r_e = channel_of_events(trace, channel)
+    own_e = (trace.agent_e >= 0) & (trace.type_e != RESULT)  # results come in no order of their own
+    rows = np.flatnonzero(~np.isnan(r_e) & own_e)
+    rows = rows[rows_by(trace.agent_e[rows])]
+    last = np.append(trace.agent_e[rows][1:] != trace.agent_e[rows][:-1], True)[: len(rows)]
+    r_a = np.full(trace.n_agents, np.nan)
+    r_a[trace.agent_e[rows[last]]] = r_e[rows[last]]
+    return r_a
+
+
+@register("score", unit="message", families=("R2", "R6"), better="higher", needs=NEEDS)
+def said(trace: Trace, channel: str = "message") -> F:
+    """What a message earned: it and the generation that wrote it.
+
+        r_m = Σ_{e of m} reward_e[channel]
+
+    pays: messages.   needs: the channel on the message or its generation, else NaN.   from: CoMAS.
+    """
+    return total_of(trace, "message", channel_of_events(trace, channel))
+
+
+@register("score", unit="tool_call", families=("R2", "R5"), better="higher", needs=NEEDS)
+def called(trace: Trace, channel: str = "tool") -> F:
+    """What a tool call earned: it and its results.
+
+        r_c = Σ_{e of c} reward_e[channel]
+
+    pays: tool calls.   needs: the channel on the call or a result of it, else NaN.   from: Agent Lightning.
+    """
+    return total_of(trace, "tool_call", channel_of_events(trace, channel))
+
+
+@register("score", unit="orchestrator", families=("R2", "R7"), better="higher", needs=NEEDS)
+def decided(trace: Trace, channel: str = "decision") -> F:
+    """What a decision itself earned, without the events that it led to.
+
+        r_d = reward_e[channel] at d
+
+    pays: decisions.   needs: the channel on the decision, else NaN.   from: Puppeteer.
+    """
+    return channel_of_events(trace, channel)[units.rows(trace, "orchestrator")]
+
+
+def channel_of_events(trace: Trace, channel: str) -> F:
+    return trace.reward_e.get(channel, np.full(trace.n_events, np.nan))
+
+
+def total_of(trace: Trace, unit: str, values_e: F) -> F:
+    """The sum over each unit's events of the numbers that are there; NaN where there is none."""
+    place_e = units.place(trace, unit)
+    inside = place_e >= 0
+    return sum_by(place_e[inside], values_e[inside], len(units.rows(trace, unit)))[0]

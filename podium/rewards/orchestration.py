@@ -1,0 +1,349 @@
+"""R7, orchestration: how well the team was put together, put to work and stopped.
+
+Only the outcome is anchored in the truth. These are properties of the run that a lead can be paid for on the way there, so each is
+bounded or priced, and says what it cannot see. See `tests/rewards/test_orchestration.py` for how they rank policies whose
+exact value is known.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium import graph
+from podium.graph.grouping import rows_by, sum_by
+from podium.graph.labels import label, number, stated
+from podium.registry import register
+from podium.rewards.ledger import BadReward
+from podium.trace.columns import B, F, I, Trace, ranges
+from podium.trace.vocabulary import decision, edge, event
+
+__all__ = [
+    "aggregation_quality",
+    "combined",
+    "critical_steps",
+    "finish",
+    "instantiate",
+    "over_budget",
+    "spawned",
+    "speedup",
+    "split_correctness",
+    "stop_timeliness",
+    "used",
+    "wall_clock",
+    "wasted_spawns",
+]
+
+DECISION, SPAWN, DESPAWN, MESSAGE = (
+    event("orchestrator_decision"),
+    event("spawn"),
+    event("despawn"),
+    event("message"),
+)
+RESULT, RETURN, AGGREGATE, SAFETY = event("tool_result"), event("return"), event("aggregate"), event("safety_event")
+TEMPORAL, STOP = edge("temporal"), decision("stop")
+
+
+# who was spawned, and what came of it
+
+
+def spawned(trace: Trace) -> B:
+    """The agents that a spawn names."""
+    born_a = np.zeros(trace.n_agents + 1, np.bool_)
+    born_a[trace.to_e[trace.type_e == SPAWN]] = True
+    return born_a[: trace.n_agents]  # the last entry is for spawns that name nobody
+
+
+def used(trace: Trace) -> B:
+    """The agents of whom something reached another: an edge, not merely temporal, from an event of theirs to one of somebody else's.
+
+    A tool result is the caller's, and to be despawned or noticed by a safety check is no use.
+    """
+    call_e = graph.call_of(trace)
+    who_e = np.where(call_e >= 0, trace.agent_e[call_e], trace.agent_e)
+    reaches_x = (who_e[trace.src_x] != who_e[trace.dst_x]) & (trace.type_x != TEMPORAL)
+    reaches_x &= ~np.isin(trace.type_e, (DESPAWN, SAFETY))[trace.dst_x]
+    used_a = np.zeros(trace.n_agents + 1, np.bool_)
+    used_a[who_e[trace.src_x[reaches_x]]] = True
+    return used_a[: trace.n_agents]
+
+
+def _nameless(trace: Trace) -> NDArray[np.int64]:
+    """How many spawns of each rollout do not say whom."""
+    return np.bincount(trace.rollout_e[(trace.type_e == SPAWN) & (trace.to_e < 0)], minlength=len(trace))
+
+
+def _silent(trace: Trace) -> B:
+    """The rollouts of which nothing is recorded."""
+    silent_n: B = np.bincount(trace.rollout_e, minlength=len(trace)) == 0
+    return silent_n
+
+
+def _share(trace: Trace, which_a: B, none: float) -> F:
+    """The share of each rollout's spawned agents that are of this kind; `none` where nobody was spawned, NaN where the record
+    has no events or does not say who was spawned."""
+    born_a = spawned(trace)
+    all_n = np.bincount(trace.rollout_a[born_a], minlength=len(trace))
+    such_n = np.bincount(trace.rollout_a[born_a & which_a], minlength=len(trace))
+    share_n = np.where(all_n > 0, such_n / np.maximum(all_n, 1), none)
+    return np.where(_silent(trace) | (_nameless(trace) > 0), np.nan, share_n)
+
+
+@register("score", unit="team", families=("R7",), better="higher", needs="spawn events")
+def instantiate(trace: Trace, most: int = 8) -> F:
+    """How many sub-agents were instantiated, up to a bound.
+
+        r = min(spawned, most) / most
+
+    Kimi K2.5 rewards "sub-agent instantiation" against serial collapse and gives no form. This one is bounded, so that it can never
+    outbid the outcome, and straight below the bound, so that every further sub-agent up to `most` pays the same and a gradient
+    points to more from anywhere. It pays for the spawn alone: unless it is annealed, it teaches to spawn for nothing.
+
+    pays: the team.   needs: spawn events; an agent that is spawned twice counts once.   from: Kimi K2.5, section 3.
+    """
+    count_n = np.bincount(trace.rollout_a[spawned(trace)], minlength=len(trace)) + _nameless(trace)
+    return np.where(_silent(trace), np.nan, np.minimum(count_n, most) / most)
+
+
+@register("score", unit="team", families=("R7",), better="higher", needs="spawn events that name whom, and returns")
+def finish(trace: Trace, none: float = np.nan) -> F:
+    """The share of the sub-tasks assigned that were finished.
+
+        r = |{a spawned : a returned, and not only what is marked invalid}| / |{a spawned}|
+
+    pays: the team.   needs: spawns that name whom, else NaN; `none` where nobody was spawned.   from: Kimi K2.5, section 3.
+    """
+    finished_a = np.zeros(trace.n_agents + 1, np.bool_)
+    finished_a[trace.agent_e[(trace.type_e == RETURN) & (trace.valid_e != 0)]] = True
+    return _share(trace, finished_a[:-1], none)
+
+
+@register("score", unit="team", families=("R7",), better="lower", needs="spawn events that name whom, and edges")
+def wasted_spawns(trace: Trace, none: float = np.nan) -> F:
+    """The share of spawned agents of whom nothing reached anybody else.
+
+        w = |{a spawned : no edge but temporal leads from a to an act of another}| / |{a spawned}|
+
+    pays: the team.   needs: spawns that name whom, else NaN; `none` where nobody was spawned.
+    """
+    return _share(trace, ~used(trace), none)
+
+
+# time and steps
+
+
+def wall_clock(trace: Trace) -> F:
+    """From the first start to the last end (or start) of each rollout; NaN where no time is recorded."""
+    first_n, last_n = np.full(len(trace), np.inf), np.full(len(trace), -np.inf)
+    np.fmin.at(first_n, trace.rollout_e, trace.t_e)
+    np.fmax.at(last_n, trace.rollout_e, np.fmax(trace.t_e, trace.end_e))
+    return np.where(last_n >= first_n, last_n - np.where(np.isinf(first_n), 0.0, first_n), np.nan)
+
+
+@register(
+    "score",
+    unit="team",
+    families=("R7", "E2"),
+    better="higher",
+    needs="when events began and ended",
+    assumes="an event that does not say when it ended took no time",
+)
+def speedup(trace: Trace, over: str = "wall", guess: bool = False) -> F:
+    """How much faster than one worker: the serial time of the work over the time it took.
+
+        S = T₁ / T_wall   (over="wall", as it ran),   or   S = T₁ / T_∞   (over="path", as its causes would allow)
+
+    T₁ is the sum of all work, the serial schedule; T_∞ the critical path. With `guess` work is the time since the latest cause, for logs
+    that say only when events began; that includes waiting.
+
+    pays: the team.   needs: ends of events, else NaN.   from: the survey's table 13, parallelism efficiency.
+    """
+    if over not in ("wall", "path"):
+        raise BadReward(f"speedup is over 'wall' or 'path', got {over!r}")
+    work_e = graph.inferred_work(trace) if guess else graph.work(trace)
+    serial_n = graph.serial_time(trace, work_e).time_n
+    time_n = wall_clock(trace) if over == "wall" else graph.critical_path(trace, work_e).time_n
+    return serial_n / np.where(time_n > 0, time_n, np.nan)
+
+
+@register("score", unit="team", families=("R7", "E2"), better="lower", needs="events and edges")
+def critical_steps(trace: Trace) -> F:
+    """The steps of the run when what ran in parallel counts once.
+
+        Σ_stages ( S_main + max_i S_sub,i )
+
+    pays: the team.   needs: events.   from: Kimi K2.5, section 3; see `graph.critical_steps`.
+    """
+    return np.where(_silent(trace), np.nan, graph.critical_steps(trace).astype(np.float64))
+
+
+@register("score", unit="team", families=("R7",), better="lower", needs="events and edges")
+def over_budget(trace: Trace, most: float = 100.0) -> F:
+    """By how much the critical steps exceed a budget, as a share of it.
+
+        o = max(0, steps / most - 1)
+
+    Work done in parallel is free up to its longest part, so that within a budget only real parallelism buys more of it.
+
+    pays: the team.   needs: events.   from: Kimi K2.5, section 3 (critical steps as a budget).
+    """
+    if not most > 0:
+        raise BadReward(f"a budget is above 0, got {most!r}")
+    return np.maximum(0.0, critical_steps(trace) / most - 1.0)
+
+
+# splitting, aggregating, stopping
+
+
+@register(
+    "score",
+    unit="team",
+    families=("R7",),
+    better="higher",
+    needs="verdicts on returns: valid, task_relevant or duplicate_of",
+    assumes="in a run that marks any return, what is left unmarked is right, relevant and new",
+)
+def split_correctness(trace: Trace) -> F:
+    """The share of the parts handed out that came back right, to the point and new: the work was cut so that each part could be done, by
+    whom it was given to, and none was done twice.
+
+        c = |{p : returned, valid, relevant and no duplicate}| / |{p}|,   p: each return of a spawned agent, and each spawned agent
+                                                                        that acted and did not return
+
+    The survey gives no formula. Here a wrong split shows in any of four ways (a part too hard for its holder, beside the point, done
+    twice, never done) and each costs that part. Who never acted is a wasted spawn, not a wrong split; how long the longest part took
+    is `speedup`. Where the score of a world is the number of parts done right, this is that score over the number of parts.
+
+    pays: the team.   needs: `valid`, `task_relevant` or `duplicate_of` on a return of the run, and one part; else NaN.
+    """
+    return_e, born_a = trace.type_e == RETURN, np.append(spawned(trace), False)
+    valid_e, relevant_e, twice_e = trace.valid_e, label(trace, "task_relevant"), stated(trace, "duplicate_of")
+    part_e = return_e & born_a[trace.agent_e]
+    acted_a, back_a = np.zeros((2, len(born_a)), np.bool_)
+    acted_a[trace.agent_e[trace.type_e != RESULT]] = True
+    back_a[trace.agent_e[return_e]] = True
+    lost_a = (born_a & acted_a & ~back_a)[:-1]
+    right_e = part_e & (valid_e != 0) & (relevant_e != 0) & ~twice_e
+    judged_e = part_e & ((valid_e >= 0) | (relevant_e >= 0) | twice_e)
+    right_n, judged_n, returned_n = (
+        np.bincount(trace.rollout_e[e], minlength=len(trace)) for e in (right_e, judged_e, part_e)
+    )
+    parts_n = returned_n + np.bincount(trace.rollout_a[lost_a], minlength=len(trace))
+    return np.where((judged_n > 0) & (parts_n > 0), right_n / np.maximum(parts_n, 1), np.nan)
+
+
+def combined(trace: Trace) -> tuple[I, I]:
+    """What each aggregate combined, as pairs (row of the input, row of the aggregate).
+
+    The votes it states; the returns and messages with an edge to it, or to a decision that has one to it. An input counts once.
+    """
+    is_input_e, is_aggregate_e = np.isin(trace.type_e, (RETURN, MESSAGE)), trace.type_e == AGGREGATE
+    kept = np.flatnonzero(trace.type_x != TEMPORAL)
+    src, dst = trace.src_x[kept], trace.dst_x[kept]
+    direct = is_input_e[src] & is_aggregate_e[dst]
+    told = np.flatnonzero(
+        is_input_e[src] & (trace.type_e == DECISION)[dst]
+    )  # input -> decision, sorted by the decision
+    led = np.flatnonzero((trace.type_e == DECISION)[src] & is_aggregate_e[dst])  # decision -> aggregate
+    first = np.searchsorted(dst[told], src[led])
+    count = np.searchsorted(dst[told], src[led], side="right") - first
+    via = told[ranges(first, count)]
+    voted = np.flatnonzero((trace.source_v >= 0) & (trace.event_v >= 0))
+    row = np.concatenate([src[direct], src[via], trace.source_v[voted]]).astype(np.int64)
+    of = np.concatenate([dst[direct], np.repeat(dst[led], count), trace.event_v[voted]]).astype(np.int64)
+    order = rows_by(row)
+    order = order[rows_by(of[order])]
+    row, of = row[order], of[order]
+    new = np.append(True, (row[1:] != row[:-1]) | (of[1:] != of[:-1]))[: len(row)]
+    return row[new], of[new]
+
+
+@register(
+    "score",
+    unit="team",
+    families=("R7", "E3"),
+    better="higher",
+    needs="a verdict on what was combined and on the aggregate: the reward channel on events, else valid",
+    assumes="the outcome is the verdict on the lead's last aggregate, where that has none of its own",
+)
+def aggregation_quality(trace: Trace, channel: str = "verdict", outcome: str = "team") -> F:
+    """What aggregating added: how right the aggregate is, less how right what it combined was on average.
+
+        q = mean over aggregates g of   worth_g - mean(worth_i : i combined by g)
+
+    The survey gives no formula. The second term is what passing on any one input would have been worth, so that 0 is no better than
+    that, above 0 the team knows more than its members, below 0 it lost what they knew. It does not depend on how the lead
+    aggregates: over the same inputs, policies rank as by the exact value of their answers, and a lead is not paid for good inputs.
+
+    pays: the team.   needs: the worth of an aggregate and of an input of it: reward_e[channel], else `valid`; else NaN.
+    """
+    verdict_e = trace.reward_e.get(channel, np.full(trace.n_events, np.nan))
+    worth_e = np.where(np.isnan(verdict_e) & (trace.valid_e >= 0), trace.valid_e, verdict_e)
+    row, of = combined(trace)
+    mean_e, count_e = sum_by(of, worth_e[row], trace.n_events)
+    own_e = np.where(np.isnan(worth_e), _outcome_at_the_end(trace, outcome), worth_e)
+    added_e = own_e - mean_e / np.maximum(count_e, 1)
+    total_n, n = sum_by(trace.rollout_e, np.where(trace.type_e == AGGREGATE, added_e, np.nan), len(trace))
+    return total_n / np.maximum(n, 1)
+
+
+def _outcome_at_the_end(trace: Trace, channel: str) -> F:
+    """The outcome of a run, on the last aggregate of its lead."""
+    rows = np.flatnonzero(_by_lead(trace) & (trace.type_e == AGGREGATE))
+    last_n = np.full(len(trace), -1)
+    last_n[trace.rollout_e[rows]] = rows  # rows ascend, so the last one stays
+    end_e = np.full(trace.n_events + 1, np.nan)
+    end_e[last_n] = trace.reward_n.get(channel, np.full(len(trace), np.nan))
+    return end_e[:-1]
+
+
+def _by_lead(trace: Trace) -> B:
+    by: B = (trace.agent_e >= 0) & (trace.agent_e == graph.lead(trace)[trace.rollout_e])
+    return by
+
+
+@register(
+    "score",
+    unit="team",
+    families=("R7",),
+    better="higher",
+    needs="value on results, returns or messages, and cost on events",
+    assumes="the lead may take any answer that it has; events that do not state a cost are free where others do",
+)
+def stop_timeliness(trace: Trace, worth: str | None = None, price: float | None = None) -> F:
+    """What the lead had in hand when it stopped, less all that was paid for it.
+
+        s = max(value_e : e led to an aggregate or a decision to stop of the lead) - Σ cost_e
+
+    This is the cost-adjusted return of stopping. To go on for one more answer changes it by max(0, value - best) - cost, so that it
+    rises while more is worth its price and falls from then on: too early loses the first term, too late the second, and work that
+    is paid for and still out when the lead stops is paid for in vain. Its mean is the exact value in worlds of costly search, and
+    is largest at their optimum.
+
+    `worth` names a reward channel of the run to take for the value of the answer, before costs; `price` is the cost of a result,
+    return or message where no event of the run states one.
+
+    pays: the team.   needs: a stop of the lead, `value` (or `worth`) and `cost` (or `price`), else NaN; 0 where it stopped at once.
+    """
+    look_e = np.isin(trace.type_e, (RESULT, RETURN, MESSAGE))
+    stop_e = _by_lead(trace) & ((trace.type_e == AGGREGATE) | (trace.decision_e == STOP))
+    stops_n, looks_n = (np.bincount(trace.rollout_e[e], minlength=len(trace)) for e in (stop_e, look_e))
+    paid_n, _ = sum_by(trace.rollout_e, trace.cost_e, len(trace))
+    paid_n = np.where(np.isnan(paid_n) & (looks_n == 0), 0.0, paid_n)
+    if price is not None:
+        paid_n = np.where(np.isnan(paid_n), price * looks_n, paid_n)
+    if worth is not None:
+        best_n = trace.reward_n.get(worth, np.full(len(trace), np.nan))
+    else:
+        best_n = _in_hand(trace, look_e, stop_e, looks_n)
+    return np.where(stops_n > 0, best_n - paid_n, np.nan)
+
+
+def _in_hand(trace: Trace, look_e: B, stop_e: B, looks_n: I) -> F:
+    """The best value that led to a stop; 0 where there was none to be had yet, NaN where values are not recorded."""
+    value_e = np.where(look_e, number(trace, "value"), np.nan)
+    held = np.flatnonzero(graph.ancestors(trace, stop_e) & ~np.isnan(value_e))
+    best_n = np.full(len(trace), -np.inf)
+    np.maximum.at(best_n, trace.rollout_e[held], value_e[held])
+    known_n = np.bincount(trace.rollout_e[~np.isnan(value_e)], minlength=len(trace)) > 0
+    return np.where(np.isinf(best_n), np.where(known_n | (looks_n == 0), 0.0, np.nan), best_n)

@@ -1,0 +1,123 @@
+"""R1, the shared outcome: what the team earned together, and what it spent.
+
+A threshold is `solved`; the user's prices are weights: `outcome - 1e-6 * spent("tokens") - 0.01 * spent("tool_calls")`.
+"""
+
+from __future__ import annotations
+
+from math import comb
+
+import numpy as np
+
+from podium.registry import register
+from podium.rewards.ledger import BadReward
+from podium.trace.columns import B, F, I, Trace
+from podium.trace.vocabulary import event
+
+__all__ = ["COSTS", "channel_of_rollouts", "outcome", "pass_at", "solved", "spent", "spent_by_events", "total_over"]
+
+CALL, MESSAGE = event("tool_call"), event("message")
+COSTS = ("tokens", "tokens_in", "tokens_out", "cost", "wall_clock_s", "tool_calls", "messages")
+
+
+@register("score", unit="team", families=("R1", "E1"), better="higher", needs="the reward channel on the trace")
+def outcome(trace: Trace, channel: str = "team") -> F:
+    """What the run was worth, as its trace states it.
+
+        r_n = reward_n[channel]
+
+    pays: the team.   needs: that channel among the trace's rewards, else NaN.   from: MAGRPO, Dr. MAS, Agent Lightning.
+    """
+    return channel_of_rollouts(trace, channel)
+
+
+@register("score", unit="team", families=("R1", "E1"), better="higher", needs="the reward channel on the trace")
+def solved(trace: Trace, channel: str = "team", least: float = 1.0) -> F:
+    """Whether the run was worth at least so much.
+
+        r_n = 1[reward_n[channel] ≥ least]
+
+    pays: the team.   needs: that channel among the trace's rewards, else NaN.   from: the survey's E1.
+    """
+    r_n = channel_of_rollouts(trace, channel)
+    return np.where(np.isnan(r_n), np.nan, r_n >= least)
+
+
+@register(
+    "score", unit="team", families=("R1", "E4"), better="lower", needs="the cost on the trace, or on its events"
+)
+def spent(trace: Trace, what: str = "tokens") -> F:
+    """How much the run spent of one thing, as its trace states it, else as its events add up.
+
+        c_n = cost_n[what],  else Σ_e (tokens in + out),  Σ_e cost,  max end - min t,  the number of calls or messages
+
+    pays: the team.   needs: the cost on the trace, or the figures on its events (an end on one, for the time), else NaN.
+    from: the survey's cost fields.
+    """
+    counted = _counted(trace, what)
+    stated = trace.cost_n.get(what)
+    return counted if stated is None else np.where(np.isnan(stated), counted, stated)
+
+
+def _counted(trace: Trace, what: str) -> F:
+    match what:
+        case "tokens" | "tokens_in" | "tokens_out" | "cost":
+            return total_over(trace.rollout_e, spent_by_events(trace, what), len(trace))
+        case "tool_calls" | "messages":
+            events_n = np.bincount(trace.rollout_e, minlength=len(trace))
+            kind = CALL if what == "tool_calls" else MESSAGE
+            count_n = np.bincount(trace.rollout_e[trace.type_e == kind], minlength=len(trace))
+            return np.where(events_n > 0, count_n, np.nan)
+        case "wall_clock_s":
+            first_n, last_n = np.full(len(trace), np.inf), np.full(len(trace), -np.inf)
+            np.fmin.at(first_n, trace.rollout_e, trace.t_e)
+            np.fmax.at(last_n, trace.rollout_e, np.fmax(trace.end_e, trace.t_e))
+            ends_n = np.bincount(trace.rollout_e, ~np.isnan(trace.end_e), minlength=len(trace)) > 0
+            took_n: F = np.subtract(last_n, first_n, out=np.full(len(trace), np.nan), where=ends_n)
+            return took_n
+    if what in trace.cost_n:
+        return np.full(len(trace), np.nan)
+    raise BadReward(f"no cost called {what!r}; there are {', '.join(dict.fromkeys([*COSTS, *trace.cost_n]))}")
+
+
+def spent_by_events(trace: Trace, what: str) -> tuple[F, B]:
+    """What each event spent, and whether it says: one that states tokens of one kind only has not said how many in all."""
+    columns = {
+        "tokens": (trace.tokens_in_e, trace.tokens_out_e),
+        "tokens_in": (trace.tokens_in_e,),
+        "tokens_out": (trace.tokens_out_e,),
+        "cost": (trace.cost_e,),
+    }[what]
+    total_e = sum(columns, np.zeros(trace.n_events))
+    return total_e, ~np.all([np.isnan(c) for c in columns], axis=0)
+
+
+def total_over(group: I, spent_e: tuple[F, B], n: int) -> F:
+    """The sum over each group of what its events spent; NaN where none says, or one says only part."""
+    total_e, says_e = spent_e
+    total: F = np.bincount(group[says_e], total_e[says_e], minlength=n).astype(np.float64)
+    return np.where(np.bincount(group[says_e], minlength=n) > 0, total, np.nan)
+
+
+def channel_of_rollouts(trace: Trace, channel: str) -> F:
+    return trace.reward_n.get(channel, np.full(len(trace), np.nan))
+
+
+def pass_at(solved_n: F, group_n: I, k: int) -> F:
+    """For each group of runs, the chance that one of k of them, drawn without replacement, solves the task.
+
+        p_g = 1 - C(n - c, k) / C(n, k),     n runs of which c are solved
+
+    NaN for a group of fewer than k scored runs. Not a registered score: what one run is worth would hang on which others
+    are in the batch.   from: Chen et al. 2021.
+
+    >>> pass_at(np.array([1.0, 0.0, 0.0, np.nan]), np.array([0, 0, 0, 0]), 2).tolist()
+    [0.666...]
+    """
+    known = ~np.isnan(solved_n)
+    groups = int(group_n.max(initial=-1)) + 1
+    runs_g = np.bincount(group_n[known], minlength=groups)
+    right_g = np.bincount(group_n[known], solved_n[known] > 0, minlength=groups).astype(np.int64)
+    kinds, which = np.unique(np.stack([runs_g, right_g]), axis=1, return_inverse=True)
+    chance = [1 - comb(n - c, k) / comb(n, k) if n >= k else np.nan for n, c in kinds.T.tolist()]
+    return np.array(chance, np.float64)[which.reshape(-1)]

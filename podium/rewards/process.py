@@ -1,0 +1,206 @@
+"""R4, process: what each step was worth, whatever came of it.
+
+A learned process scorer is a column like any other: `judges.judged` makes it, `judges.attach` puts it on the trace, `step`
+reads it. FoldGRPO's process terms, where the trace can say them, are the reward `fold_grpo`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.graph import units
+from podium.graph.grouping import changes, rows_by
+from podium.graph.labels import label, stated
+from podium.graph.steps import lead
+from podium.registry import register
+from podium.rewards.individual import channel_of_events, total_of
+from podium.rewards.ledger import BadReward
+from podium.rewards.outcome import spent_by_events, total_over
+from podium.trace.columns import F, Trace
+from podium.trace.vocabulary import EVENT_TYPES, event
+
+__all__ = [
+    "answers",
+    "context_overflow",
+    "correctness_delta",
+    "fold_grpo",
+    "overlong",
+    "rubric",
+    "step",
+    "step_cost",
+]
+
+RESULT, SPAWN = event("tool_result"), event("spawn")
+IS_SAID = np.isin(EVENT_TYPES, ("message", "return", "aggregate"))
+Criteria = Sequence[tuple[str, float]]
+
+
+@register("score", unit="turn", families=("R4",), better="higher", needs="the reward channel on events")
+def step(trace: Trace, channel: str = "step") -> F:
+    """What a turn earned: by the world, or by a process scorer whose column is on the trace.
+
+        r_t = Σ_{e of t} reward_e[channel]
+
+    pays: turns.   needs: an event of the turn that states the channel, else NaN.   from: GiGPO, MARSHAL, MALT's role PRM.
+    """
+    return total_of(trace, "turn", channel_of_events(trace, channel))
+
+
+@register(
+    "score", unit="turn", families=("R4",), better="higher", needs="the columns or labels that the rubric names"
+)
+def rubric(trace: Trace, criteria: Criteria = (("valid", 1.0),)) -> F:
+    """A step rubric over recorded columns: points for every criterion that a turn meets.
+
+        r_t = Σ_i w_i 1[every event of t that says says yes to i],     i = valid, trusted, a label, or "not" one of them
+
+    pays: turns.   needs: for each criterion an event of the turn that says, else NaN.   from: the survey's R4, heuristic.
+    """
+    place_e, n = units.place(trace, "turn"), len(units.rows(trace, "turn"))
+    r_t = np.zeros(n)
+    for name, weight in criteria:
+        says_e = _says(trace, name)
+        known = (says_e >= 0) & (place_e >= 0)
+        known_t = np.bincount(place_e[known], minlength=n)
+        met_t = np.bincount(place_e[known], says_e[known], minlength=n) == known_t
+        r_t += np.where(known_t > 0, weight * met_t, np.nan)
+    return r_t
+
+
+def _says(trace: Trace, criterion: str) -> NDArray[np.signedinteger]:
+    """1 where an event meets a criterion, 0 where it does not, -1 where it does not say."""
+    name = criterion.removeprefix("not ")
+    says_e = {"valid": trace.valid_e, "trusted": trace.trusted_e}.get(name)
+    if says_e is None:
+        says_e = label(trace, name)
+    return says_e if name == criterion else np.where(says_e < 0, says_e, 1 - says_e)
+
+
+@register(
+    "score",
+    unit="turn",
+    families=("R4", "R6"),
+    better="higher",
+    needs="the correctness of stated answers, a reward channel on events",
+    assumes="a turn that states no answer changed none; an agent's first answer changes nothing unless `before` is given",
+)
+def correctness_delta(trace: Trace, channel: str = "correct", before: float | None = None) -> F:
+    """How much more right an agent is after a turn than before it.
+
+        r_t = Σ_{answers k in t} (c_k - c_{k-1}),     c_k = reward_e[channel] at the agent's k-th stated answer, c_0 = before
+
+    The turns of an agent sum to its last answer less its first (or less `before`): going back and forth pays nothing.
+    pays: turns.   needs: a run that states correctness, else NaN; NaN where an answer or the one before it was not checked.
+    from: Learning to Deliberate (MPDF); MAPoRL's own transition.
+    """
+    rows, right = answers(trace, channel)
+    who = trace.agent_e[rows]
+    first = changes(who)
+    last = np.append(np.nan, right)[:-1]
+    delta = np.where(first, 0.0 if before is None else right - before, right - last)
+    turn = units.place(trace, "turn")[rows]
+    stands = units.rows(trace, "turn")
+    r_t = np.bincount(turn, delta, minlength=len(stands))
+    tells_n = np.zeros(len(trace), np.bool_)
+    tells_n[trace.rollout_e[rows[~np.isnan(right)]]] = True
+    return np.where(tells_n[trace.rollout_e[stands]], r_t, np.nan)
+
+
+def answers(trace: Trace, channel: str) -> tuple[NDArray[np.int64], F]:
+    """The rows at which agents state an answer, agent by agent in their own order, and how right each is.
+
+    An answer is what states its correctness (a tool result is not), or a message, return or aggregate that states a `value`;
+    NaN where it was not checked.
+    """
+    right_e = channel_of_events(trace, channel)
+    is_answer_e = ~np.isnan(right_e) | (stated(trace, "value") & IS_SAID[trace.type_e])
+    rows = np.flatnonzero(is_answer_e & (trace.agent_e >= 0) & (trace.type_e != RESULT))
+    rows = rows[rows_by(trace.agent_e[rows])]
+    return rows, right_e[rows]
+
+
+@register("score", unit="orchestrator", families=("R4", "R7"), better="lower", needs="decisions and who takes them")
+def step_cost(trace: Trace, factor: float = 1.0, budget: float = 10.0, by: str | None = None) -> F:
+    """What one more decision costs: later ones cost more, ever more slowly.
+
+        C_d = F log(1 + t_d / φ),     t_d = 1, 2, ... among its agent's decisions, φ = budget,
+                                      F = factor, times the tokens or cost of all events that d is the nearest decision of
+
+    pays: decisions.   needs: who decides; with `by` the tokens or costs, else NaN.   from: Puppeteer, where the reward is
+    outcome - 0.1 * step_cost.
+    """
+    if not budget > 0:
+        raise BadReward(f"step_cost needs a budget above 0, got {budget!r}")
+    rows = units.rows(trace, "orchestrator")
+    order = rows_by(trace.agent_e[rows])
+    opens = changes(trace.agent_e[rows[order]])
+    at = np.arange(len(rows))
+    t_d = np.empty(len(rows))
+    t_d[order] = at - np.maximum.accumulate(np.where(opens, at, 0)) + 1
+    cost = factor * np.log1p(t_d / budget)
+    return np.where(trace.agent_e[rows] >= 0, cost * _worth(trace, by), np.nan)
+
+
+def _worth(trace: Trace, by: str | None) -> F | float:
+    if by is None:
+        return 1.0
+    if by not in ("tokens", "cost"):
+        raise BadReward(f"step_cost counts by tokens or cost, got {by!r}")
+    unit_e, (total_e, says_e) = units.place(trace, "orchestrator"), spent_by_events(trace, by)
+    return total_over(unit_e, (total_e, says_e & (unit_e >= 0)), len(units.rows(trace, "orchestrator")))
+
+
+@register("score", unit="turn", families=("R4",), better="lower", needs="tokens in, on the lead's events")
+def context_overflow(trace: Trace, limit: float = 32768.0, share: float = 0.5) -> F:
+    """Whether the lead worked on in a context that is too full, instead of branching.
+
+        q_t = 1[ max_{e of t} tokens_in_e > share · limit  and no spawn in t ] for turns of the lead, 0 for others
+
+    pays: turns.   needs: tokens in on an event of the lead's turn, else NaN.   from: Context-Folding (FoldGRPO), with weight -1.
+    """
+    place_e, stands = units.place(trace, "turn"), units.rows(trace, "turn")
+    full_t, spawns_t = np.full(len(stands), -np.inf), np.zeros(len(stands), np.bool_)
+    reads = (place_e >= 0) & ~np.isnan(trace.tokens_in_e)
+    np.maximum.at(full_t, place_e[reads], trace.tokens_in_e[reads])
+    spawns_t[place_e[(place_e >= 0) & (trace.type_e == SPAWN)]] = True
+    call = units.call_of(trace)[stands]  # a turn that opens with a result is the caller's
+    who_t = np.where(call >= 0, trace.agent_e[call], trace.agent_e[stands])
+    lead_t = who_t == lead(trace)[trace.rollout_e[stands]]
+    over_t = np.where(np.isinf(full_t), np.nan, full_t > share * limit)
+    return np.where(lead_t & ~spawns_t, over_t, 0.0)
+
+
+@register("score", unit="team", families=("R4",), better="lower", needs="tokens out, on events")
+def overlong(trace: Trace, allowed: float = 3000.0, over: float = 2000.0) -> F:
+    """How far the longest generation of the run went beyond what is allowed.
+
+        q_n = clip((max_e tokens_out_e - allowed) / over, 0, 1)
+
+    pays: the team.   needs: tokens out on an event, else NaN.   from: DAPO; WideSeek-R1, with weight -0.1.
+    """
+    longest_n = np.full(len(trace), -np.inf)
+    np.fmax.at(longest_n, trace.rollout_e, trace.tokens_out_e)
+    return np.where(np.isinf(longest_n), np.nan, np.clip((longest_n - allowed) / over, 0.0, 1.0))
+
+
+@register("reward")
+def fold_grpo(
+    branch: str = "branch", limit: float = 32768.0, scope: str = "out_of_scope", unstated: float = 0.0
+) -> str:
+    """The numerator of FoldGRPO, turn by turn: the outcome less its process terms, which bite only where the run succeeded.
+
+        clip(R + Q, 0, 1),   Q = -1 in an overfull main thread, -0.2 in a branch out of scope, -1 in a turn with a failed call
+
+    `scope` is the channel in which a judge says 1 of a branch that left its scope, 0 of one that did not; `unstated` what an
+    unstated validity counts as.   from: Context-Folding, as its text has it (its code loses the 0.2).
+
+    >>> fold_grpo(limit=100)
+    "clip(at(outcome - 0.2 * for_role(individual('out_of_scope'), 'branch'), 'turn') - context_overflow(100) - invalid_turns(0.0), 0.0, 1.0)"
+    """
+    out = f"0.2 * for_role(individual({scope!r}), {branch!r})"
+    return (
+        f"clip(at(outcome - {out}, 'turn') - context_overflow({limit!r}) - invalid_turns({unstated!r}), 0.0, 1.0)"
+    )

@@ -1,0 +1,170 @@
+"""R3, role tables: each role is paid by a formula of its own.
+
+A table is a sum with one line a role; a line is any expression, and a gate may close it:
+
+    for_role(0.9 * outcome + 0.1 * individual("format"), "main") + for_role(individual("expert"), "sub")
+
+The tables of published methods are rewards with a name: `m_grpo`, `matpo`, `wideseek`, `mae`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from podium.graph import units
+from podium.graph.steps import IS_STEP
+from podium.registry import register
+from podium.rewards.individual import channel_of_events, individual, total_of
+from podium.rewards.ledger import BadReward, Channel, Now, copied
+from podium.trace.columns import B, F, I, Trace
+
+__all__ = ["for_role", "m_grpo", "mae", "matpo", "of_role", "one", "role_of_events", "role_score", "wideseek"]
+
+
+@register("score", unit="role", families=("R3",), better="higher", needs="roles, and the reward channel on events")
+def role_score(trace: Trace, channel: str = "role") -> F:
+    """What the events of a role earned, all together.
+
+        r_ρ = Σ_{e of ρ} reward_e[channel]
+
+    pays: roles.   needs: an event of the role that states the channel, else NaN.   from: MALT, LAMO, DEPART.
+    """
+    return total_of(trace, "role", channel_of_events(trace, channel))
+
+
+@register("score", unit="team", families=("R3",), better="higher", needs="roles, and the reward channel on events")
+def of_role(trace: Trace, role: str = "worker", channel: str = "agent", if_none: float = np.nan) -> F:
+    """How well those who play a role did on average, for others to be paid by.
+
+        r_n = mean( Σ_{e of a} reward_e[channel] : a plays the role in n )
+
+    pays: the team.   needs: the channel on every agent of that role, else NaN; `if_none` where nobody plays it and the run
+    records roles.   from: MATPO's mean over workers, MAE's 1 - mean over solvers.
+    """
+    plays_a = _plays(trace, "agent", role)
+    n = len(trace)
+    r_a = individual(trace, channel)
+    total_n = np.bincount(trace.rollout_a[plays_a], r_a[plays_a], minlength=n)
+    count_n = np.bincount(trace.rollout_a[plays_a], minlength=n)
+    known_n = np.bincount(trace.rollout_e, trace.role_e.codes >= 0, minlength=n) > 0
+    mean_n = np.divide(total_n, count_n, out=np.full(n, np.nan), where=count_n > 0)
+    return np.where((count_n == 0) & known_n, if_none, mean_n)
+
+
+@register("score", unit="team", families=("R3",), better="neither", needs="a run with events")
+def one(trace: Trace) -> F:
+    """One for every run, so that a formula can say `one - of_role("solver", "score")`.
+
+        r_n = 1
+
+    pays: the team.   needs: a run with events, else NaN.   from: the 1 in 1 - mean solver score, MAE and SAGE.
+    """
+    return np.where(units.rows(trace, "team") >= 0, 1.0, np.nan)
+
+
+@register("shape")
+def for_role(trace: Trace, now: Now, parts: list[Channel], role: str) -> list[Channel]:
+    """Pays only those who play a role; what is the team's goes to each agent that does.
+
+        r'_u = r_u if role(u) = role, else 0
+
+    NaN where a unit of somebody who takes steps has no role on record. Tools, humans and agents that do nothing play none.
+    """
+    if not isinstance(role, str):
+        raise BadReward(f"for_role needs the name of a role, got {role!r}")
+    moved = [copied(trace, p, "agent") if p.unit == "team" else p for p in parts]
+    return [
+        Channel(p.name, p.unit, np.where(_plays(trace, p.unit, role), p.paid, 0.0) + _unknown(trace, p.unit))
+        for p in moved
+    ]
+
+
+def _plays(trace: Trace, unit: str, role: str) -> B:
+    plays: B = np.append(role_of_events(trace), -1)[units.rows(trace, unit)] == trace.role_e.code(role)
+    return plays
+
+
+def _unknown(trace: Trace, unit: str) -> F:
+    """NaN for a unit of somebody who takes steps and whose role is not on record, else 0."""
+    nobody_e = units.kept(trace, "workers without a role", lambda: _nobody(trace))
+    return np.where(np.append(nobody_e, 0)[units.rows(trace, unit)] > 0, np.nan, 0.0)
+
+
+def _nobody(trace: Trace) -> I:
+    steps_a = np.bincount(trace.agent_e[IS_STEP[trace.type_e] & (trace.agent_e >= 0)], minlength=trace.n_agents)
+    works_e = np.append(steps_a, 0)[trace.agent_e] > 0
+    return (works_e & (role_of_events(trace) < 0)).astype(np.int8)
+
+
+def role_of_events(trace: Trace) -> I:
+    """The code of the role that each event is played in: its own, else the first that its agent states; -1 for none."""
+    return units.kept(trace, "role of events", lambda: _role_of_events(trace))
+
+
+def _role_of_events(trace: Trace) -> I:
+    code_e = trace.role_e.codes
+    says = np.flatnonzero((code_e >= 0) & (trace.agent_e >= 0))[::-1]
+    first_a = np.full(trace.n_agents + 1, -1, code_e.dtype)
+    first_a[trace.agent_e[says]] = code_e[says]
+    return np.where(code_e >= 0, code_e, first_a[trace.agent_e])
+
+
+# tables that have a name
+
+
+@register("reward")
+def m_grpo(main: str = "main", sub: str = "sub", expert: str = "expert", form: str = "format") -> str:
+    """The role table of M-GRPO: the main agent by format and outcome, each sub-agent also by a judge of its own task.
+
+        R_M = 0 if format is bad else 0.1 format + 0.9 outcome,   R_S = 0 if bad else 0.1 format + 0.4 outcome + 0.5 expert
+
+    from: M-GRPO, as its text has it; the released code has no expert term.
+    """
+    mine = f"individual({form!r})"
+    main_pay = f"gate(at(0.1 * {mine} + 0.9 * outcome, 'agent'), {mine})"
+    sub_pay = f"gate(at(0.1 * {mine} + 0.4 * outcome + 0.5 * individual({expert!r}), 'agent'), {mine})"
+    return f"for_role({main_pay}, {main!r}) + for_role({sub_pay}, {sub!r})"
+
+
+@register("reward")
+def matpo(planner: str = "planner", worker: str = "worker", form: str = "format", alone: float = 0.0) -> str:
+    """The reward of MATPO: the outcome, and the format of the planner and of its workers on average.
+
+        R = 0.9 outcome + 0.1 · ½ (planner format + mean worker format)
+
+    `alone` is the workers' part where there are none, which the paper does not state.   from: MATPO.
+
+    >>> matpo()
+    "0.9 * outcome + 0.05 * of_role('planner', 'format') + 0.05 * of_role('worker', 'format', 0.0)"
+    """
+    forms = f"0.05 * of_role({planner!r}, {form!r}) + 0.05 * of_role({worker!r}, {form!r}, {alone!r})"
+    return f"0.9 * outcome + {forms}"
+
+
+@register("reward")
+def wideseek(tool: str = "access", form: str = "format") -> str:
+    """The reward of WideSeek-R1: the outcome with small change for form, for opening a page at all and against length.
+
+        R = 0 if format is bad else outcome + 0.1 format + 0.05 [a page was opened] - 0.1 clip((longest - 3000) / 2000, 0, 1)
+
+    from: WideSeek-R1.
+    """
+    change = f"0.1 * outcome({form!r}) + 0.05 * used_tool({tool!r}) - 0.1 * overlong(3000.0, 2000.0)"
+    return f"gate(outcome + {change}, outcome({form!r}))"
+
+
+@register("reward")
+def mae(proposer: str = "proposer", solver: str = "solver", judge: str = "judge") -> str:
+    """The role table of Multi-Agent Evolve: a proposer is paid for good and hard questions, and for hard only where they are good.
+
+        proposer: (judge + (1 - mean solver) [judge ≥ 0.7] + format) / 3,   solver: (judge + format) / 2,   judge: format
+
+    with the channels `score` (what the judge gave) and `format` on each agent.   from: MAE.
+    """
+    hard = f"gate(at(one / 3 - of_role({solver!r}, 'score') / 3, 'agent'), individual('score'), 0.7)"
+    pays = {
+        proposer: f"individual('score') / 3 + {hard} + individual('format') / 3",
+        solver: "individual('score') / 2 + individual('format') / 2",
+        judge: "individual('format')",
+    }
+    return " + ".join(f"for_role({pay}, {role!r})" for role, pay in pays.items())

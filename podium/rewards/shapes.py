@@ -1,0 +1,230 @@
+"""What can be done to a reward besides adding and weighing: schedules, gates, clips, moves between units; and sums that have a name.
+
+A shape receives the channels of the expression it is given and returns channels. A schedule changes weights only, so that under it
+every channel stays visible in the ledger. What is not linear (clip) makes one channel of what it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from podium.graph import units
+from podium.graph.grouping import sum_by
+from podium.registry import register
+from podium.rewards.ledger import BadReward, Channel, Now, copied, summed
+from podium.trace.columns import B, F, Trace
+
+__all__ = ["anneal", "at", "budget", "clip", "converged", "gate", "mean", "parl", "until_converged"]
+
+# schedules
+
+
+@register("shape")
+def anneal(
+    trace: Trace,
+    now: Now,
+    parts: list[Channel],
+    start: float = 0.0,
+    end: float = 1.0,
+    how: str = "line",
+    stages: int = 4,
+) -> list[Channel]:
+    """Full weight until `start`, none from `end` on, and in between a straight line, half a cosine or equal steps.
+
+    x = clip((progress - start) / (end - start), 0, 1)
+    w = 1 - x   ("line"),   (1 + cos πx) / 2   ("cosine"),   1 - ⌊x stages⌋ / stages   ("stages")
+    """
+    if now.progress is None:
+        raise BadReward("anneal needs to know how far training is: give progress, from 0 to 1")
+    if not start < end:
+        raise BadReward(f"anneal needs start < end, got {start!r} and {end!r}")
+    if how not in ("line", "cosine", "stages") or stages < 1:
+        raise BadReward(f"anneal goes by 'line', 'cosine' or at least 1 'stages', got {how!r} and {stages!r}")
+    x = float(np.clip((now.progress - start) / (end - start), 0.0, 1.0))
+    weight = {
+        "line": 1.0 - x,
+        "cosine": (1.0 + float(np.cos(np.pi * x))) / 2.0 if x < 1.0 else 0.0,
+        "stages": 1.0 - int(x * stages + 1e-9) / stages,
+    }[how]
+    return [part.times(weight) for part in parts]
+
+
+@register("shape")
+def until_converged(
+    trace: Trace,
+    now: Now,
+    parts: list[Channel],
+    window: int = 20,
+    below: float = 0.1,
+    fade: int = 20,
+    sure: float = 4.0,
+) -> list[Channel]:
+    """Full weight until the watched signal has converged, then a straight line down over `fade` more of its values, and never up again.
+
+    w = 1 - clip((t - t*) / fade, 0, 1),   t values so far, t* how many there were when it converged; see `converged`
+    """
+    if now.history is None:
+        raise BadReward("until_converged needs the signal that it watches: give its history, oldest first")
+    if fade < 1 or window < 2:
+        raise BadReward(f"until_converged needs a window of 2 and a fade of 1 or more, got {window!r} and {fade!r}")
+    since = converged(now.history, window, below, sure)
+    done = 0.0 if since is None else min(1.0, (_there(now.history).size - since) / fade)
+    return [part.times(1.0 - done) for part in parts]
+
+
+def converged(history: Sequence[float], window: int = 20, below: float = 0.1, sure: float = 4.0) -> int | None:
+    """After how many values a signal had first converged; None if it has not.
+
+        g_t = mean of the last `window` values - mean of the `window` before,   P_t = max(g_s : s ≤ t, g_s > `sure` standard errors)
+        t* = the first t with P_t > 0 and g_t ≤ below x P_t
+
+    It must have risen for sure before it can have converged, so that a flat start is not taken for the end: of 300 values of pure noise
+    2 in 100 are, with these defaults (all but a few with `sure` at 2). Only the first t counts, so whatever the signal does later,
+    the answer stays. NaN values are left out.
+
+    >>> converged([0, 0, 0, 0, 1, 2, 3, 4, 4, 4, 4, 4], window=2, sure=2)
+    11
+    """
+    values = _there(history)
+    if len(values) < 2 * window:
+        return None
+    sums, squares = (np.cumsum(np.append(0.0, (values - values[0]) ** k)) for k in (1, 2))
+    mean = (sums[window:] - sums[:-window]) / window
+    spread = np.maximum(0.0, (squares[window:] - squares[:-window]) / window - mean**2) / (window - 1)
+    gain = mean[window:] - mean[:-window]
+    error = np.sqrt(spread[window:] + spread[:-window])
+    peak = np.maximum.accumulate(np.where(gain > sure * error + 1e-12, gain, 0.0))
+    flat = np.flatnonzero((peak > 0.0) & (gain <= below * peak))
+    return int(flat[0]) + 2 * window if len(flat) else None
+
+
+def _there(history: Sequence[float]) -> F:
+    values = np.asarray(history, np.float64)
+    there: F = values[~np.isnan(values)]
+    return there
+
+
+# gates and bounds
+
+
+@register("shape")
+def gate(trace: Trace, now: Now, parts: list[Channel], by: list[Channel], least: float = 0.5) -> list[Channel]:
+    """Pays where another score reaches a bar, and nothing elsewhere; NaN where that score is not known.
+
+    r' = r where by ≥ least, else 0
+    """
+    return _passed(trace, parts, by, lambda level: level >= least)
+
+
+@register("shape")
+def budget(trace: Trace, now: Now, parts: list[Channel], cost: list[Channel], most: float) -> list[Channel]:
+    """Pays where a cost keeps to a budget, and nothing beyond it; NaN where the cost is not known.
+
+    r' = r where cost ≤ most, else 0
+    """
+    return _passed(trace, parts, cost, lambda level: level <= most)
+
+
+def _passed(trace: Trace, parts: list[Channel], by: list[Channel], passes: Callable[[F], B]) -> list[Channel]:
+    gated = []
+    for part in parts:
+        level = sum((_moved(trace, b, part.unit).paid for b in by), np.zeros(len(part.paid)))
+        paid = np.where(np.isnan(level), np.nan, np.where(passes(level), part.paid, 0.0))
+        gated.append(Channel(part.name, part.unit, paid))
+    return gated
+
+
+@register("shape")
+def clip(trace: Trace, now: Now, parts: list[Channel], low: float = -1.0, high: float = 1.0) -> list[Channel]:
+    """No less than `low` and no more than `high`, for the sum of what it is given, as one channel.
+
+    r' = min(max(Σ r, low), high)
+    """
+    if not low <= high:
+        raise BadReward(f"clip needs low ≤ high, got {low!r} and {high!r}")
+    kinds = {part.unit for part in parts}
+    if len(kinds) != 1:
+        raise BadReward(
+            f"clip bounds a sum at one unit, got {', '.join(sorted(kinds))}; move them with at(..., unit)"
+        )
+    total = np.clip(sum((p.paid for p in parts), np.zeros(len(parts[0].paid))), low, high)
+    name = " + ".join(part.name for part in parts)
+    return [Channel(f"clip({name}, {low:g}, {high:g})", kinds.pop(), total)]
+
+
+# from unit to unit
+
+
+@register("shape")
+def at(trace: Trace, now: Now, parts: list[Channel], unit: str, share: bool = False) -> list[Channel]:
+    """The same pay at another unit: summed into a coarser one, copied to each finer one, or with `share` divided equally among them.
+
+    r'_u = Σ (r_v : v in u)   upwards,   r_v   for every u in v   downwards,   r_v / |{u in v}|   with share
+    """
+    return [_moved(trace, part, _known(unit), share) for part in parts]
+
+
+@register("shape")
+def mean(trace: Trace, now: Now, parts: list[Channel], unit: str = "team") -> list[Channel]:
+    """The mean over the units inside a coarser one, of those that were scored; NaN where none was.
+
+    r'_u = mean(r_v : v in u, r_v scored)
+    """
+    done = []
+    for part in parts:
+        if units.finer(_known(unit), part.unit):
+            raise BadReward(
+                f"mean goes to a coarser unit; {part.name} pays the {part.unit}, not what is inside a {unit}"
+            )
+        inside = units.within(trace, part.unit, unit)
+        here = np.flatnonzero(inside >= 0)
+        total, count = sum_by(inside[here], part.paid[here], len(units.rows(trace, unit)))
+        done.append(Channel(part.name, unit, total / np.maximum(count, 1)))
+    return done
+
+
+def _moved(trace: Trace, part: Channel, unit: str, share: bool = False) -> Channel:
+    if part.unit == unit:
+        return part
+    if units.finer(part.unit, unit):
+        return summed(trace, part, unit)
+    if not share:
+        return copied(trace, part, unit)
+    inside = units.within(trace, unit, part.unit)
+    count = np.bincount(inside[inside >= 0], minlength=len(part.paid))
+    empty = np.flatnonzero((count == 0) & (np.nan_to_num(part.paid) != 0.0))
+    if len(empty):
+        raise BadReward(
+            f"{part.name} pays {len(empty)} of its units ({part.unit}) that hold no {unit} to share it among"
+        )
+    return copied(trace, Channel(part.name, part.unit, part.paid / np.maximum(count, 1)), unit)
+
+
+def _known(unit: str) -> str:
+    if unit not in units.UNITS:
+        raise BadReward(f"no unit called {unit!r}; there are {', '.join(units.UNITS)}")
+    return unit
+
+
+# sums that have a name
+
+
+@register("reward")
+def parl(parallel: float = 0.3, finished: float = 0.3, most: int = 8, end: float = 1.0, how: str = "line") -> str:
+    """The reward of Kimi's PARL: the outcome, and two auxiliary rewards that go to zero over training.
+
+        r = r_perf + l1 r_parallel + l2 r_finish,   l1, l2 → 0
+
+    r_parallel pays for instantiating sub-agents and r_finish for their finishing; speed is not in it but comes from a budget of
+    critical steps, which `budget(parl, critical_steps, 100)` adds. K2.5 states neither weights nor schedule: these are ours.
+
+    from: Kimi K2.5, section 3; the survey's equation (9) calls r_parallel a speed-up, which the report does not.
+
+    >>> parl()
+    'outcome + anneal(0.3 * instantiate(8)) + anneal(0.3 * finish(none=0.0))'
+    """
+    options = "" if (end, how) == (1.0, "line") else f", end={end!r}, how={how!r}"
+    auxiliary = ((parallel, f"instantiate({most!r})"), (finished, "finish(none=0.0)"))
+    return " + ".join(["outcome", *(f"anneal({weight!r} * {score}{options})" for weight, score in auxiliary)])

@@ -1,0 +1,118 @@
+"""What a run costs, with bills worked by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scripted import run
+
+from podium.envs.draws import seeds
+from podium.envs.world import make, play
+from podium.metrics import BadMetrics, Prices, bill, forecast
+from podium.metrics.cost import fit, price_list
+from podium.trace.columns import Text, Trace, concat
+
+PRICES = Prices(token_in=0.01, token_out=0.1, tool_call=0.5, decision=0.2, spawn=0.05, message=0.3)
+
+
+def team(workers: int, read: float = 90.0, wrote: float = 10.0, calls: int = 2, lead: float = 50.0) -> Trace:
+    """A lead that decides once and reads so many tokens; workers that make calls and return."""
+    events: list[object] = [("decide lead", (), {"tokens_in": lead, "tokens_out": 0.0})]
+    events += [(f"spawn lead>w{w}", [0]) for w in range(workers)]
+    for w in range(workers):
+        events += [(f"call w{w}", [1 + w])] * calls
+        events += [(f"return w{w}>lead", [1 + w], {"tokens_in": read, "tokens_out": wrote})]
+    return run(*events)
+
+
+def test_a_bill_by_hand() -> None:
+    # A worker: 90 x .01 + 10 x .1 + 2 x .5 = 2.9. The lead: 50 x .01, a decision at .2, a spawn a worker at .05.
+    got = bill(team(3), PRICES)
+    assert got.agents_n == pytest.approx([3 * 2.9])
+    assert got.orchestration_n == pytest.approx([0.5 + 0.2 + 3 * 0.05])
+    assert got.total_n == pytest.approx([8.7 + 0.85])
+    assert np.isnan(got.stated_n).all()
+
+
+def test_totals_are_never_multiplied_by_the_number_of_agents_again() -> None:
+    """The same work in all, by one worker and by six: the same bill."""
+    free = replace(PRICES, spawn=0.0)
+    one, many = bill(team(1, read=540, wrote=60, calls=12), free), bill(team(6), free)
+    assert one.total_n == pytest.approx(many.total_n)
+    assert one.total_n == pytest.approx([6 * 2.9 + 0.7])
+
+
+def test_a_total_that_a_run_states_is_used_as_it_is_whatever_its_team() -> None:
+    prices = Prices(token_in=0.01, tool_call=0.5)
+    for workers in (1, 5):
+        events = team(workers, read=np.nan, wrote=np.nan, lead=np.nan)
+        events = replace(events, tokens_out_e=np.full(events.n_events, np.nan))
+        stated = replace(events, cost_n={"tokens": np.array([1000.0]), "tool_calls": np.array([7.0])})
+        assert np.isnan(bill(events, prices).total_n).all()
+        assert bill(stated, prices).total_n == pytest.approx([10.0 + 3.5])
+
+
+def test_a_model_by_hand() -> None:
+    # Every worker costs 2.9; orchestration is .7 and .05 a worker.
+    model = fit(concat([team(2), team(3), team(5)]), PRICES)
+    assert model == pytest.approx((2.9, 0.7, 0.05))
+    assert model(np.array([10.0])) == pytest.approx([29 + 0.7 + 0.5])
+
+
+def test_a_forecast_is_from_the_other_half_of_the_runs() -> None:
+    # Runs 0 and 2 have workers at 2.9, runs 1 and 3 at 3.9 (10 tokens more written): each half is predicted by the other's.
+    runs = concat([team(2), team(2, wrote=20.0), team(4), team(4, wrote=20.0)])
+    got = forecast(runs, PRICES)
+    cheap, dear = [2 * 2.9 + 0.8, 4 * 2.9 + 0.9], [2 * 3.9 + 0.8, 4 * 3.9 + 0.9]
+    off = [(d - c) / c for c, d in zip(cheap, dear, strict=True)] + [
+        (d - c) / d for c, d in zip(cheap, dear, strict=True)
+    ]
+    assert got.measured.mean == pytest.approx((sum(cheap) + sum(dear)) / 4)
+    assert got.predicted.mean == pytest.approx(got.measured.mean)
+    assert got.error.mean == pytest.approx(sum(off) / 4)
+
+
+def test_where_every_worker_costs_the_same_the_forecast_is_right() -> None:
+    got = forecast(concat([team(k) for k in (1, 2, 3, 4, 5, 2)]), PRICES)
+    assert got.error.mean == pytest.approx(0.0, abs=1e-12)
+
+
+def test_tokens_that_are_not_recorded_are_not_free() -> None:
+    silent = Trace.of(trace_id_n=Text.of(["silent"]))
+    plain = run("decide lead", ("call ann", [0]), ("return ann>lead", [1]))
+    got = bill(concat([team(2), plain, silent]), PRICES)
+    assert np.isnan(got.total_n).tolist() == [False, True, True]
+
+
+def test_without_a_price_of_tokens_nobody_asks_for_them() -> None:
+    plain = run("spawn lead>ann", ("call ann", [0]), ("call lead", [0]), ("return ann>lead", [1]))
+    got = bill(plain, Prices(tool_call=2.0))
+    assert (got.agents_n.tolist(), got.orchestration_n.tolist(), got.total_n.tolist()) == ([2.0], [2.0], [4.0])
+
+
+def test_no_runs_and_one() -> None:
+    assert all(len(column) == 0 for column in bill(Trace.of(trace_id_n=Text.of([])), PRICES))
+    assert forecast(team(2), PRICES).predicted.n == 0  # there is no other run to learn from
+
+
+def test_prices_as_one_writes_them() -> None:
+    assert price_list("token_in=1e-6, tool_call=2") == Prices(token_in=1e-6, tool_call=2.0)
+    assert price_list("") == Prices()
+    for text, said in (
+        ("gold=1", "no price of 'gold'"),
+        ("spawn=x", "must be a number"),
+        ("spawn=-1", "0 or more"),
+    ):
+        with pytest.raises(BadMetrics, match=said):
+            price_list(text)
+
+
+def test_in_a_world_the_model_is_right_on_average_and_off_by_a_fifth_a_run() -> None:
+    """It knows how many sub-agents there were, not how much each had to read."""
+    world = make("expedition", leg_price=0.1)
+    trace = world.trace(play(world, world.optimal(), seeds(2, 2000), log=True).state)
+    got = forecast(trace, Prices(token_in=3e-6, token_out=1.5e-5, tool_call=0.001))
+    assert got.predicted.mean == pytest.approx(got.measured.mean, rel=0.02)
+    assert 0.1 < got.error.mean < 0.3
