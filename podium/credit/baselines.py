@@ -1,0 +1,219 @@
+"""What a unit had to beat: steps that subtract a baseline."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from podium import rewards
+from podium.credit.credit import Credit
+from podium.credit.groups import Alone, Count, Moments, lonely, moments
+from podium.credit.keys import By, groups
+from podium.credit.orders import before, timeline
+from podium.credit.returns import column
+from podium.graph import units
+from podium.graph.grouping import changes
+from podium.registry import register
+from podium.trace.columns import B, F, I
+
+__all__ = [
+    "below_best",
+    "best_only",
+    "center",
+    "leave_one_out",
+    "length_weighted",
+    "minus",
+    "minus_history",
+    "minus_parent",
+    "zscore",
+    "zscore_against",
+]
+
+
+@register("step")
+def center(credit: Credit, by: By = "task", count: Count = "row", alone: Alone = "nan") -> Credit:
+    """A unit is worth what it beat the mean of its group by.
+
+    A = v - mean_g
+    """
+    at = moments(credit, by, count)
+    return lonely(credit, credit.value - at.mean[at.group], at.alone[at.group], alone)
+
+
+@register("step")
+def zscore(
+    credit: Credit, by: By = "task", count: Count = "row", ddof: int = 1, eps: float = 1e-6, alone: Alone = "nan"
+) -> Credit:
+    """The same, in standard deviations of the group.
+
+        A = (v - mean_g) / (std_g + eps)
+
+    from: GRPO; ddof and eps as verl has them.
+    """
+    return _standard(credit, moments(credit, by, count, ddof), eps, alone)
+
+
+def _standard(credit: Credit, at: Moments, eps: float, alone: Alone) -> Credit:
+    scaled = credit.value - at.mean[at.group]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scaled /= (np.sqrt(at.variance) + eps)[at.group]
+    return lonely(credit, scaled, at.alone[at.group], alone)
+
+
+@register("step")
+def zscore_against(
+    credit: Credit,
+    reward: str,
+    by: By = "task",
+    count: Count = "row",
+    ddof: int = 1,
+    eps: float = 1e-6,
+    alone: Alone = "nan",
+) -> Credit:
+    """The same, with the mean and the deviation of another reward expression at this unit.
+
+        A = (v - mean_g(x)) / (std_g(x) + eps)
+
+    from: Context-Folding, whose baseline knows the outcome only.
+    """
+    other = credit.of(rewards.score(credit.trace, reward, credit.unit))
+    return _standard(credit, moments(other, by, count, ddof), eps, alone)
+
+
+@register("step")
+def leave_one_out(credit: Credit, by: By = "task", weight: str | None = None, alone: Alone = "nan") -> Credit:
+    """A unit is worth what it beat the others in its group by; with a column of weights, by the weighted mean of them.
+
+        A = v - (S - w v) / (W - w),    S = Σ_g w v,   W = Σ_g w
+
+    from: Kool et al. 2019; weights: C3, for nodes that were replayed unequally often.
+    """
+    group = groups(credit, by)
+    w = np.ones(len(group)) if weight is None else column(credit, weight)
+    scored = (group >= 0) & ~np.isnan(credit.value) & (w > 0)
+    w, v = np.where(scored, w, 0.0), np.where(scored, credit.value, 0.0)
+    total, whole = _sum(group, w * v), _sum(group, w)
+    n = whole if weight is None else _sum(group, scored)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        others = (total[group] - w * v) / (whole[group] - w)
+    return lonely(credit, credit.value - others, ~scored | (n < 2)[group], alone)
+
+
+def _sum(group: I, values: F | B) -> F:
+    """The sum of each group, and what is in none at the end."""
+    n = int(group.max(initial=-1)) + 1
+    total: F = np.bincount(np.where(group >= 0, group, n), values, minlength=n + 1).astype(np.float64)
+    return total
+
+
+@register("step")
+def below_best(credit: Credit, by: By = "task", alone: Alone = "nan") -> Credit:
+    """How far a unit stays below the best of its group: A = v - max_g <= 0.
+
+    from: MAReMax (CoMLRL).
+    """
+    best, _, alone_u = _ranked(credit, by)
+    return lonely(credit, credit.value - best, alone_u, alone)
+
+
+@register("step")
+def best_only(credit: Credit, by: By = "task", std: bool = False, alone: Alone = "nan") -> Credit:
+    """Only the best of a group is paid: what it beat the second by, over the deviation of the group if told; ties get 0.
+
+        A = v_max - v_2nd for the best, 0 for the rest
+
+    from: Pass@k GRPO.
+    """
+    best, second, alone_u = _ranked(credit, by)
+    with np.errstate(invalid="ignore"):
+        paid = np.where(credit.value == best, best - second, 0.0 * credit.value)
+    if std:
+        at = moments(credit, by, ddof=1)
+        paid = paid / (np.sqrt(at.variance) + 1e-6)[at.group]
+    return lonely(credit, paid, alone_u, alone)
+
+
+def _ranked(credit: Credit, by: By) -> tuple[F, F, B]:
+    """For each unit the best and the second best value in its group, and whether it is alone."""
+    group = groups(credit, by)
+    scored = np.flatnonzero((group >= 0) & ~np.isnan(credit.value))
+    of, value = group[scored], credit.value[scored]
+    best = np.full(int(group.max(initial=-1)) + 2, -np.inf)  # the last is of those in no group
+    second = best.copy()
+    np.maximum.at(best, of, value)
+    below = value < best[of]
+    np.maximum.at(second, of[below], value[below])
+    many = np.bincount(of, minlength=len(best))
+    second = np.where(many - np.bincount(of[below], minlength=len(best)) > 1, best, second)
+    return best[group], second[group], np.isnan(credit.value) | (many < 2)[group]
+
+
+@register("step")
+def length_weighted(credit: Credit, by: By = "task", size: str = "tokens", alone: Alone = "nan") -> Credit:
+    """A baseline in which long units weigh more.
+
+        A = v - Σ_g len v / Σ_g len
+
+    `size` is "tokens" (written) or a column.   from: OPO.
+    """
+    group = groups(credit, by)
+    length = _tokens(credit) if size == "tokens" else column(credit, size)
+    scored = (group >= 0) & ~np.isnan(credit.value) & ~np.isnan(length)
+    length, value = np.where(scored, length, 0.0), np.where(scored, credit.value, 0.0)
+    n = _sum(group, scored)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = _sum(group, length * value) / _sum(group, length)
+    return lonely(credit, credit.value - mean[group], ~scored | (n < 2)[group], alone)
+
+
+def _tokens(credit: Credit) -> F:
+    """Tokens that the events of a unit wrote; NaN where none says."""
+    trace, place = credit.trace, units.place(credit.trace, credit.unit)
+    told = (place >= 0) & ~np.isnan(trace.tokens_out_e)
+    n = len(credit.value)
+    total = np.bincount(place[told], trace.tokens_out_e[told], minlength=n)
+    return np.where(np.bincount(place[told], minlength=n) > 0, total, np.nan)
+
+
+@register("step")
+def minus(credit: Credit, baseline: str) -> Credit:
+    """What a unit beat a column of the trace by: a greedy run, a moving average, a learned value.
+
+    A = v - column
+    """
+    return credit.of(credit.value - column(credit, baseline))
+
+
+@register("step")
+def minus_parent(credit: Credit, weight: float = 1.0) -> Credit:
+    """What a node adds to the one before it in its run: A = v - weight · v(parent); a root keeps its value.
+
+    Of what several did at the moment before the mean is the parent's.   from: MARTI-MARS2.
+    """
+    line = timeline(credit, "rollout")
+    first = np.append(np.append(True, line.last[:-1])[: len(line.last)], True)[line.at]
+    return credit.of(credit.value - weight * np.where(first, 0.0, before(line, credit.value)))
+
+
+@register("step")
+def minus_history(credit: Credit, by: By = ("rollout", "agent"), first: Alone = "raw") -> Credit:
+    """What a unit adds to the mean of the values before it in its chain; the first has no history.
+
+        A_t = v_t - mean(v_s : s < t)
+
+    Values that are not known, and those of the same moment, are no history.   from: MARTI.
+    """
+    group = groups(credit, by)
+    when = timeline(credit, "rollout").at
+    order = np.lexsort((when, group))
+    order = order[np.count_nonzero(group < 0) :]
+    of, at = group[order], when[order]
+    known = ~np.isnan(credit.value[order])
+    total = np.append(0.0, np.cumsum(np.where(known, credit.value[order], 0.0)))
+    many = np.append(0, np.cumsum(known))
+    opens = np.flatnonzero(changes(of) | changes(at))
+    until = np.repeat(opens, np.diff(opens, append=len(of)))
+    since = np.searchsorted(of, of)
+    past = np.full(len(group), np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        past[order] = (total[until] - total[since]) / (many[until] - many[since])
+    return lonely(credit, credit.value - past, np.isnan(past), first)

@@ -1,0 +1,350 @@
+"""What a decision was worth, from runs that share all that came before it and decide otherwise.
+
+A run that left its parent at a row is another choice in the same context (`forest`). An *alternative* of a context is a node,
+that is one event of the forest with all runs through it, or an option: all runs that chose it there and were left free after it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.credit.credit import BadCredit, Credit
+from podium.credit.forest import contexts, copies, nodes
+from podium.credit.groups import Alone, lonely
+from podium.credit.keys import By, groups, numbered_together
+from podium.credit.returns import column
+from podium.interval import student
+from podium.registry import register
+from podium.trace.columns import B, F, I, Text, Trace
+
+__all__ = [
+    "Alternatives",
+    "Effects",
+    "alternatives",
+    "chance",
+    "cross_marginal",
+    "effects",
+    "odds",
+    "same_prefix",
+    "sums",
+]
+
+Baseline = Literal["loo", "mean", "value", "policy"]
+Same = Literal["node", "option"]
+
+
+class Alternatives(NamedTuple):
+    """The alternatives of all contexts. What ends on _u has one entry a unit, the rest one an alternative."""
+
+    of_u: NDArray[np.int64]  # the alternative that a unit is, -1 if none
+    counts_u: B  # whether its run tells what the alternative is worth
+    context: NDArray[np.int64]  # ascending
+    n: F  # runs that tell
+    mean: F  # of what they earned, NaN if none tells
+
+
+def alternatives(credit: Credit, same: Same = "option") -> Alternatives:
+    """What each alternative earned.
+
+    As an option its runs are those left free after it: of a run that was forced to decide otherwise later on, all decisions before
+    are copies, which tell nothing of what the policy makes of them. As a node all runs through it, as if
+    whatever was done later had been drawn from the policy.
+    """
+    if credit.unit in ("team", "agent", "role", "token"):
+        raise BadCredit(
+            f"alternatives are decisions, turns, messages or tool calls, not {credit.unit}; move credit with `to`"
+        )
+    if same not in ("node", "option"):
+        raise BadCredit(f"same must be node or option, got {same!r}")
+    trace, rows = credit.trace, credit.rows
+    context = numbered_together(groups(credit, "batch"), contexts(trace, rows))
+    node = numbered_together(nodes(trace, rows))
+    counts_u = ~np.isnan(credit.value)
+    if same == "option":
+        chosen = trace.chosen_e.codes[rows].astype(np.int64)
+        node = np.where(chosen >= 0, chosen, node + len(trace.chosen_e.words))
+        counts_u &= ~copies(trace, rows)
+    of_u = numbered_together(context, node)
+    many = int(of_u.max(initial=-1)) + 1
+    n = np.bincount(of_u[counts_u], minlength=many).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        mean = np.bincount(of_u[counts_u], credit.value[counts_u], minlength=many) / n
+    at = np.zeros(many, np.int64)
+    at[of_u[of_u >= 0]] = context[of_u >= 0]
+    return Alternatives(of_u, counts_u, at, n, mean)
+
+
+@register("step")
+def same_prefix(
+    credit: Credit,
+    baseline: Baseline = "loo",
+    value: str | None = None,
+    mix: float = 1.0,
+    same: Same = "node",
+    alone: Alone = "nan",
+    pi: str = "pi",
+) -> Credit:
+    """A choice is worth what it beat the other choices in the same context by.
+
+        A_j = Q_j - b_j,   Q_j = mean R of the runs of alternative j,   in the context of j, over the alternatives k that some run tells of:
+        "loo"     b_j = (Σ_k w_k Q_k - w_j Q_j) / (Σ_k w_k - w_j)
+        "mean"    b_j = Σ_k w_k Q_k / Σ_k w_k
+        "value"   b_j = (1 - mix) loo_j(Q) + mix loo_j(V),   V the column `value`
+        "policy"  b_j = Σ_k π_k Q_k / Σ_k π_k,   π the label `pi`: a JSON list over the options of the decision
+
+    same="node" (C3): an alternative is an event of the forest, and w its runs. same="option" (ours, where options are forced): it is the option
+    taken, its runs are those left free after it, and w = 1, because how often an option was tried says nothing about it.
+    pays: decisions, turns, messages.   needs: branches; one alternative alone by the rule `alone`.   from: C3; COMA for "policy".
+    """
+    alts = alternatives(credit, same)
+    told = alts.n > 0
+    weight = np.where(told, alts.n if same == "node" else 1.0, 0.0)
+    if baseline == "loo":
+        base = _others(alts, weight, alts.mean)
+    elif baseline == "mean":
+        base = _mean(alts, weight, alts.mean)
+    elif baseline == "value":
+        if value is None:
+            raise BadCredit("same_prefix with baseline='value' needs the name of a column, value=...")
+        worth = alternatives(credit.of(column(credit, value)), same)
+        base = mix * _others(alts, np.where(worth.n > 0, weight, 0.0), worth.mean)
+        base = base + (1.0 - mix) * _others(alts, weight, alts.mean) if mix != 1.0 else base
+    elif baseline == "policy":
+        base = _mean(alts, np.where(told, odds(credit, alts, pi), 0.0), alts.mean)
+    else:
+        raise BadCredit(f"baseline must be loo, mean, value or policy, got {baseline!r}")
+    several = np.bincount(alts.context[told], minlength=int(alts.context.max(initial=-1)) + 1)[alts.context] > 1
+    paid = np.append(alts.mean - base, np.nan)[alts.of_u]
+    paid = np.where(np.isnan(credit.value), np.nan, paid)
+    return lonely(credit, paid, ~np.append(several & told, False)[alts.of_u], alone)
+
+
+def sums(alts: Alternatives, values: F) -> F:
+    """Of each alternative the sum over its context."""
+    total = np.bincount(alts.context, np.where(np.isnan(values), 0.0, values), minlength=1)
+    found: F = total.astype(np.float64)[alts.context]
+    return found
+
+
+def _others(alts: Alternatives, w: F, q: F) -> F:
+    """The weighted mean of the other alternatives of the context; NaN if there is none."""
+    held = np.where(w > 0, w * q, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean: F = (sums(alts, held) - held) / (sums(alts, w) - w)
+    return mean
+
+
+def _mean(alts: Alternatives, w: F, q: F) -> F:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean: F = sums(alts, np.where(w > 0, w * q, 0.0)) / sums(alts, w)
+    return mean
+
+
+def odds(credit: Credit, alts: Alternatives, pi: str) -> F:
+    """How likely the policy was to choose each alternative, as some decision of its context says."""
+    trace, rows = credit.trace, credit.rows
+    if pi not in trace.extra_e:
+        raise BadCredit(f"needs the label {pi!r} on decisions: a JSON list, one number an option")
+    many, inside = len(alts.context), np.flatnonzero(alts.of_u >= 0)[::-1]
+    said, listed = trace.extra_e[pi].take(rows), trace.options_e.take(rows)
+    chosen = np.full(many, -1)
+    chosen[alts.of_u[inside]] = trace.chosen_e.codes[rows[inside]]
+    teller = np.full(int(alts.context.max(initial=-1)) + 1, -1)
+    tells = inside[(said.codes[inside] >= 0) & (listed.codes[inside] >= 0)]
+    teller[alts.context[alts.of_u[tells]]] = tells  # the first one is written last, so it stays
+    at = teller[alts.context]
+    triple = np.column_stack([np.append(said.codes, -1)[at], np.append(listed.codes, -1)[at], chosen])
+    different, which = np.unique(triple, axis=0, return_inverse=True)
+    likely = [_odds_of(said, listed, trace.chosen_e, *map(int, row)) for row in different]
+    found: F = np.array([*likely, np.nan])[which.ravel()]
+    return np.nan_to_num(found)
+
+
+def _odds_of(said: Text, listed: Text, chosen: Text, odds: int, options: int, option: int) -> float:
+    if min(odds, options, option) < 0:
+        return np.nan
+    try:
+        pi = msgspec.json.decode(said.words[odds], type=list[float])
+        names = msgspec.json.decode(listed.words[options], type=list[str])
+    except msgspec.DecodeError as error:
+        raise BadCredit(f"expected a list of numbers, one an option, got {said.words[odds]!r}: {error}") from None
+    if len(pi) != len(names):
+        raise BadCredit(f"{len(names)} options ({', '.join(names)}) but {len(pi)} probabilities")
+    return dict(zip(names, pi, strict=True)).get(chosen.words[option], np.nan)
+
+
+class Effects(NamedTuple):
+    """For each unit what its option did beyond the mean of the other options tried there, with an interval; and how many runs say so."""
+
+    mean: F
+    low: F
+    high: F
+    n: F
+
+
+def effects(credit: Credit, level: float = 0.95) -> Effects:
+    """The effect of an option against the options not taken in the same context: spawn against no-op, stop against going on.
+
+        d_j = Q_j - mean_{k≠j} Q_k
+
+    Where all branches come in sets that share a seed, one an option, d is the mean of the differences inside sets (common random
+    numbers), ± t s / √n; else ± t √(s_j²/n_j + Σ_{k≠j} s_k²/n_k / (K-1)²) with Welch's degrees of freedom. Outcomes that are all
+    0 or 1 are counted with two more sets, one for and one against (Bonett & Price 2012), or with 4/K more runs an option, half of
+    them 1 (Price & Bonett 2004), so that an interval is never empty.   needs: two runs of each option, else NaN for the interval.
+    """
+    alts = alternatives(credit, "option")
+    binary = _binary(credit, alts)
+    paired_u = _sets(credit, alts)
+    paired = np.zeros(len(alts.context), np.bool_)
+    paired[alts.of_u[paired_u]] = True
+    apart, together = _welch(credit, alts, binary, level), _paired(credit, alts, paired_u, binary, level)
+    both = [np.where(paired, t, a) for a, t in zip(apart, together, strict=True)]
+    mean, low, high, n = (np.append(x, np.nan)[alts.of_u] for x in both)
+    return Effects(mean, low, high, n)
+
+
+def _options(alts: Alternatives) -> F:
+    """How many alternatives of its context some run tells of."""
+    return sums(alts, (alts.n > 0).astype(np.float64))
+
+
+def _binary(credit: Credit, alts: Alternatives) -> B:
+    """Whether every outcome of the context is 0 or 1."""
+    held = np.flatnonzero(alts.counts_u & (alts.of_u >= 0))
+    other = ~np.isin(credit.value[held], (0.0, 1.0))
+    odd = np.bincount(alts.context[alts.of_u[held]], other, minlength=int(alts.context.max(initial=-1)) + 1)
+    every: B = (odd == 0)[alts.context]
+    return every
+
+
+def _moments(of: I, value: F, many: int) -> tuple[F, F, F]:
+    """Count, mean and sum of squares about the mean."""
+    n = np.bincount(of, minlength=many).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        mean = np.bincount(of, value, minlength=many) / n
+    return n, mean, np.bincount(of, (value - mean[of]) ** 2, minlength=many).astype(np.float64)
+
+
+def _welch(credit: Credit, alts: Alternatives, binary: B, level: float) -> Effects:
+    held = np.flatnonzero(alts.counts_u & (alts.of_u >= 0))
+    n, mean, square = _moments(alts.of_u[held], credit.value[held], len(alts.context))
+    k = _options(alts)
+    one = (n > 0).astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        more = n + 4.0 / k
+        share = (np.where(n > 0, mean * n, 0.0) + 2.0 / k) / more
+        centre = np.where(binary, share, mean)
+        noise = np.where(binary, share * (1 - share) / more, square / (n - 1) / n)
+        noise = np.where((n < 2) & ~binary, np.nan, noise)
+        others = 1.0 / np.maximum(k - 1, 1)
+        unknown = sums(alts, (np.isnan(noise) & (n > 0)).astype(np.float64)) > 0
+        variance = noise + (sums(alts, np.where(n > 0, noise, 0.0)) - noise) * others**2
+        spread = noise**2 / np.maximum(n - 1, 1)
+        freedom = variance**2 / (spread + (sums(alts, np.where(n > 0, spread, 0.0)) - spread) * others**4)
+        off = centre - (sums(alts, np.where(n > 0, centre, 0.0)) - centre) * others
+        raw = mean - (sums(alts, np.where(n > 0, mean, 0.0)) - mean) * others
+    alone = (k < 2) | (n < 1)
+    half = _half(np.where(binary, np.inf, freedom), level) * np.sqrt(np.where(alone | unknown, np.nan, variance))
+    raw = np.where(alone, np.nan, raw)
+    return Effects(raw, off - half, off + half, sums(alts, n * one))
+
+
+def _half(freedom: F, level: float) -> F:
+    """Half-widths in standard errors; degrees of freedom to the whole number below, so that an interval is not too narrow."""
+    whole = np.where(np.isfinite(freedom), np.clip(freedom, 1, 100_000), 100_000).astype(np.int64)
+    different, which = np.unique(whole, return_inverse=True)
+    found: F = np.array([student(int(f), level) for f in different] or [np.nan])[which]
+    return found
+
+
+def _sets(credit: Credit, alts: Alternatives) -> B:
+    """The units in sets that share a seed, one run an option, of contexts in which all branches are in such sets, two or more."""
+    trace, run = credit.trace, credit.rollout
+    counts_u = alts.counts_u & (alts.of_u >= 0)
+    held = np.flatnonzero(counts_u & (trace.seed_n.codes >= 0)[run])
+    of = alts.of_u[held]
+    where, many = alts.context[of], int(alts.context.max(initial=-1)) + 1
+    pair = numbered_together(where, trace.seed_n.codes[run[held]])
+    twice = numbered_together(pair, of)
+    whole = np.bincount(pair, minlength=1)[pair] == _options(alts)[of]
+    whole &= np.bincount(pair, np.bincount(twice, minlength=1)[twice] > 1, minlength=1)[pair] == 0
+    branch = (trace.parent_n.codes >= 0)[run]
+    inside, in_all = np.bincount(where, whole, many), np.bincount(where, whole & branch[held], many)
+    branches = np.bincount(alts.context[alts.of_u[counts_u & branch]], minlength=many)
+    options = np.bincount(alts.context, alts.n > 0, minlength=many)
+    fine = (in_all == branches) & (inside >= 2 * options) & (options > 1)
+    paired = np.zeros(len(alts.of_u), np.bool_)
+    paired[held[whole & fine[where]]] = True
+    return paired
+
+
+def chance(credit: Credit, alts: Alternatives) -> tuple[F, F]:
+    """What outcomes of one option vary by in each context, less what runs of one seed share: sums of squares, and their freedom.
+
+    Where several options were tried with a seed, each of those runs is taken less their mean, and the square made up for that.
+    """
+    held = np.flatnonzero(alts.counts_u & (alts.of_u >= 0))
+    value, of, where = credit.value[held], alts.of_u[held], alts.context[alts.of_u[held]]
+    seed = credit.trace.seed_n.codes[credit.rollout[held]].astype(np.int64)
+    alone = np.arange(len(seed)) + len(credit.trace.seed_n.words)
+    luck = numbered_together(where, np.where(seed >= 0, seed, alone))
+    size = np.bincount(luck, minlength=1)[luck]
+    mean = np.bincount(luck, value, minlength=1)[luck] / np.maximum(size, 1)
+    apart = np.where(size > 1, value - mean, value)
+    kind = numbered_together(of, (size > 1).astype(np.int64))
+    middle = np.bincount(kind, apart, minlength=1) / np.maximum(np.bincount(kind, minlength=1), 1)
+    square = (apart - middle[kind]) ** 2 * np.where(size > 1, size / np.maximum(size - 1, 1), 1.0)
+    many, first = int(alts.context.max(initial=-1)) + 1, np.unique(kind, return_index=True)[1]
+    freedom = np.bincount(where, minlength=many) - np.bincount(where[first], minlength=many)
+    return np.bincount(where, square, minlength=many).astype(np.float64), freedom.astype(np.float64)
+
+
+def _paired(credit: Credit, alts: Alternatives, paired_u: B, binary: B, level: float) -> Effects:
+    held = np.flatnonzero(paired_u)
+    of = alts.of_u[held]
+    pair = numbered_together(alts.context[of], credit.trace.seed_n.codes[credit.rollout[held]])
+    value, k = credit.value[held], _options(alts)[of]
+    apart = value - (np.bincount(pair, value, minlength=1)[pair] - value) / np.maximum(k - 1, 1)
+    n, mean, square = _moments(of, apart, len(alts.context))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        more = n + 2
+        centre = np.where(binary, mean * n / more, mean)
+        total = square + n * mean**2 + 2  # with a set for and a set against
+        variance = np.where(binary, (total / more - centre**2) / more, square / (n - 1) / n)
+        half = _half(np.where(binary, np.inf, n - 1), level) * np.sqrt(variance)
+    return Effects(mean, centre - half, centre + half, sums(alts, n))
+
+
+@register("step")
+def cross_marginal(
+    credit: Credit, how: Literal["sum", "mean"] = "sum", by: By = ("task", "agent", "turn")
+) -> Credit:
+    """What an agent wrote is worth what all teams that it was put together with earned: teammates are averaged out.
+
+        A_i(g) = Σ or mean of R over the runs of the group in which agent i wrote g
+
+    Units wrote the same if their `content_ref`, or without one their choice, is the same. The sum grows with the number of teams,
+    as CoMLRL has it; the mean does not.   pays: turns, messages, decisions.   needs: runs that are combinations of what agents wrote,
+    else NaN.   from: CoMLRL's cross mode (MAGRPO).
+    """
+    if credit.unit in ("team", "agent", "role", "token"):
+        raise BadCredit(f"cross_marginal pays turns, messages or decisions, not {credit.unit}")
+    if how not in ("sum", "mean"):
+        raise BadCredit(f"how must be sum or mean, got {how!r}")
+    wrote = numbered_together(groups(credit, by), _written(credit.trace, credit.rows))
+    scored = (wrote >= 0) & ~np.isnan(credit.value)
+    n = int(wrote.max(initial=-1)) + 1
+    total = np.append(np.bincount(wrote[scored], credit.value[scored], minlength=n), np.nan)
+    many = np.append(np.bincount(wrote[scored], minlength=n), 1)
+    found = total if how == "sum" else total / np.maximum(many, 1)
+    return credit.of(np.where(scored, found[wrote], np.nan))
+
+
+def _written(trace: Trace, rows: I) -> I:
+    content, chosen = trace.content_ref_e.codes[rows], trace.chosen_e.codes[rows]
+    own = np.where(chosen >= 0, chosen.astype(np.int64) + len(trace.content_ref_e.words), -1)
+    return np.where(content >= 0, content, own)

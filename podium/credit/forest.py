@@ -1,0 +1,80 @@
+"""Runs that branched off other runs: which rows they share.
+
+A run that left its parent at row b repeats the parent's rows before b. A row therefore stands for a *node*: the same event in
+every run that repeats it. The row b itself is another choice in the same *context*.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.trace.columns import B, I, Trace
+
+__all__ = ["contexts", "copies", "nodes", "parents", "roots"]
+
+
+def parents(trace: Trace) -> NDArray[np.int64]:
+    """For each run the place of its parent, which is of the same batch; -1 for none.
+
+    A parent that is not among the runs gets a place after them all, the same for all its branches.
+    """
+    n, branches = len(trace), np.flatnonzero(trace.parent_n.codes >= 0)
+    up = np.full(n, -1)
+    if not len(branches):
+        return up
+    words = list(dict.fromkeys([*trace.parent_n.words, *trace.trace_id_n.words]))
+    batch = np.unique(trace.batch_n, return_inverse=True)[1] * len(words)
+    name, of = batch + trace.trace_id_n.recoded(words), (batch + trace.parent_n.recoded(words))[branches]
+    name = np.where(trace.trace_id_n.codes >= 0, name, -1)
+    known, first = np.unique(name, return_index=True)  # the first of that name
+    at = np.minimum(np.searchsorted(known, of), len(known) - 1)
+    lost = np.unique(of, return_inverse=True)[1] + n
+    up[branches] = np.where(known[at] == of, first[at], lost)
+    return up
+
+
+def nodes(trace: Trace, rows: I) -> NDArray[np.int64]:
+    """For each row a number that it shares with the rows of other runs that are the same event; -1 for -1."""
+    return _canonical(trace, rows, 0)
+
+
+def contexts(trace: Trace, rows: I) -> NDArray[np.int64]:
+    """For each row a number that it shares with what other branches did instead of it; -1 for -1."""
+    return _canonical(trace, rows, 1)
+
+
+def copies(trace: Trace, rows: I) -> B:
+    """Whether a row only repeats its parent's: whatever was done in its run was done later."""
+    run = np.append(trace.rollout_e, 0)[rows]
+    left = np.where(parents(trace) >= 0, trace.branch_n, -1)
+    repeats: B = (rows >= 0) & (rows - trace.first_of("e")[run] < np.append(left, -1)[run])
+    return repeats
+
+
+def roots(trace: Trace) -> NDArray[np.int64]:
+    """For each run the place of the run that all its branches come from."""
+    root_n, up = np.arange(len(trace)), parents(trace)
+    for _ in range(len(trace)):
+        above = np.where(root_n < len(trace), np.append(up, -1)[np.minimum(root_n, len(trace))], -1)
+        if (above < 0).all():
+            break
+        root_n = np.where(above >= 0, above, root_n)
+    return root_n
+
+
+def _canonical(trace: Trace, rows: I, beyond: int) -> NDArray[np.int64]:
+    """Climbs to the first run that has the row, where a child has its parent's rows before `branch + beyond`."""
+    up, first = parents(trace), trace.first_of("e")
+    at = np.where(rows >= 0, np.append(trace.rollout_e, 0)[rows], -1)
+    local = rows - np.append(first[:-1], 0)[at]
+    shared = np.append(np.where(trace.branch_n >= 0, trace.branch_n + beyond, 0), 0)
+    up, here = np.append(up, -1), len(trace)
+    for _ in range(here):  # ends after as many rounds as branches are deep
+        inside = np.minimum(at, here)
+        climbs = (at >= 0) & (at < here) & (up[inside] >= 0) & (local < shared[inside])
+        if not climbs.any():
+            break
+        at = np.where(climbs, up[inside], at)
+    longest = int(local.max(initial=0)) + 1
+    return np.where(rows >= 0, at * longest + local, -1)

@@ -1,0 +1,199 @@
+"""What rows are compared with: keys, and the groups that a tuple of keys makes.
+
+A key is a registered function from a trace and a unit to a column of whole numbers, one for each unit; -1 where a unit has no such
+thing. Units are in one group if they agree in all keys and belong to the same batch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.credit.credit import BadCredit, Credit
+from podium.credit.forest import contexts, nodes, roots
+from podium.graph import units
+from podium.graph.grouping import rows_by
+from podium.registry import facts, find, names, register
+from podium.trace import sweep
+from podium.trace.columns import I, Text, Trace
+from podium.trace.vocabulary import edge
+
+__all__ = ["By", "groups", "numbered_together"]
+
+By = str | tuple[str, ...]
+TEMPORAL = edge("temporal")
+
+
+def groups(credit: Credit, by: By) -> NDArray[np.int64]:
+    """The group of each unit, numbered from 0; -1 for a unit that lacks a key."""
+    words = (by,) if isinstance(by, str) else tuple(by)
+    for word in words:
+        if word not in names("key"):
+            raise BadCredit(f"no key called {word!r}; there are {', '.join(names('key'))}")
+    every = dict.fromkeys(("batch", *words))
+    of_runs = [find("key", word)(credit.trace, "team") for word in every if facts("key", word).get("of") == "run"]
+    of_units = [
+        find("key", word)(credit.trace, credit.unit) for word in every if facts("key", word).get("of") != "run"
+    ]
+    runs = numbered_together(*of_runs)[credit.rollout]  # numbered run by run: there are fewer of them
+    return numbered_together(runs, *of_units) if of_units else runs
+
+
+def numbered_together(*columns: I) -> NDArray[np.int64]:
+    """One number for each different tuple, in the order of tuples; -1 where any part is -1.
+
+    >>> numbered_together(np.array([5, 5, 7, -1]), np.array([0, 1, 0, 0])).tolist()
+    [0, 1, 2, -1]
+    """
+    there = columns[0] >= 0
+    for column in columns[1:]:
+        there &= column >= 0
+    every = bool(there.all())
+    number: NDArray[np.int64] | None = None
+    for column in columns:
+        found = (column if every else column[there]).astype(np.int64)
+        number = _dense(found if number is None else number * (int(found.max(initial=0)) + 1) + found)
+    assert number is not None
+    if every:
+        return number
+    whole = np.full(len(there), -1)
+    whole[there] = number
+    return whole
+
+
+def _dense(key: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Whole numbers of 0 or more as 0, 1, ... in their order."""
+    most = int(key.max(initial=-1)) + 1
+    if most <= 8 * len(key) + 1024:
+        there = np.zeros(most, np.bool_)
+        there[key] = True
+        return key if there.all() else (np.cumsum(there) - 1)[key]
+    order = rows_by(key)
+    ranked = np.cumsum(np.diff(key[order], prepend=key[order[:1]]) > 0)
+    dense = np.empty(len(key), np.int64)
+    dense[order] = ranked
+    return dense
+
+
+@register("key", of="run")
+def batch(trace: Trace, unit: str) -> I:
+    """The batch it was collected in; runs that name none are of one batch."""
+    return np.maximum(trace.batch_n, -1)[units.rollouts(trace, unit)] + 1
+
+
+@register("key", of="run")
+def task(trace: Trace, unit: str) -> I:
+    """The runs it is compared with: its group where one is recorded, else its task."""
+    told = np.where(
+        trace.group_n.codes >= 0, trace.group_n.codes + len(trace.task_id_n.words), trace.task_id_n.codes
+    )
+    return told[units.rollouts(trace, unit)]
+
+
+@register("key", of="run")
+def rollout(trace: Trace, unit: str) -> I:
+    """The run."""
+    return units.rollouts(trace, unit)
+
+
+@register("key")
+def agent(trace: Trace, unit: str) -> I:
+    """The name of the agent, the same in all runs."""
+    return np.append(trace.name_a.codes, -1)[units.agents(trace, unit)]
+
+
+@register("key")
+def role(trace: Trace, unit: str) -> I:
+    """The role, the same in all runs. An agent's and a turn's is the one that its events state first."""
+    if unit not in ("agent", "turn"):
+        return np.append(trace.role_e.codes, -1)[units.rows(trace, unit)]
+    place = units.place(trace, unit)
+    role_u = np.full(len(units.rows(trace, unit)), -1)
+    said = np.flatnonzero((place >= 0) & (trace.role_e.codes >= 0))[::-1]
+    role_u[place[said]] = trace.role_e.codes[said]  # the first is written last, so it stays
+    return role_u
+
+
+@register("key")
+def player(trace: Trace, unit: str) -> I:
+    """The side it plays: the label `player` where it is recorded, else the agent."""
+    told = _label(trace, unit, "player")
+    return np.where(told >= 0, told + len(trace.name_a.words), agent(trace, unit))
+
+
+@register("key")
+def model(trace: Trace, unit: str) -> I:
+    """The model that generated it."""
+    return np.append(trace.model_e.codes, -1)[units.rows(trace, unit)]
+
+
+@register("key")
+def anchor(trace: Trace, unit: str) -> I:
+    """The state it was in: the label `anchor`, equal where states are the same."""
+    return _label(trace, unit, "anchor")
+
+
+@register("key")
+def decision(trace: Trace, unit: str) -> I:
+    """The kind of decision it is."""
+    return np.append(trace.decision_e, -1)[units.rows(trace, unit)].astype(np.int64)
+
+
+def _label(trace: Trace, unit: str, name: str) -> I:
+    column = trace.extra_e.get(name, Text.constant(None, trace.n_events))
+    return np.append(column.codes, -1)[units.rows(trace, unit)]
+
+
+@register("key")
+def turn(trace: Trace, unit: str) -> I:
+    """How many turns its agent had before this one."""
+    who = units.agents(trace, "turn")
+    order = rows_by(who)
+    first = np.searchsorted(who[order], who[order])
+    nth = np.full(len(who) + 1, -1)
+    nth[order] = np.arange(len(order)) - first
+    return nth[units.within(trace, unit, "turn")]
+
+
+@register("key")
+def context(trace: Trace, unit: str) -> I:
+    """The history it was decided in: the same for all branches that left there, and for the run they left."""
+    return contexts(trace, units.rows(trace, unit))
+
+
+@register("key", of="run")
+def tree(trace: Trace, unit: str) -> I:
+    """The run at the root of all its branches."""
+    return roots(trace)[units.rollouts(trace, unit)]
+
+
+@register("key")
+def upstream(trace: Trace, unit: str) -> I:
+    """What it was given to work on: what other agents told its agent last, the same in all branches; or only the task."""
+    who = trace.agent_e
+    crosses = (who[trace.src_x] != who[trace.dst_x]) & (trace.type_x != TEMPORAL)
+    own = who[trace.src_x] == who[trace.dst_x]
+    told = np.zeros(trace.n_events, np.bool_)
+    told[trace.dst_x[crosses]] = True
+    last = sweep.latest(told, trace.src_x[own], trace.dst_x[own])
+    inputs = _sets(trace.dst_x[crosses], nodes(trace, trace.src_x[crosses]), trace.n_events)
+    found: I = np.append(inputs, 0)[np.append(last, -1)[units.rows(trace, unit)]]
+    return found
+
+
+def _sets(of: I, member: I, n: int) -> I:
+    """For each of n sets a number that it shares with the sets of the same members; 0 for the empty one.
+
+    >>> _sets(np.array([0, 0, 1, 2, 2]), np.array([7, 8, 7, 8, 7]), 4).tolist()
+    [2, 1, 2, 0]
+    """
+    order = np.lexsort((member, of))
+    new = np.append(True, (np.diff(of[order]) != 0) | (np.diff(member[order]) != 0))[: len(order)]
+    of, member = of[order[new]], member[order[new]]
+    nth = np.arange(len(of)) - np.searchsorted(of, of)
+    by_place = np.argsort(nth, kind="stable")
+    number = np.zeros(n, np.int64)
+    ends = np.flatnonzero(np.diff(nth[by_place])) + 1
+    for here in np.split(by_place, ends):  # the first member of each set, then the second, ...
+        number[of[here]] = numbered_together(number[of[here]], member[here]) + int(number.max(initial=0)) + 1
+    return number

@@ -1,0 +1,137 @@
+"""What a unit led to: steps that bring later reward back."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from podium.credit.credit import BadCredit, Credit
+from podium.credit.forest import nodes
+from podium.credit.keys import groups, numbered_together
+from podium.credit.orders import Timeline, backward, mean_at, sum_at, timeline
+from podium.registry import register
+from podium.trace.columns import F, Trace
+
+__all__ = ["advantages", "column", "decay", "gae", "peers_ahead", "subtree_mean", "td", "togo"]
+
+
+def column(credit: Credit, name: str) -> F:
+    """A column that the trace carries under this name: a reward channel of runs, or of the rows that stand for units."""
+    trace = credit.trace
+    held = trace.reward_n if credit.unit == "team" else trace.reward_e
+    if name not in held:
+        raise BadCredit(
+            f"needs the column {name!r} at unit {credit.unit}; the trace has {', '.join(held) or 'none there'}"
+        )
+    return held[name] if credit.unit == "team" else np.append(held[name], np.nan)[credit.rows]
+
+
+@register("step")
+def togo(credit: Credit, along: str = "rollout", gamma: float = 1.0) -> Credit:
+    """Reward to go: a unit's own and what came after it, discounted by how many moments later.
+
+        G_u = v_u + Σ_{m later} γ^(m - m_u) Σ v : at m
+
+    Along "edges" what an event led to pays its causes, each an equal share: G_j pays γ G_j / causes(j) to each.
+    """
+    if along == "edges":
+        return credit.of(_along_edges(credit.trace, credit, gamma))
+    line = timeline(credit, along)
+    paid = sum_at(line, credit.value)
+    after = backward(paid, np.where(line.last, 0.0, gamma)) - paid
+    return credit.of(credit.value + np.append(after, np.nan)[line.at])
+
+
+def _along_edges(trace: Trace, credit: Credit, gamma: float) -> F:
+    rows = credit.rows
+    if credit.unit in ("team", "token") or (rows < 0).any():
+        raise BadCredit(f"edges join events; there is no way along them at unit {credit.unit}")
+    held = np.zeros(trace.n_events)
+    held[rows] = credit.value
+    share_x = gamma / np.bincount(trace.dst_x, minlength=max(trace.n_events, 1))[trace.dst_x]
+    back, src, dst, share = held.data, trace.src_x.tolist(), trace.dst_x.tolist(), share_x.tolist()
+    for x in range(len(src) - 1, -1, -1):  # an effect is final before it pays its causes
+        back[src[x]] += share[x] * back[dst[x]]
+    return held[rows]
+
+
+@register("step")
+def decay(credit: Credit, along: str = "rollout", gamma: float = 1.0) -> Credit:
+    """Discounts by the moments that are left: v γ^(last - m).
+
+    from: SPIRAL.
+    """
+    line = timeline(credit, along)
+    left = backward(np.where(line.last, 0.0, 1.0), np.where(line.last, 0.0, 1.0))
+    return credit.of(credit.value * gamma ** np.append(left, np.nan)[line.at])
+
+
+@register("step")
+def gae(credit: Credit, value: str, along: str = "rollout", gamma: float = 1.0, lam: float = 1.0) -> Credit:
+    """Generalised advantage over any order, against a value that the trace carries.
+
+        δ_u = r_u + γ V' - V_u,    A_u = δ_u + γ λ A',    ' the mean over the next moment, 0 after the last
+
+    Along a run at unit turn it goes through the chain of agents (MARFT). needs: the column.   from: Schulman et al. 2016.
+    """
+    return credit.of(advantages(timeline(credit, along), credit.value, column(credit, value), gamma, lam))
+
+
+def advantages(line: Timeline, reward: F, value: F, gamma: float, lam: float) -> F:
+    """The recursion of `gae`, for units in chains of moments."""
+    then = mean_at(line, value)
+    follows = np.where(line.last, 0.0, np.append(then[1:], 0.0)[: len(then)])
+    delta = reward + gamma * np.append(follows, np.nan)[line.at] - value
+    mean = mean_at(line, delta)
+    after = backward(mean, np.where(line.last, 0.0, gamma * lam)) - mean
+    found: F = delta + np.append(after, np.nan)[line.at]
+    return found
+
+
+@register("step")
+def td(credit: Credit, value: str, along: str = "rollout", gamma: float = 1.0) -> Credit:
+    """One step ahead of a value: δ_u = r_u + γ V' - V_u."""
+    return gae(credit, value, along, gamma, 0.0)
+
+
+@register("step")
+def subtree_mean(credit: Credit) -> Credit:
+    """A node is worth the mean of all runs that pass through it.
+
+        Q(node) = mean v : runs that hold the node
+
+    needs: runs that branched from each other; without, it is the value itself.   from: C3, MALT.
+    """
+    node = numbered_together(groups(credit, "batch"), nodes(credit.trace, credit.rows))
+    scored = (node >= 0) & ~np.isnan(credit.value)
+    n = int(node.max(initial=-1)) + 1
+    many = np.bincount(node[scored], minlength=n)
+    with np.errstate(invalid="ignore"):
+        mean = np.bincount(node[scored], credit.value[scored], minlength=n) / many
+    return credit.of(np.where(np.isnan(credit.value), np.nan, np.append(mean, np.nan)[node]))
+
+
+@register("step")
+def peers_ahead(credit: Credit, gamma: float = 0.3, who: Literal["all", "own", "last"] = "all") -> Credit:
+    """What a message is worth now and in what everyone says after it, as an average over rounds.
+
+        r_{i,t} = ( v_{i,t} + Σ_{t'>t} γ^(t'-t) mean_j v_{j,t'} ) / Σ_{t'>=t} γ^(t'-t)
+
+    "own" takes the agent's own later values in place of the mean, "last" the mean of the last round alone.
+    needs: rounds (`stage`).   from: MAPoRL.
+    """
+    if who == "own":
+        one = credit.of(np.ones(len(credit.value)))
+        return credit.of(togo(credit, "agent", gamma).value / togo(one, "agent", gamma).value)
+    if who not in ("all", "last"):
+        raise BadCredit(f"who must be all, own or last, got {who!r}")
+    line = timeline(credit, "round")
+    mean = mean_at(line, credit.value)
+    goes_on = np.where(line.last, 0.0, 1.0)
+    if who == "last":
+        final = backward(np.where(line.last, mean, 0.0), goes_on)
+        return credit.of(np.where(np.isnan(credit.value), np.nan, np.append(final, np.nan)[line.at]))
+    later = backward(mean, gamma * goes_on) - mean
+    weight = np.append(backward(np.ones(len(mean)), gamma * goes_on), np.nan)[line.at]
+    return credit.of((credit.value + np.append(later, np.nan)[line.at]) / weight)

@@ -1,0 +1,222 @@
+"""Where credit goes: between units, along spawns, to some units only, and how much each counts in a loss."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from podium.credit.credit import BadCredit, Credit
+from podium.credit.keys import By, groups
+from podium.credit.orders import timeline
+from podium.graph import lead, units
+from podium.graph import work as work_of
+from podium.graph.grouping import changes
+from podium.registry import find, register
+from podium.trace.columns import B, F, Trace
+from podium.trace.vocabulary import DECISIONS, event
+
+__all__ = ["along_spawns", "down", "only", "resample", "to", "up", "weigh"]
+
+SPAWN, DECISION = event("spawn"), event("orchestrator_decision")
+Share = Literal["equal", "tokens", "time"]
+
+
+def up(trace: Trace, value: F, unit: str, coarser: str) -> F:
+    """The credit of all units inside each coarser one; 0 where there are none, NaN where one has none or the whole run has.
+
+    V_c = Σ v_u : u inside c
+    """
+    inside = units.within(trace, unit, coarser)
+    if (lost := (inside < 0) & (np.nan_to_num(value) != 0.0)).any():
+        raise BadCredit(
+            f"{int(lost.sum())} of the {unit} units with credit belong to no {coarser}, where it would be lost"
+        )
+    held = inside >= 0
+    total = np.bincount(inside[held], value[held], minlength=len(units.rows(trace, coarser)))
+    known_n = np.bincount(units.rollouts(trace, unit), ~np.isnan(value), minlength=len(trace)) > 0
+    return np.where(known_n[units.rollouts(trace, coarser)], total, np.nan)
+
+
+def down(trace: Trace, value: F, unit: str, finer: str, by: Share = "equal") -> F:
+    """Each unit's credit shared among the finer ones inside it, in proportion to a stated column; up gives it back.
+
+        v_f = V_u(f) · w_f / Σ w : inside u(f)
+
+    Where nothing inside a unit has a weight, shares are equal. NaN for a finer unit that is inside none.
+    """
+    inside = units.within(trace, finer, unit)
+    weight = np.where(inside >= 0, _weights(trace, finer, by), 0.0)
+    n, at = len(value), np.maximum(inside, 0)
+    total = np.bincount(at, weight, minlength=n)
+    many = np.bincount(at, inside >= 0, minlength=n)
+    equal = total[at] <= 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(equal, 1.0 / many[at], weight / total[at])
+    shared: F = np.where(inside >= 0, value[at] * share, np.nan)
+    return shared
+
+
+def _weights(trace: Trace, unit: str, by: Share) -> F:
+    """What each unit is as large as: 1, the tokens its events wrote, or the seconds they took."""
+    n = len(units.rows(trace, unit))
+    if by == "equal" or unit == "token":
+        return np.ones(n)
+    if by not in ("tokens", "time"):
+        raise BadCredit(f"by must be equal, tokens or time, got {by!r}")
+    size_e = np.nan_to_num(trace.tokens_out_e if by == "tokens" else work_of(trace))
+    place = units.place(trace, unit)
+    held = place >= 0
+    weight: F = np.bincount(place[held], size_e[held], minlength=n).astype(np.float64)
+    return weight
+
+
+@register("step")
+def to(
+    credit: Credit, unit: str, how: Literal["copy", "share", "sum", "mean"] = "copy", by: Share = "equal"
+) -> Credit:
+    """Moves credit to another unit: a copy to every finer unit, a share of it, or the sum or the mean into coarser ones."""
+    if unit not in units.UNITS:
+        raise BadCredit(f"no unit called {unit!r}; there are {', '.join(units.UNITS)}")
+    trace = credit.trace
+    if how == "copy":
+        value = np.append(credit.value, np.nan)[units.within(trace, unit, credit.unit)]
+    elif how == "share":
+        value = down(trace, credit.value, credit.unit, unit, by)
+    elif how == "sum":
+        value = up(trace, credit.value, credit.unit, unit)
+    elif how == "mean":
+        inside = units.within(trace, credit.unit, unit)
+        many = np.bincount(inside[inside >= 0], minlength=len(units.rows(trace, unit)))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = up(trace, credit.value, credit.unit, unit) / many
+    else:
+        raise BadCredit(f"how must be copy, share, sum or mean, got {how!r}")
+    return Credit(trace, unit, value)
+
+
+@register("step")
+def only(credit: Credit, what: str, value: str | None = None) -> Credit:
+    """Credit for some units, none (NaN) for the rest.
+
+    "lead": what the lead does; "spawned": what agents do that somebody spawned; "orchestrator": decisions; "role" and "agent": of this name;
+    "decision": of this kind; "failed": invalid, or with an invalid event inside; "last": the last of its run.
+    """
+    return credit.of(np.where(_chosen(credit, what, value), credit.value, np.nan))
+
+
+def _chosen(credit: Credit, what: str, value: str | None) -> B:
+    trace, rows, agents = credit.trace, credit.rows, units.agents(credit.trace, credit.unit)
+    match what:
+        case "lead":
+            chosen: B = agents == lead(trace)[credit.rollout]
+        case "spawned":
+            spawned_a = np.zeros(trace.n_agents + 1, np.bool_)
+            spawned_a[trace.to_e[trace.type_e == SPAWN]] = True
+            spawned_a[-1] = False
+            chosen = spawned_a[agents]
+        case "orchestrator":
+            chosen = np.append(trace.type_e == DECISION, False)[rows]
+        case "role":
+            chosen = find("key", "role")(trace, credit.unit) == trace.role_e.code(str(value))
+        case "agent":
+            chosen = find("key", "agent")(trace, credit.unit) == trace.name_a.code(str(value))
+        case "decision":
+            chosen = np.append(trace.decision_e, -1)[rows] == (
+                DECISIONS.index(str(value)) if value in DECISIONS else -2
+            )
+        case "failed":
+            place = units.place(trace, credit.unit)
+            chosen = np.zeros(len(credit.value), np.bool_)
+            chosen[place[(trace.valid_e == 0) & (place >= 0)]] = True
+        case "last":
+            line = timeline(credit, "rollout")
+            chosen = np.append(line.last, False)[line.at]
+        case _:
+            raise BadCredit(
+                f"only takes lead, spawned, orchestrator, role, agent, decision, failed or last, got {what!r}"
+            )
+    return chosen
+
+
+@register("step")
+def along_spawns(credit: Credit) -> Credit:
+    """Every agent gets the credit of the agent at the root of those who spawned it, as if it had earned it.
+
+    pays: agents.   from: MATPO, where a worker's trajectory inherits its planner's advantage.
+    """
+    if credit.unit != "agent":
+        raise BadCredit(f"along_spawns pays agents, not {credit.unit}; move credit there with `to`")
+    trace = credit.trace
+    by_a = np.full(trace.n_agents + 1, -1)
+    rows = np.flatnonzero((trace.type_e == SPAWN) & (trace.to_e >= 0) & (trace.agent_e >= 0))[::-1]
+    by_a[trace.to_e[rows]] = trace.agent_e[rows]
+    root_a = np.arange(trace.n_agents)
+    root_a = np.where(by_a[root_a] >= 0, by_a[root_a], root_a)
+    for _ in range(trace.n_agents.bit_length()):  # twice as far up in every round
+        root_a = root_a[root_a]
+    return credit.of(credit.value[root_a])
+
+
+@register("step")
+def weigh(credit: Credit, by: str, longest: float | None = None) -> Credit:
+    """How much each unit counts in a loss; the credit stays. Weights of a batch sum to 1, except "constant" and "root".
+
+    "token" every unit alike; "sequence" every agent of every run alike; "agent" every run alike and in it every agent (WideSeek-R1);
+    "rollout" every run alike; "root" sums in a run, divided by the number of runs (MATPO); "constant" 1 / longest (Dr. GRPO).
+    """
+    trace, there, run = credit.trace, ~np.isnan(credit.value), credit.rollout
+    batch_n = find("key", "batch")(trace, "team")
+    held_n = np.bincount(run[there], minlength=len(trace)) > 0
+    runs_n = np.bincount(batch_n, held_n)[batch_n] if len(trace) else batch_n  # that have credit, in its batch
+    match by:
+        case "token":
+            size_n = np.bincount(run[there], minlength=len(trace))
+            total = np.bincount(batch_n, size_n)[batch_n] if len(trace) else size_n
+            weight = 1.0 / np.maximum(total, 1)[run]
+        case "sequence" | "agent":
+            agent = np.where(there, units.agents(trace, credit.unit), -1)
+            held_a = np.bincount(agent[agent >= 0], minlength=trace.n_agents)
+            team_n = np.bincount(trace.rollout_a, held_a > 0, minlength=len(trace))
+            lines = np.bincount(batch_n, team_n)[batch_n] if len(trace) else team_n
+            of_n = team_n * runs_n if by == "agent" else lines
+            weight = 1.0 / np.append(np.maximum(held_a, 1), np.nan)[agent] / np.maximum(of_n, 1)[run]
+        case "rollout":
+            size_n = np.bincount(run[there], minlength=len(trace))
+            weight = (1.0 / (np.maximum(size_n, 1) * np.maximum(runs_n, 1)))[run]
+        case "root":
+            weight = (1.0 / np.maximum(runs_n, 1))[run]
+        case "constant" if longest:
+            weight = np.full(len(there), 1.0 / longest)
+        case _:
+            raise BadCredit(
+                f"weigh takes token, sequence, agent, rollout, root or constant (with longest), got {by!r}"
+            )
+    return replace(credit, weight=np.where(there, weight, np.nan))
+
+
+@register("step")
+def resample(credit: Credit, by: By, d: int, seed: int = 0) -> Credit:
+    """Groups made equally large: each of d places is filled at random from the group, everyone once before anyone twice.
+
+    The weight of a unit is how many places it fills; the credit stays. Units of a run that begin at once with the same credit
+    share theirs.   from: M-GRPO's alignment.
+    """
+    if d < 1:
+        raise BadCredit(f"resample needs d of 1 or more, got {d!r}")
+    group = groups(credit, by)
+    held = np.flatnonzero((group >= 0) & ~np.isnan(credit.value))
+    keys = credit.value[held], timeline(credit, "rollout").at[held], credit.rollout[held], group[held]
+    order = held[np.lexsort(keys)]  # no row decides, so how a log interleaves does not matter
+    of = group[order]
+    nth, size = np.arange(len(order)) - np.searchsorted(of, of), np.bincount(of, minlength=1)[of]
+    drawn = np.zeros(len(order))
+    for n in np.unique(size).tolist():  # groups of one size are drawn alike, so that a batch does not matter
+        place = np.random.default_rng([seed, n]).permutation(n)
+        here = size == n
+        drawn[here] = d // n + (place[nth[here]] < d % n)
+    like = np.cumsum(np.any([changes(key[np.lexsort(keys)]) for key in keys], axis=0)) - 1
+    weight = np.full(len(group), np.nan)
+    weight[order] = (np.bincount(like, drawn) / np.bincount(like))[like]
+    return replace(credit, weight=weight)

@@ -1,0 +1,21 @@
+"""Another reward on the way: for methods that discount or route two rewards differently."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from podium import rewards
+from podium.credit.credit import Credit
+from podium.registry import register
+
+__all__ = ["scored"]
+
+
+@register("step")
+def scored(credit: Credit, reward: str) -> Credit:
+    """What another reward expression pays the same units; none (NaN) where there was no credit.
+
+    A = x,    x = the reward expression at this unit
+    """
+    paid = rewards.score(credit.trace, reward, credit.unit)
+    return credit.of(np.where(np.isnan(credit.value), np.nan, paid))

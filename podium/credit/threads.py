@@ -1,0 +1,126 @@
+"""An agent's own thread through a tree of runs: what it did before, what followed for it, and each node counted once."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.credit.credit import BadCredit, Credit, Step
+from podium.credit.forest import nodes
+from podium.credit.keys import groups, numbered_together
+from podium.credit.orders import mean_at, previous, timeline
+from podium.graph import units
+from podium.registry import find, register
+from podium.trace.columns import F, I, Trace
+
+__all__ = ["backed_up", "once", "own_backup", "parent", "tree_backup"]
+
+
+@register("key")
+def parent(trace: Trace, unit: str) -> I:
+    """The node of what its agent did before it; the task, for the first thing that an agent does."""
+    rows = units.rows(trace, unit)
+    line = timeline(Credit(trace, unit, np.zeros(len(rows))), "agent")
+    before = previous(line)
+    told = find("key", "task")(trace, unit)
+    node = nodes(trace, np.append(rows, -1)[before]) + int(told.max(initial=-1)) + 1
+    return np.where(line.at < 0, -1, np.where(before >= 0, node, told))
+
+
+@register("step")
+def own_backup(credit: Credit, gamma: float = 1.0) -> Credit:
+    """A node is worth its own reward and the mean of what followed for its agent, over all branches.
+
+        R(node) = r(node) + γ mean R(child),    child: what the same agent did next, in any run that holds the node
+
+    Agents that act at the same time, and are paid a joint reward each, get the same return.   from: MAGRPO (CoMLRL).
+    """
+    return _returned(credit, "agent", gamma)
+
+
+@register("step")
+def tree_backup(credit: Credit, gamma: float = 1.0) -> Credit:
+    """A node is worth its own reward and the mean of what followed in its runs, over all branches.
+
+        R(node) = r(node) + γ mean R(child),    child: what anyone did at the next moment, in any run that holds the node
+
+    Of what several did at one moment each counts alike, and leads to all that follows.   from: MALT; MAGRPO with agents in turn.
+    """
+    return _returned(credit, "rollout", gamma)
+
+
+def _returned(credit: Credit, along: str, gamma: float) -> Credit:
+    """Moments form a tree, since runs that share the last unit of one share all before it. It is backed up, then read by units."""
+    node, line = _nodes(credit), timeline(credit, along)
+    held = np.flatnonzero(line.at >= 0)
+    held = held[np.argsort(credit.rows[held], kind="stable")]
+    last = np.full(len(line.last), -1)
+    last[line.at[held]] = node[held]  # the highest row is written last, so it stays
+    moment = numbered_together(last)
+    n = int(moment.max(initial=-1)) + 1
+    above, reward = np.full(n, -1), np.full(n, np.nan)
+    mean, opens = mean_at(line, credit.value), np.append(True, line.last[:-1])[: len(line.last)]
+    scored = (moment >= 0) & ~np.isnan(mean)
+    reward[moment[scored]] = mean[scored]
+    above[moment[moment >= 0]] = np.where(opens, -1, np.append(-1, moment[:-1])[: len(moment)])[moment >= 0]
+    worth = backed_up(reward, above, gamma)
+    child = np.append(np.where(line.last, -1, np.append(moment[1:], -1)[: len(moment)]), -1)[line.at]
+    after = _mean_of_children(credit.trace, node, child, worth)
+    return credit.of(credit.value + gamma * after if gamma else credit.value)
+
+
+def _mean_of_children(trace: Trace, node: I, child: I, worth: F) -> F:
+    """For each unit the mean worth of what follows its node, each different child once; 0 where nothing does."""
+    pairs = np.flatnonzero((node >= 0) & (child >= 0))
+    if (trace.parent_n.codes >= 0).any():
+        same = numbered_together(node[pairs], child[pairs])
+        first = np.zeros(int(same.max(initial=-1)) + 1, np.int64)
+        first[same[::-1]] = pairs[::-1]
+        pairs = first
+    n = int(node.max(initial=-1)) + 1
+    total, many = np.bincount(node[pairs], worth[child[pairs]], minlength=n), np.bincount(node[pairs], minlength=n)
+    found: F = np.append(total / np.maximum(many, 1), 0.0)[node]
+    return found
+
+
+def backed_up(reward: F, above: I, gamma: float) -> F:
+    """y_i = r_i + γ mean(y_j : above_j = i), all i at once: twice as far down the tree in every round.
+
+    >>> backed_up(np.array([1.0, 2.0, 4.0]), np.array([-1, 0, 0]), 0.5).tolist()
+    [2.5, 2.0, 4.0]
+    """
+    y, up, n = reward.astype(np.float64), above, len(reward)
+    ways = np.append(np.bincount(up[up >= 0], minlength=n), 1)
+    share = np.where(up >= 0, gamma / ways[up], 0.0)
+    while len(held := np.flatnonzero(up >= 0)):
+        paid = np.where(share[held] != 0.0, share[held] * y[held], 0.0)
+        y = y + np.bincount(up[held], paid, minlength=n)
+        share, up = share * np.append(share, 0.0)[up], np.append(up, -1)[up]
+    return y
+
+
+@register("step")
+def once(credit: Credit, inner: Step) -> Credit:
+    """Another step or expression, in which a node counts once however many runs repeat it; its repeats get what it gets.
+
+    Without runs that branched from each other it changes nothing.   from: C3 and MAGRPO, whose groups are of nodes.
+    """
+    if not callable(inner):
+        raise BadCredit(f"once takes a step, such as once(center(by='task')), got {inner!r}")
+    node = _nodes(credit)
+    scored = np.flatnonzero((node >= 0) & ~np.isnan(credit.value))[::-1]
+    first = np.full(int(node.max(initial=-1)) + 2, -1)
+    first[node[scored]] = scored  # the lowest is written last, so it stays
+    stands = first[first >= 0]
+    single = np.full(len(node), np.nan)
+    single[stands] = credit.value[stands]
+    made = inner(credit.of(single))
+    if made.unit != credit.unit:
+        raise BadCredit(f"once must stay at unit {credit.unit}, not go to {made.unit}")
+    shared = np.append(made.value, np.nan)[first[node]]
+    return credit.of(np.where(np.isnan(credit.value), np.nan, shared))
+
+
+def _nodes(credit: Credit) -> NDArray[np.int64]:
+    """The node of each unit, numbered from 0 inside all batches together; -1 for a unit without a row."""
+    return numbered_together(groups(credit, "batch"), nodes(credit.trace, credit.rows))

@@ -1,0 +1,11 @@
+"""The table: one row per published method, an expression over rewards and steps. Importing this package fills it."""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from podium.methods.method import METHODS, Method, add, credit_of, named
+
+__all__ = ["METHODS", "Method", "add", "credit_of", "named"]
+
+for _module in iter_modules(__path__, f"{__name__}."):
+    import_module(_module.name)

@@ -1,0 +1,420 @@
+"""Methods for teams with a lead and workers: credit that is local and global at once, and the steps that are theirs alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from podium.credit.credit import BadCredit, Credit
+from podium.credit.groups import Alone, lonely
+from podium.credit.keys import By, groups, numbered_together
+from podium.credit.orders import timeline
+from podium.credit.routing import resample
+from podium.graph import lead, units
+from podium.graph.labels import label
+from podium.methods.method import Method, add
+from podium.registry import find, register
+from podium.rewards.outcome import channel_of_rollouts
+from podium.rewards.tools import tool_validity
+from podium.trace.columns import B, F, I
+from podium.trace.vocabulary import edge
+
+__all__ = [
+    "aligned_zscore",
+    "at_end",
+    "minus_length",
+    "plus_tools",
+    "trainable",
+    "weigh_tokens",
+]
+
+TEMPORAL = edge("temporal")
+
+
+@register("step")
+def weigh_tokens(credit: Credit, by: Literal["agent", "rollout"] = "rollout") -> Credit:
+    """How much each unit counts in a loss that is a mean over tokens; the credit stays. Weights sum to 1 in a batch.
+
+        w_u = len_u / Σ_run len / runs,     or with "agent":  len_u / Σ_agent len / agents of the run / runs
+
+    needs: tokens out on the events of a unit, else its weight is NaN.   from: Agent Lightning ("rollout"), WideSeek-R1 ("agent").
+    """
+    if by not in ("agent", "rollout"):
+        raise BadCredit(f"weigh_tokens takes agent or rollout, got {by!r}")
+    length = np.where(np.isnan(credit.value), np.nan, _lengths(credit))
+    there = length > 0
+    run = np.where(there, credit.rollout, -1)
+    line = np.where(there, _owners(credit), -1) if by == "agent" else run
+    batch = np.where(there, groups(credit, "batch"), -1)
+    weight = length / _total(line, length) / _different(line, run) / _different(run, batch)
+    return replace(credit, weight=np.where(there, weight, length))
+
+
+def _lengths(credit: Credit) -> F:
+    """Tokens that the events of each unit wrote; NaN where none says."""
+    if credit.unit == "token":
+        return np.ones(len(credit.value))
+    place, n = units.place(credit.trace, credit.unit), len(credit.value)
+    wrote = credit.trace.tokens_out_e
+    told = (place >= 0) & ~np.isnan(wrote)
+    total: F = np.bincount(place[told], wrote[told], minlength=n).astype(np.float64)
+    return np.where(np.bincount(place[told], minlength=n) > 0, total, np.nan)
+
+
+def _owners(credit: Credit) -> I:
+    """The agent of each unit; a turn that opens with the result of a call is the caller's."""
+    trace, rows = credit.trace, credit.rows
+    if credit.unit == "agent":
+        return np.arange(trace.n_agents)
+    call = np.append(units.call_of(trace), -1)[rows]
+    who_e = np.append(trace.agent_e, -1)
+    return np.where(call >= 0, who_e[call], who_e[rows])
+
+
+def _total(group: I, value: F) -> F:
+    """For each unit the sum over its group; NaN in none."""
+    there = group >= 0
+    total = np.bincount(group[there], value[there], minlength=1)
+    return np.append(total, np.nan)[np.where(there, group, -1)]
+
+
+def _different(finer: I, coarser: I) -> F:
+    """For each unit how many different finer groups its coarser group holds."""
+    pair = numbered_together(coarser, finer)
+    first = np.zeros(len(pair), np.bool_)
+    first[np.unique(pair, return_index=True)[1]] = True
+    return _total(coarser, (first & (pair >= 0)).astype(np.float64))
+
+
+@register("step")
+def trainable(credit: Credit, form: str = "format", limit: str = "limit") -> Credit:
+    """The turns that a run is to learn from; none (NaN) for the rest.
+
+    In a run of good form (the channel `form` of the run is at least ½) all turns in which nothing failed. In another, the lead's
+    failed turns; if there are none the turns that say, by the label `limit`, that they hit a limit; if there are none the lead's
+    last. NaN where the form is not known.   from: WideSeek-R1.
+    """
+    if credit.unit != "turn":
+        raise BadCredit(f"trainable chooses turns, not {credit.unit}")
+    trace, run = credit.trace, credit.rollout
+    place, turns, n = units.place(trace, "turn"), len(run), len(trace)
+    failed, limited = (_holds(place, e, turns) for e in (trace.valid_e == 0, label(trace, limit) == 1))
+    leads = _owners(credit) == lead(trace)[run]
+    last = np.zeros(turns, np.bool_)
+    own = np.flatnonzero(leads)
+    last[own[np.append(run[own[1:]] != run[own[:-1]], True)[: len(own)]]] = True
+    form_t = channel_of_rollouts(trace, form)[run]
+    chosen, taken = leads & failed, _holds(run, leads & failed, n)
+    for instead in (limited, last):
+        chosen = chosen | (instead & ~taken[run])
+        taken = taken | _holds(run, instead, n)
+    chosen = np.where(form_t >= 0.5, ~failed, chosen)
+    return credit.of(np.where(chosen & ~np.isnan(form_t), credit.value, np.nan))
+
+
+def _holds(place: I, what: B, n: int) -> B:
+    """For each of n places whether anything there is so."""
+    holds = np.zeros(n, np.bool_)
+    holds[place[what & (place >= 0)]] = True
+    return holds
+
+
+@register("step")
+def aligned_zscore(
+    credit: Credit,
+    by: By = ("task", "role"),
+    role: str = "sub",
+    d: int = 8,
+    seed: int = 0,
+    eps: float = 1e-6,
+    alone: Alone = "nan",
+) -> Credit:
+    """A z-score in which every run counts as often, however many units of a role it has.
+
+        A = (v - mean) / (std + eps),    mean = Σ c v / Σ c,   std² = Σ c (v - mean)² / Σ c
+
+    c is how many of d places a unit fills when those of its run and role are repeated or dropped at random (`resample`), and 1
+    in any other role. It is the weight too: what was dropped counts 0.   from: M-GRPO.
+    """
+    filled = resample(credit, ("rollout", "role"), d, seed).weight
+    assert filled is not None
+    is_it = find("key", "role")(credit.trace, credit.unit) == credit.trace.role_e.code(role)
+    group = groups(credit, by)
+    known = ~np.isnan(credit.value) & (group >= 0)
+    count = np.where(known, np.where(is_it, filled, 1.0), 0.0)
+    value, group = np.where(known, credit.value, 0.0), np.where(known, group, -1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        total = _total(group, count)
+        mean = _total(group, count * value) / total
+        deviation = np.sqrt(_total(group, count * (value - mean) ** 2) / total)
+        scaled = (credit.value - mean) / (deviation + eps)
+    single = ~known | (_total(group, (count > 0).astype(np.float64)) < 2)
+    return replace(lonely(credit, scaled, single, alone), weight=np.where(known, count, np.nan))
+
+
+@register("step")
+def minus_length(credit: Credit, phi: float = 0.1, longest: float = 1024.0) -> Credit:
+    """Words cost: A = v - φ len / L_max.
+
+    needs: tokens out on an event of the unit, else NaN.   from: LAMO.
+    """
+    return credit.of(credit.value - phi * _lengths(credit) / longest)
+
+
+@register("step")
+def plus_tools(credit: Credit, weight: float = 1.0) -> Credit:
+    """A bonus for valid calls: v + w · the share of its calls that were valid, nothing more for an agent that makes none.
+
+    pays: agents.   needs: the validity of a call of an agent that calls, else NaN.   from: SHARP.
+    """
+    if credit.unit != "agent":
+        raise BadCredit(f"plus_tools pays agents, not {credit.unit}")
+    calls = units.rows(credit.trace, "tool_call")
+    caller = credit.trace.agent_e[calls]
+    calls_a = np.bincount(caller[caller >= 0], minlength=credit.trace.n_agents)
+    return credit.of(credit.value + weight * np.where(calls_a > 0, tool_validity(credit.trace), 0.0))
+
+
+@register("step")
+def at_end(credit: Credit) -> Credit:
+    """The value at the end of a run, 0 before, so that a backup finds it at the leaves alone."""
+    line = timeline(credit, "rollout")
+    ends = np.append(line.last, True)[line.at]
+    return credit.of(np.where(ends | np.isnan(credit.value), credit.value, 0.0))
+
+
+# the rows
+
+add(
+    Method(
+        name="rema",
+        reward="outcome",
+        credit='zscore(by="task") >> to("turn")',
+        unit="team",
+        pays="turn",
+        update="clip(turn), log-ratio at most 3, dual clip 3",
+        schedule="alternate(10) between the two roles, or joint with shared parameters",
+        needs=("group",),
+        source="ReMA, NeurIPS 2025",
+        conflicts="with its option mask_unfinished a run in which an agent did not finish scores 0: "
+        'gate(outcome, outcome("finished")); off here',
+    )
+)
+
+add(
+    Method(
+        name="agent_lightning",
+        reward="outcome",
+        credit='zscore(by="task") >> to("turn") >> weigh_tokens("rollout")',
+        unit="team",
+        pays="turn",
+        update="clip(token), mean over the tokens of a run",
+        schedule="joint",
+        needs=("group",),
+        source="Agent Lightning (LightningRL), arXiv 2508.03680, with per_rollout_mean as in its code",
+        conflicts="any group estimator may stand in for the z-score; GRPO's is taken",
+    )
+)
+
+add(
+    Method(
+        name="matpo",
+        reward="matpo",
+        credit='zscore(by="task") >> to("agent") >> only("lead") >> along_spawns() >> weigh("root")',
+        unit="team",
+        pays="agent",
+        update="clip(token), sums over workers, divided by the number of planner runs",
+        schedule="joint",
+        needs=("group", "roles", "spawns"),
+        source="MATPO, arXiv 2510.04678",
+    )
+)
+
+add(
+    Method(
+        name="wideseek_r1",
+        reward="wideseek",
+        credit='zscore(by="task") >> to("turn") >> trainable() >> weigh_tokens("agent")',
+        unit="team",
+        pays="turn",
+        update="clip(token), KL 0.001",
+        schedule="joint",
+        needs=("group",),
+        source="WideSeek-R1, arXiv 2602.04634, its trajectory mode (the default)",
+        unknown="its turn mode, a z-score across turns",
+    )
+)
+
+add(
+    Method(
+        name="m_grpo",
+        reward="m_grpo",
+        credit='aligned_zscore(by=("task", "role"), role="sub", d=8)',
+        unit="agent",
+        pays="agent",
+        update="clip(sequence) 0.2 / 0.28",
+        schedule="decoupled: main and sub on servers of their own",
+        needs=("group", "roles", "judge"),
+        source="M-GRPO, arXiv 2511.13288, (a1, a2) = (0.1, 0.9), (b1, b2, b3) = (0.1, 0.4, 0.5), population deviation",
+        conflicts="the released sub-agent reward has no expert term (0, 0.1 or 1) and its groups are neighbours in a queue, not "
+        "runs of one query; the paper's side is taken",
+    )
+)
+
+add(
+    Method(
+        name="marsrl",
+        reward='for_role(step("correct"), "solver") + for_role(step("correct"), "corrector") + for_role(verdict_agreement, "verifier")',
+        credit='once(zscore(by=("task", "upstream", "role")))',
+        unit="turn",
+        pays="turn",
+        update="clip(token)",
+        schedule="pipeline: each role's outputs as soon as they are there; the sampler prefers wrong solutions and right bug reports",
+        needs=("group", "roles"),
+        source="MarsRL, arXiv 2511.11373",
+        conflicts="its text calls the solver's reward positive or negative, its formula 1 or 0, which is taken (a z-score gives the same)",
+        counts="rows",
+    )
+)
+
+add(
+    Method(
+        name="fold_grpo",
+        reward="fold_grpo",
+        credit='zscore_against("outcome", by="task", count="rollout")',
+        unit="turn",
+        pays="turn",
+        update="clip(token) 0.2 / 0.28, on the folded history",
+        schedule="joint",
+        needs=("group", "roles", "judge"),
+        source="Context-Folding (FoldGRPO), arXiv 2510.11967; ddof and eps as in verl",
+        conflicts="the code adds +0.2 for branches in scope, -1 to a main thread that never branched and a fine for other scripts, and "
+        "loses the 0.2 in a cast to int8; the paper's side is taken",
+        scales=False,
+    )
+)
+
+add(
+    Method(
+        name="depart",
+        reward='outcome + role_score("role")',
+        credit='zscore(by=("task", "role"))',
+        unit="role",
+        pays="role",
+        update="clip(token)",
+        schedule="alternate: planner and executor in two rounds (HIMPO)",
+        needs=("group", "roles"),
+        source="DEPART, OpenReview Q4Nk6PlZYH",
+        known="partial",
+        unknown="the weights of task and role rewards (1 and 1 here), the formulas of the role rewards (a channel here), HIMPO's two rounds",
+    )
+)
+
+add(
+    Method(
+        name="lamo",
+        reward='role_score("role")',
+        credit='minus_length() >> zscore(by=("task", "role"))',
+        unit="role",
+        pays="role",
+        update="clip(token)",
+        schedule="joint, after SFT",
+        needs=("group", "roles"),
+        source="LAMO, arXiv 2604.13488, stage 2",
+        known="partial",
+        unknown="phi and L_max (0.1 and 1024 here), the similarities that pay each role (a channel here), "
+        "stage 1 (SFT weighted by perplexity)",
+        scales=False,
+    )
+)
+
+add(
+    Method(
+        name="sharp",
+        reward="outcome",
+        credit='to("agent") + masked("agent") >> plus_tools() >> zscore(by=("task", "agent"))',
+        unit="team",
+        pays="agent",
+        update="clip(token)",
+        schedule="joint",
+        needs=("group", "masks"),
+        source="SHARP, arXiv 2602.08335",
+        known="partial",
+        unknown="the coefficients of the marginal and of the tool reward (1 and 1 here)",
+        conflicts="the paper's target is the Shapley value, what it computes is one marginal a unit by masking, which is taken; "
+        "the whole value is `shapley`",
+        counts="agents",
+        scales=False,
+    )
+)
+
+add(
+    Method(
+        name="malt",
+        reward="outcome",
+        credit="at_end() >> tree_backup() >> threshold(0.5)",
+        unit="turn",
+        pays="turn",
+        update="SFT on what is good, DPO on pairs of good and bad siblings",
+        schedule="offline",
+        needs=("branches",),
+        source="MALT, arXiv 2412.01928",
+        unknown="the update is offline: pairs for DPO are a choice of data, not credit",
+        counts="rows",
+        scales=False,
+    )
+)
+
+add(
+    Method(
+        name="sirius",
+        reward="outcome",
+        credit='threshold(0.5) >> to("turn")',
+        unit="team",
+        pays="turn",
+        update="SFT of each agent on its own turns",
+        schedule="offline, in rounds",
+        needs=(),
+        source="SiriuS, NeurIPS 2025",
+        known="partial",
+        unknown="the threshold of each task (0.5 here); feedback to a failed agent and its second try, which the harness's branches can make "
+        "and this filter then keeps; the fine-tuning",
+        scales=False,
+    )
+)
+
+add(
+    Method(
+        name="owl",
+        reward="outcome",
+        credit='threshold(0.5) >> to("role") >> only("role", "planner")',
+        unit="team",
+        pays="role",
+        update="SFT on successes, then DPO on the planner's outputs",
+        schedule="offline; coordinator and workers are never trained",
+        needs=("roles",),
+        source="OWL (Workforce), NeurIPS 2025",
+        known="partial",
+        unknown="how trajectories are filtered beyond task success, and the pairs for DPO",
+        scales=False,
+    )
+)
+
+add(
+    Method(
+        name="collabuiagents",
+        reward='step("critic")',
+        credit="threshold(0.5)",
+        unit="turn",
+        pays="turn",
+        update="DPO: chosen where 1, rejected where 0 or from an adversarial agent",
+        schedule="offline, with random edges in the communication graph while collecting",
+        needs=("judge",),
+        source="CollabUIAgents, COLM 2025",
+        unknown="the language-model critic (a column here), adversarial samples and DPO, which is offline and not credit",
+        counts="rows",
+        scales=False,
+    )
+)

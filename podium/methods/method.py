@@ -1,0 +1,79 @@
+"""What a method is: a reward expression, a credit expression, an update, a schedule, its needs and its source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from podium import rewards
+from podium.credit import BadCredit, Credit, apply
+from podium.credit.credit import read as read_credit
+from podium.rewards.ledger import Now
+from podium.rewards.ledger import read as read_reward
+from podium.trace.columns import Trace
+
+__all__ = ["METHODS", "Known", "Method", "Needs", "add", "credit_of", "named"]
+
+Known = Literal["formula", "partial", "abstract"]
+Needs = Literal[
+    "group",
+    "branches",
+    "critic",
+    "votes",
+    "roles",
+    "tokens",
+    "labels",
+    "greedy",
+    "history",
+    "masks",
+    "spawns",
+    "judge",
+]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the table. With an empty `credit` it is a card: it says what is known and refuses to run the rest by name."""
+
+    name: str
+    reward: str  # an expression over scores
+    credit: str  # an expression over steps; empty: nothing of it can be computed from a trace
+    unit: str  # the unit that the reward is read at and the first step receives
+    pays: str  # the unit that gets the credit
+    update: str  # what the credit is used in
+    schedule: str
+    needs: tuple[Needs, ...]  # beyond a scored trace
+    source: str
+    known: Known = "formula"  # how far its public description goes
+    unknown: str = ""  # what of it is not public or is not credit, and is refused
+    conflicts: str = ""  # where paper and code disagree, and the side we took
+    counts: str = "rollouts"  # what it weighs equally: rollouts, agents, rows or tokens
+    scales: bool = True  # twice the reward is twice the credit, or leaves it as it is
+
+
+METHODS: dict[str, Method] = {}
+
+
+def add(method: Method) -> Method:
+    """Puts a method into the table, after checking that its expressions can be read."""
+    if METHODS.setdefault(method.name, method) is not method:
+        raise KeyError(f"method {method.name!r} is already taken")
+    if method.credit:
+        read_reward(method.reward)
+        read_credit(method.credit)
+    return method
+
+
+def named(name: str) -> Method:
+    if name not in METHODS:
+        raise BadCredit(f"no method called {name!r}; there are {', '.join(sorted(METHODS))}")
+    return METHODS[name]
+
+
+def credit_of(trace: Trace, method: Method | str, now: Now = Now()) -> Credit:  # noqa: B008 (immutable)
+    """The credit that a method gives to every unit it pays."""
+    row = named(method) if isinstance(method, str) else method
+    if not row.credit:
+        raise BadCredit(f"{row.name} is a card: {row.unknown}")
+    scored = Credit(trace, row.unit, rewards.score(trace, row.reward, row.unit, now))
+    return apply(scored, row.credit)

@@ -1,0 +1,264 @@
+"""Choices in the same context against each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from grown import NAN, choose, decides, near, on, paid, run, runs, seeded
+
+from podium.credit import BadCredit, Credit
+from podium.credit.branches import Effects, alternatives, effects
+from podium.interval import student
+from podium.trace.columns import Trace, concat
+
+# C3: alternatives are nodes
+
+
+def tree(batch: int = -1) -> Trace:
+    """Two decisions. run1 and run2 left the first run at the second; run3 left it at the first, run4 left run3 at the second."""
+    return runs(
+        run(decides("x"), decides("x"), team=1.0, batch=batch),
+        choose("x", "y", at=1, reward=0.0, batch=batch),
+        choose("x", "z", at=1, reward=0.5, batch=batch),
+        choose("y", "x", at=0, reward=0.25, batch=batch),
+        choose("y", "y", at=1, reward=0.75, parent="run3", batch=batch),
+    )
+
+
+def test_c3_by_hand() -> None:
+    # first decision: x has leaves 1, 0, .5: Q = .5 (w 3); y has .25, .75: .5 (w 2). loo of each is the other: 0
+    # second after x: 1 against (0 + .5) / 2; 0 against .75; .5 against .5. After y: .25 against .75 and the other way round
+    near(paid(tree(), "same_prefix()", "orchestrator"), [0, 0.75, 0, -0.75, 0, 0.0, 0, -0.5, 0, 0.5])
+
+
+def test_nodes_that_were_replayed_more_often_weigh_more() -> None:
+    trace = runs(
+        run(decides("x"), decides("x"), team=1.0),
+        choose("x", "y", at=1, reward=1.0),
+        choose("y", "x", at=0, reward=0.0),
+        choose("z", "x", at=0, reward=0.5),
+    )
+    # x: 1 (w 2), y: 0 (w 1), z: .5 (w 1). loo of y: (2 + .5) / 3, of z: 2 / 3, of x: .5 / 2
+    near(paid(trace, "same_prefix()", "orchestrator")[[0, 4, 6]], [0.75, -2.5 / 3, 0.5 - 2 / 3])
+    near(paid(trace, 'same_prefix("mean")', "orchestrator")[[0, 4, 6]], [1 - 2.5 / 4, -2.5 / 4, 0.5 - 2.5 / 4])
+
+
+def test_one_level_of_branches_is_leave_one_out() -> None:
+    taken, reward = "xyzx", np.array([1.0, 0.0, 0.5, 0.25])
+    first, *others = (
+        (run(decides(o), team=r) if i == 0 else choose(o, at=0, reward=r))
+        for i, (o, r) in enumerate(zip(taken, reward, strict=True))
+    )
+    flat = runs(*(run(decides(o), team=r) for o, r in zip(taken, reward, strict=True)))
+    near(paid(runs(first, *others), "same_prefix()", "orchestrator"), paid(flat, "leave_one_out()", "orchestrator"))
+
+
+def test_a_learned_value_as_the_baseline() -> None:
+    trace = runs(
+        run(decides("x", q=0.8), team=1.0),
+        run(decides("y", q=0.2), parent="run0", branch=0, do={"what": "choose"}, team=0.0),
+    )
+    near(paid(trace, 'same_prefix("value", "q")', "orchestrator"), [1 - 0.2, 0 - 0.8])
+    # half and half: 1 - (.5 x 0 + .5 x .2), 0 - (.5 x 1 + .5 x .8)
+    near(paid(trace, 'same_prefix("value", "q", mix=0.5)', "orchestrator"), [0.9, -0.9])
+    near(
+        paid(trace, 'same_prefix("value", "q", mix=0.0)', "orchestrator"),
+        paid(trace, "same_prefix()", "orchestrator"),
+    )
+    near(paid(trace, 'plugged("q") >> same_prefix()', "orchestrator"), [0.6, -0.6])
+    with pytest.raises(BadCredit, match="needs the name of a column"):
+        paid(trace, 'same_prefix("value")', "orchestrator")
+
+
+def test_one_alternative_alone_is_never_silent() -> None:
+    trace = runs(run(decides("x"), team=1.0))
+    near(paid(trace, "same_prefix()", "orchestrator"), [NAN])
+    near(paid(trace, 'same_prefix(alone="zero")', "orchestrator"), [0.0])
+
+
+# ours: alternatives are options
+
+
+def test_runs_that_were_forced_later_tell_nothing_of_a_choice() -> None:
+    trace = tree()
+    # first decision: x was left free in run0 only (1), y in run3 only (.25)
+    got = paid(trace, 'same_prefix(same="option")', "orchestrator")
+    near(got[[0, 2, 4, 6, 8]], [0.75, 0.75, 0.75, -0.75, -0.75])
+    near(got[[1, 3, 5]], [1 - 0.25, 0 - 0.75, 0.5 - 0.5])
+
+
+def test_how_often_an_option_was_tried_says_nothing_about_it() -> None:
+    trace = runs(
+        run(decides("x"), team=1.0),
+        *(choose("y", at=0, reward=r) for r in (0.0, 0.0, 0.75)),
+        choose("z", at=0, reward=0.5),
+    )
+    # x 1, y .25, z .5: x - (.25 + .5) / 2
+    near(paid(trace, 'same_prefix(same="option")', "orchestrator"), [0.625, -0.5, -0.5, -0.5, -0.125])
+    near(paid(trace, 'same_prefix("mean", same="option")', "orchestrator")[0], 1 - 1.75 / 3)
+
+
+def test_against_the_policy() -> None:
+    trace = runs(run(decides("x", pi=[0.5, 0.25, 0.25]), team=1.0), choose("y", at=0, reward=0.0))
+    # z was never tried: its share falls to the others: (.5 x 1 + .25 x 0) / .75
+    near(paid(trace, 'same_prefix("policy", same="option")', "orchestrator"), [1 - 2 / 3, -2 / 3])
+    bad = runs(run(decides("x", pi=[0.5, 0.5]), team=1.0), choose("y", at=0, reward=0.0))
+    with pytest.raises(BadCredit, match="3 options"):
+        paid(bad, 'same_prefix("policy", same="option")', "orchestrator")
+    with pytest.raises(BadCredit, match="label 'pi'"):
+        paid(tree(), 'same_prefix("policy", same="option")', "orchestrator")
+
+
+def test_batches_do_not_meet() -> None:
+    one, two = tree(0), replace(tree(1), reward_n={"team": np.array([0.0, 1.0, 0.25, 0.5, 0.0])})
+    for step in ("same_prefix()", 'same_prefix("mean", same="option")'):
+        apart = [paid(t, step, "orchestrator") for t in (one, two)]
+        near(paid(concat([one, two]), step, "orchestrator"), np.concatenate(apart))
+
+
+def test_what_was_not_scored_gets_nothing_and_gives_nothing() -> None:
+    trace = tree()
+    told = trace.reward_n["team"].copy()
+    told[1] = NAN
+    got = paid(replace(trace, reward_n={"team": told}), "same_prefix()", "orchestrator")
+    near(got[[1, 3, 5]], [0.5, NAN, -0.5])
+
+
+def test_only_decisions_and_events_have_alternatives() -> None:
+    with pytest.raises(BadCredit, match="not team"):
+        paid(tree(), "same_prefix()")
+    with pytest.raises(BadCredit, match="node or option"):
+        paid(tree(), 'same_prefix(same="word")', "orchestrator")
+    with pytest.raises(BadCredit, match="loo, mean, value or policy"):
+        paid(tree(), 'same_prefix("median")', "orchestrator")
+
+
+def test_alternatives_count_their_runs() -> None:
+    trace = tree()
+    alts = alternatives(Credit(trace, "orchestrator", np.repeat(trace.reward_n["team"], 2)), "node")
+    assert alts.n.tolist() == [3.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0] or sorted(alts.n.tolist()) == [1.0] * 5 + [
+        2.0,
+        3.0,
+    ]
+
+
+# effects with intervals
+
+
+def told(trace: Trace) -> Effects:
+    return effects(Credit(trace, "orchestrator", trace.reward_n["team"]))
+
+
+def two_options(x: list[float], y: list[float]) -> Trace:
+    rest = [choose("x", at=0, reward=r) for r in x[1:]] + [choose("y", at=0, reward=r) for r in y]
+    return runs(run(decides("x", "xy"), team=x[0]), *rest)
+
+
+def test_an_effect_with_welchs_interval() -> None:
+    made = told(two_options([1.0, 2.0, 3.0], [0.5, 1.5]))
+    # 2 - 1; variances 1 / 3 and .5 / 2; freedom (1/3 + 1/4)² / ((1/9) / 2 + (1/16) / 1) = .3403 / .1181 = 2.88, counted as 2
+    half = student(2) * (1 / 3 + 1 / 4) ** 0.5
+    near([made.mean[0], made.low[0], made.high[0], made.n[0]], [1.0, 1.0 - half, 1.0 + half, 5])
+    near(made.mean, [1, 1, 1, -1, -1])
+
+
+def test_outcomes_of_0_and_1_are_counted_with_some_of_both() -> None:
+    made = told(two_options([1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]))
+    # shares (4 + 1) / 6 and 1 / 6: 4/6 ± z sqrt(2 (5/6)(1/6) / 6). All that was seen is the mean
+    half = 1.96 * (2 * 5 / 36 / 6) ** 0.5
+    near(made.mean[0], 1.0)
+    near([made.low[0], made.high[0]], [4 / 6 - half, 4 / 6 + half], 1e-4)
+
+
+def test_runs_of_one_seed_are_compared_with_each_other() -> None:
+    trace = two_options([0.5, 1.25, 2.25, 3.25], [1.0, 2.0, 3.5])
+    paired = told(seeded(trace, "0", "a", "b", "c", "a", "b", "c"))
+    # differences .25, .25, -.25: mean 1/12, s² = 1/12; the first run shares its seed with nobody
+    half = student(2) * (1 / 12 / 3) ** 0.5
+    near([paired.mean[0], paired.low[0], paired.high[0], paired.n[0]], [1 / 12, 1 / 12 - half, 1 / 12 + half, 6])
+    assert paired.high[0] - paired.low[0] < told(trace).high[0] - told(trace).low[0]
+
+
+def test_a_set_may_hold_the_run_itself() -> None:
+    trace = two_options([1.0, 3.0], [0.5, 2.5])
+    made = told(seeded(trace, "0", "a", "0", "a"))
+    near([made.mean[0], made.low[0], made.n[0]], [0.5, 0.5, 4])
+
+
+def test_an_inert_choice_of_0_and_1_keeps_an_interval() -> None:
+    made = told(seeded(two_options([1.0, 0.0, 1.0], [1.0, 0.0, 1.0]), "0", "a", "b", "0", "a", "b"))
+    # no difference in 3 sets; with one for and one against: ± z sqrt((2 / 5) / 5)
+    near(made.mean[0], 0.0)
+    near([made.low[0], made.high[0]], [-1.96 * 0.4 * 0.5**0.5, 1.96 * 0.4 * 0.5**0.5], 1e-4)
+
+
+def test_too_few_runs_have_no_interval() -> None:
+    made = told(two_options([0.5], [0.25]))
+    near(made.mean, [0.25, -0.25])
+    assert np.isnan(made.low).all()
+    alone = told(two_options([0.5, 0.5], []))
+    assert np.isnan(alone.mean).all()
+    assert np.isnan(alone.high).all()
+
+
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("paired", [True, False])
+def test_intervals_cover(binary: bool, paired: bool) -> None:
+    dice, n, repeats = np.random.default_rng(5), 24, 500
+    noise, other = (dice.random(size) if binary else dice.normal(size=size) for size in ((repeats, n + 1),) * 2)
+    other = (noise if paired else other)[:, :n]
+    x = (noise < 0.6).astype(float) if binary else noise + 0.3
+    y = (other < 0.4).astype(float) if binary else other + dice.normal(size=other.shape)
+    truth = 0.2 if binary else 0.3
+    batches = []
+    base = seeded(
+        two_options(x[0].tolist(), y[0].tolist()), "0", *map(str, range(1, n + 1)), *map(str, range(1, n + 1))
+    )
+    for r in range(repeats):
+        reward = np.concatenate([x[r, n:], x[r, :n], y[r]])
+        batches.append(replace(base, reward_n={"team": reward}, batch_n=np.full(2 * n + 1, r)))
+    whole = concat(batches)
+    if not paired:
+        whole = replace(whole, seed_n=type(whole.seed_n).constant(None, len(whole)))
+    made = told(whole)
+    first = np.arange(repeats) * (2 * n + 1)
+    covered = ((made.low <= truth) & (truth <= made.high))[first].mean()
+    assert 0.92 <= covered <= 0.985
+
+
+# what agents wrote, put together in all ways
+
+
+def crossed(batch: int = -1) -> Trace:
+    """Two agents with two answers each, all four pairs."""
+    reward = {("p", "q"): 1.0, ("p", "r"): 0.0, ("s", "q"): 0.5, ("s", "r"): 0.25}
+    return runs(
+        *(
+            run(on("say ann", content_ref=a), on("say bob", content_ref=b), team=r, batch=batch)
+            for (a, b), r in reward.items()
+        )
+    )
+
+
+def test_cross_products_average_teammates_out() -> None:
+    # p: 1 + 0, s: .5 + .25; q: 1 + .5, r: 0 + .25
+    near(paid(crossed(), "cross_marginal()", "message"), [1.0, 1.5, 1.0, 0.25, 0.75, 1.5, 0.75, 0.25])
+    near(paid(crossed(), 'cross_marginal("mean")', "message"), [0.5, 0.75, 0.5, 0.125, 0.375, 0.75, 0.375, 0.125])
+
+
+def test_with_one_answer_a_teammate_the_mean_is_the_reward() -> None:
+    aligned = crossed()[[0, 3]]
+    near(paid(aligned, 'cross_marginal("mean")', "message"), paid(aligned, "cross_marginal()", "message"))
+    near(paid(aligned, "cross_marginal()", "message"), [1.0, 1.0, 0.25, 0.25])
+
+
+def test_crosses_of_batches_do_not_meet_and_what_does_not_say_what_it_wrote_gets_nothing() -> None:
+    both = concat([crossed(0), crossed(1)])
+    near(paid(both, "cross_marginal()", "message"), np.tile(paid(crossed(), "cross_marginal()", "message"), 2))
+    near(paid(runs(run("say ann", team=1.0)), "cross_marginal()", "message"), [NAN])
+    with pytest.raises(BadCredit, match="sum or mean"):
+        paid(crossed(), 'cross_marginal("max")', "message")
+    with pytest.raises(BadCredit, match="not agent"):
+        paid(crossed(), "cross_marginal()", "agent")

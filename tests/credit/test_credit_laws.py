@@ -1,0 +1,311 @@
+"""The laws hold for every step and every method, and each law catches the function that breaks it, and only it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from teams import forest, plain, solo
+
+from podium import rewards
+from podium.credit import Credit, apply
+from podium.credit.conformance import LAWS, Judged, faults, judged, split
+from podium.graph import units
+from podium.methods import METHODS, Method
+from podium.registry import facts, find, names
+from podium.rewards.ledger import Now
+from podium.trace.columns import Trace
+from podium.trace.rules import check
+from podium.trace.vocabulary import event
+
+
+@cache
+def traces() -> tuple[Trace, ...]:
+    return (*(plain(seed) for seed in range(3)), *(forest(seed) for seed in (10, 11)), solo())
+
+
+def test_the_traces_are_varied_and_valid() -> None:
+    for trace in traces():
+        assert not [finding for finding in check(trace) if finding.level == "error"]
+    kinds = ("orchestrator_decision", "message", "tool_call", "tool_result", "spawn", "aggregate", "return")
+    assert {event(kind) for kind in kinds} <= {int(k) for trace in traces() for k in np.unique(trace.type_e)}
+    assert sum(int((trace.parent_n.codes >= 0).sum()) for trace in traces()) > 20
+
+
+# every method
+
+
+def as_judged(method: Method) -> Judged:
+    def start(trace: Trace) -> Credit:
+        return Credit(trace, method.unit, rewards.score(trace, method.reward, method.unit, Now(progress=0.5)))
+
+    return Judged(
+        method.name,
+        start,
+        lambda credit: apply(credit, method.credit),
+        counts=method.counts,
+        scales=method.scales,
+        conserves="closed(" in method.credit,
+        moves="along_spawns" in method.credit,
+    )
+
+
+RUNNABLE = sorted(name for name, method in METHODS.items() if method.credit)
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_every_method_obeys_the_laws_and_its_claims(name: str) -> None:
+    assert faults(as_judged(METHODS[name]), traces()) == []
+
+
+@pytest.mark.parametrize("name", [name for name in RUNNABLE if not METHODS[name].scales])
+def test_a_method_that_does_not_claim_to_scale_does_not(name: str) -> None:
+    told = as_judged(METHODS[name])._replace(scales=True)
+    assert any(why for trace in traces() for why in LAWS["scale"](told, trace))
+
+
+@pytest.mark.parametrize("name", ["dr_mas", "marshal", "gigpo", "ippo"])
+def test_a_method_that_counts_rows_sees_a_span_that_is_recorded_as_two(name: str) -> None:
+    told = as_judged(METHODS[name])._replace(counts="rollouts")
+    assert any(why for trace in traces() for why in LAWS["splitting"](told, trace))
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in RUNNABLE if METHODS[n].counts == "tokens" and METHODS[n].pays == "token"]
+)
+def test_a_method_that_counts_tokens_weighs_a_longer_answer_more(name: str) -> None:
+    trace = plain(0)  # of one batch
+    made = apply(as_judged(METHODS[name]).start(trace), METHODS[name].credit)
+    weight = np.ones(len(made.value)) if made.weight is None else np.where(np.isnan(made.value), 0.0, made.weight)
+    of_runs = np.bincount(made.rollout, weight)
+    wrote = np.bincount(made.rollout, ~np.isnan(made.value))
+    if wrote.any():
+        assert np.argmax(of_runs) == np.argmax(wrote)
+
+
+@pytest.mark.parametrize("name", [name for name in RUNNABLE if "group" in METHODS[name].needs])
+def test_a_group_of_one_is_never_silent(name: str) -> None:
+    """Nobody to compare with: no credit, unless the row itself says what it gives."""
+    row = METHODS[name]
+    made = apply(as_judged(row).start(solo()), row.credit)
+    assert np.isnan(made.value).all() or "alone=" in row.credit
+
+
+# every step
+
+
+EXAMPLES: dict[str, tuple[str, str]] = {  # steps that need to be told something, or are for other units than turns
+    "along_spawns": ("along_spawns()", "agent"),
+    "aligned_zscore": ("aligned_zscore()", "agent"),
+    "at_end": ("at_end()", "turn"),
+    "clip": ("clip(-0.5, 0.5)", "turn"),
+    "closed": ('closed(to("agent"))', "team"),
+    "gae": ('gae("value", "rollout", 0.9, 0.8)', "turn"),
+    "last_token": ("last_token() >> sampled()", "turn"),
+    "leave_one_out": ('leave_one_out(by=("task", "agent"), weight="weight")', "turn"),
+    "majority_mixture": ("majority_mixture()", "message"),
+    "masked": ('masked("agent")', "team"),
+    "minus": ('minus("value")', "turn"),
+    "once": ('once(center(by=("parent", "agent")))', "turn"),
+    "only": ('only("role", "solver")', "turn"),
+    "own_action": ("own_action()", "orchestrator"),
+    "per_critique": ("per_critique()", "message"),
+    "plugged": ('plugged("value")', "turn"),
+    "plus_tools": ("plus_tools()", "agent"),
+    "pooled_prefix": ("pooled_prefix()", "orchestrator"),
+    "qmix": ('qmix("q", "mixer")', "turn"),
+    "rank_gaussian": ('rank_gaussian(by=("task", "agent"), tau=0.5)', "turn"),
+    "resample": ('resample(by=("task", "role"), d=4)', "turn"),
+    "same_prefix": ('same_prefix(same="option")', "orchestrator"),
+    "sampled": ("sampled()", "token"),
+    "scored": ('scored("outcome")', "turn"),
+    "shapley": ("shapley()", "team"),
+    "spawn_shapley": ("spawn_shapley()", "team"),
+    "stopping": ('to("orchestrator") >> stopping()', "team"),
+    "td": ('td("value", "agent", 0.9)', "turn"),
+    "to": ('to("agent", "share", "tokens")', "team"),
+    "togo": ('togo("agent", 0.9)', "turn"),
+    "token_gae": ('token_gae("values", 0.99, 0.95)', "token"),
+    "vdn": ('vdn("q")', "turn"),
+    "weigh": ('weigh("agent")', "turn"),
+    "zscore_against": ('zscore_against("outcome", by="task")', "turn"),
+}
+MORE = (
+    *((f'weigh("{by}", longest=9)', unit) for by in ("token", "sequence", "agent", "rollout", "root", "constant") for unit in ("turn", "token", "agent")),
+    *((f'togo("{along}", 0.9)', unit) for along in ("rollout", "player", "round", "edges") for unit in ("turn", "message")),
+    *((f'decay("{along}", 0.9)', "turn") for along in ("rollout", "agent", "round")),
+    *((f'zscore(by=("task", "{key}"), count="{count}")', "turn") for key in ("agent", "role", "player", "turn", "anchor", "model") for count in ("row", "rollout", "unique")),
+    *((f'center(by="{key}", alone="zero")', "turn") for key in ("context", "tree", "upstream", "parent", "rollout")),
+    *((f'only("{what}")', "turn") for what in ("lead", "spawned", "failed", "last", "orchestrator")),
+    *((f'peers_ahead(0.3, "{who}")', "turn") for who in ("all", "own", "last")),
+    ('togo("rollout", 0.9)', "token"),
+    ('togo("agent", 0.9)', "token"),
+    ("best_only(std=True)", "turn"),
+    ("whiten(shift=False)", "turn"),
+    ('to("turn")', "team"),
+    ('to("team", "sum")', "turn"),
+    ('to("agent", "mean")', "turn"),
+    ('to("role")', "team"),
+    ('to("turn")', "role"),
+    ('masked("message")', "team"),
+    ('same_prefix("mean")', "turn"),
+    ("revote()", "agent"),
+)  # fmt: skip
+MOVES = ("along_spawns", "to", "once")
+
+
+def example(step: str) -> tuple[str, str]:
+    """How a step is asked for: as its facts say, as the table says, or by its name alone, at turns."""
+    told = facts("step", step)
+    return (
+        (told["example"], told.get("unit", "turn"))
+        if "example" in told
+        else EXAMPLES.get(step, (f"{step}()", "turn"))
+    )
+
+
+@pytest.mark.parametrize("step", names("step"))
+def test_every_step_obeys_the_laws(step: str) -> None:
+    expression, unit = example(step)
+    assert faults(judged(expression, unit, moves=step in MOVES), traces()) == []
+
+
+@pytest.mark.parametrize(("expression", "unit"), MORE)
+def test_so_does_it_with_other_options(expression: str, unit: str) -> None:
+    assert faults(judged(expression, unit), traces()) == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "unit"),
+    [
+        ('to("agent", "share")', "team"),
+        ('to("turn", "share", "time")', "team"),
+        ('to("token", "share", "tokens")', "team"),
+        ('to("team", "sum")', "turn"),
+        ('to("agent", "sum")', "turn"),
+        ('closed(masked("agent"))', "team"),
+    ],
+)
+def test_what_moves_credit_conserves_it(expression: str, unit: str) -> None:
+    assert faults(judged(expression, unit, conserves=True, scales=True), traces()) == []
+
+
+def test_every_step_says_what_it_does() -> None:
+    for step in names("step"):
+        assert find("step", step).__doc__, step
+
+
+# liars: each breaks one law
+
+
+def _liar(of: Callable[[Credit], Credit], **claims: object) -> Judged:
+    return judged("center()", "turn", **claims)._replace(name=of.__name__, of=of)
+
+
+def too_short(credit: Credit) -> Credit:
+    return credit.of(credit.value[:-1])
+
+
+def over_all(credit: Credit) -> Credit:
+    """Compares with whatever lies in the same trace."""
+    return credit.of(credit.value - np.nanmean(credit.value)) if len(credit.value) else credit
+
+
+def weighs_over_all(credit: Credit) -> Credit:
+    return replace(credit, weight=np.full(len(credit.value), 1.0 / max(len(credit.value), 1)))
+
+
+def by_place(credit: Credit) -> Credit:
+    """What comes further down the log counts less."""
+    first = np.searchsorted(credit.rollout, credit.rollout)
+    return credit.of(credit.value / (1.0 + np.arange(len(credit.value)) - first))
+
+
+def by_name(credit: Credit) -> Credit:
+    length = np.array([*map(len, credit.trace.name_a.words), 0])
+    return credit.of(credit.value * length[find("key", "agent")(credit.trace, credit.unit)])
+
+
+def by_id(credit: Credit) -> Credit:
+    """An agent that the log numbers first counts more."""
+    agents = units.agents(credit.trace, credit.unit)
+    first = np.searchsorted(credit.trace.rollout_a, np.arange(len(credit.trace)))
+    return credit.of(credit.value * (1.0 + agents - first[credit.rollout]))
+
+
+def fills(credit: Credit) -> Credit:
+    return credit.of(np.nan_to_num(credit.value))
+
+
+def fills_from_peers(credit: Credit) -> Credit:
+    """Of a run that was scored, whoever was not gets the mean of the others."""
+    mean = apply(credit.of(np.nan_to_num(credit.value)), "to('team', 'mean') >> to('turn')").value
+    known = np.bincount(credit.rollout, ~np.isnan(credit.value), minlength=len(credit.trace)) > 0
+    return credit.of(np.where(np.isnan(credit.value) & known[credit.rollout], mean, credit.value))
+
+
+def counts_turns(credit: Credit) -> Credit:
+    """A mean over turns, that says it counts rollouts."""
+    return apply(credit, "center(by='task', count='row', alone='zero')")
+
+
+def adds_one(credit: Credit) -> Credit:
+    return credit.of(credit.value + 1.0)
+
+
+def copies(credit: Credit) -> Credit:
+    """Everything to everyone."""
+    return apply(credit, "to('team', 'sum') >> to('turn')")
+
+
+LIARS: dict[Judged, str] = {
+    _liar(too_short): "one number a unit",
+    _liar(over_all): "batch",
+    _liar(weighs_over_all): "batch",
+    _liar(by_place): "interleaving",
+    _liar(by_name): "names and ids",
+    _liar(by_id): "names and ids",
+    _liar(fills): "NaN in NaN out",
+    _liar(fills_from_peers): "NaN in NaN out",
+    _liar(counts_turns, counts="rollouts"): "splitting",
+    _liar(adds_one, scales=True): "scale",
+    _liar(copies, conserves=True): "conservation",
+}
+
+
+@pytest.mark.parametrize("liar", LIARS, ids=lambda liar: liar.name)
+def test_each_law_bites_and_no_other(liar: Judged) -> None:
+    assert [fault.split(":")[0] for fault in faults(liar, traces())] == [LIARS[liar]]
+
+
+def test_every_law_has_its_liar() -> None:
+    assert set(LIARS.values()) == set(LAWS)
+
+
+def test_the_truth_passes() -> None:
+    def itself(credit: Credit) -> Credit:
+        return credit
+
+    claims = {"counts": "rollouts", "scales": True, "conserves": True}
+    assert faults(_liar(itself, **claims), traces()) == []
+
+
+# the other forms of a trace are what they say
+
+
+def test_a_span_recorded_as_two_is_a_valid_trace_of_the_same_work() -> None:
+    trace = plain(0)
+    row = int(np.flatnonzero((trace.type_e == event("return")) & (trace.agent_e != trace.agent_e[0]))[0])
+    other, old = split(trace, row)
+    assert not [finding for finding in check(other) if finding.level == "error"]
+    assert other.n_events == trace.n_events + 1
+    assert old[row] == old[row + 1] == row
+    assert units.turn(other)[row] != units.turn(other)[row + 1]
+    assert len(units.rows(other, "turn")) == len(units.rows(trace, "turn")) + 1
+    for unit in ("team", "agent", "token", "message", "orchestrator"):
+        assert len(units.rows(other, unit)) == len(units.rows(trace, unit))
+    np.testing.assert_allclose(np.nansum(other.tokens_out_e), np.nansum(trace.tokens_out_e))
+    np.testing.assert_allclose(other.reward_e["step"].sum(), trace.reward_e["step"].sum())
