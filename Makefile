@@ -3,27 +3,36 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test proofs setup clean
+.PHONY: demo test proofs setup mcp clean
 
 demo: setup
 	$(BIN)/python examples/record_a_team.py
 
-test: setup
+test: setup mcp
 	$(BIN)/ruff check podium tests bench examples
 	$(BIN)/ruff format --check podium tests bench examples
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 --ignore tests/test_proofs.py
 	$(BIN)/pytest tests/test_proofs.py
 
-proofs: setup
+proofs: setup mcp
 	$(BIN)/python -m bench.proofs
 
 setup: $(VENV)/installed
 
+# MCP servers from npm and PyPI, to test the client on. Where they cannot be had, those tests say so and are skipped.
+mcp: $(VENV)/mcp/tried
+
+$(VENV)/mcp/tried: | $(VENV)/installed
+	@mkdir -p $(VENV)/mcp
+	-@npm install --silent --no-audit --no-fund --fetch-retries=0 --prefix $(VENV)/mcp @modelcontextprotocol/server-everything@2026.8.31
+	-@$(PYTHON) -m venv $(VENV)/mcp/py && $(VENV)/mcp/py/bin/python -m pip install --quiet --disable-pip-version-check --retries 1 'mcp-server-time==2026.*'
+	@touch $@
+
 $(VENV)/installed: pyproject.toml setup.py podium/trace/_scan.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Podium needs Python 3.11 or newer; make PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[store,dev,bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[store,serve,dev,bench]'
 	@touch $@
 
 clean:

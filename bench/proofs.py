@@ -16,7 +16,19 @@ from pathlib import Path
 
 from bench.table import Row, figure, show
 
-BENCHES = ("trace", "envs", "inputs")
+BENCHES = (
+    "trace",
+    "envs",
+    "inputs",
+    "metrics",
+    "parl",
+    "detectors",
+    "shapley",
+    "credit",
+    "fidelity",
+    "harness",
+    "harness_doors",
+)
 
 
 def page(rows: list[Row]) -> str:

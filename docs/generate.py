@@ -5,11 +5,18 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from podium.audit.report import described
+from podium.cli.rewards import listing
 from podium.envs.draws import seeds
 from podium.envs.world import make, play, worlds
+from podium.methods.table import counted
+from podium.methods.table import described as described_methods
+from podium.metrics import METRICS
+from podium.registry import find, names
 from podium.trace.columns import AXES, COLUMNS
 from podium.trace.rules import RULES
 from podium.trace.wire import Extension
@@ -79,6 +86,60 @@ def parameters(name: str) -> str:
     return f"![An episode of optimal play in {name}]({name}.svg)\n\n{table}"
 
 
+def scores() -> str:
+    rows = [
+        f"| `{r['score']}` | {r['unit']} | {r['families']} | {r['needs']} | {r['about']} |"
+        for r in listing()["scores"]
+    ]
+    return "\n".join(["| score | unit | families | needs | what it is |", "|---|---|---|---|---|", *rows])
+
+
+def metrics() -> str:
+    rows = [
+        f"| {m.dimension} | {m.name}{' *' if m.operational else ''} | {', else '.join(f'`{s}`' for s in m.scores)} | {m.better} |"
+        for m in METRICS
+    ]
+    return "\n".join(["| | metric | measured by the score | better |", "|---|---|---|---|", *rows])
+
+
+def detectors() -> str:
+    def row(told: dict[str, Any]) -> str:
+        f = told["figures"]
+        good = (
+            "not measured | |"
+            if f is None
+            else f"{f['precision']:.3f} | {f['recall']:.3f} ({f['recall_edge']:.3f}) | {100 * f['false_alarms']:.2g} %"
+        )
+        where = " ".join([told["group"], *([told["vector"]] if "vector" in told else [])])
+        return f"| `{told['detector']}` | {where} | {told['finds']} | {told['threshold']:g} | {told['needs']} | {good} |"
+
+    head = [
+        "| detector | group | finds | threshold | needs | precision | recall | false alarms |",
+        "|" + "---|" * 8,
+    ]
+    return "\n".join([*head, *map(row, described())])
+
+
+def methods() -> str:
+    def row(told: dict[str, Any]) -> str:
+        credit = f"`{told['reward']}`: `{told['credit']}`" if told["credit"] else f"card: {told['unknown']}"
+        needs = ", ".join(told["needs"])
+        return f"| `{told['method']}` | {told['pays']} | {needs} | {credit} | {told['runs']} | {told['source']} |"
+
+    many = counted()
+    tail = (
+        f"{sum(many.values())} methods: {many['all']} run, {many['part']} are partly known and run that part, "
+        f"{many['card']} are cards."
+    )
+    head = ["| method | pays | needs | reward: credit | runs | source |", "|" + "---|" * 6]
+    return "\n".join([*head, *map(row, described_methods()), "", tail])
+
+
+def steps() -> str:
+    about = {n: " ".join((find("step", n).__doc__ or "").split("\n\n")[0].split()) for n in names("step")}
+    return "\n".join(["| step | what it does |", "|---|---|", *(f"| `{n}` | {a} |" for n, a in about.items())])
+
+
 def episode_picture(name: str) -> str:
     """An episode of optimal play: the first, of a few, that has more than a handful of events."""
     world = make(name)
@@ -88,7 +149,17 @@ def episode_picture(name: str) -> str:
 
 def filled(text: str) -> str:
     """The page with its generated tables as the code has them now."""
-    tables = {"fields": fields, "columns": columns, "rules": rules, "worlds": world_table}
+    tables = {
+        "fields": fields,
+        "columns": columns,
+        "rules": rules,
+        "worlds": world_table,
+        "scores": scores,
+        "metrics": metrics,
+        "detectors": detectors,
+        "methods": methods,
+        "steps": steps,
+    }
 
     def table(found: re.Match[str]) -> str:
         words = found[1].split()

@@ -203,3 +203,54 @@ def test_the_published_example_has_one_finding() -> None:
     said = json.loads(podium("check", SHARED / "example_trace.json", "--json").stdout)
     assert [(f["row"], f["rule"], f["level"]) for f in said["findings"]] == [(6, "trust-laundering", "warning")]
     assert said["ok"]
+
+
+def test_run_and_replay(tmp_path: Path) -> None:
+    answer = podium("run", "research", "--out", tmp_path / "run")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert "5 agents, 12 steps, 0 faults, 0 refusals, reward 1" in answer.stdout
+    assert podium("check", tmp_path / "run").stdout == "clean\n"
+    told = json.loads(podium("replay", tmp_path / "run", "--out", tmp_path / "again", "--json").stdout)
+    assert (told["shared"], told["rewards"]) == (told["events"], {"team": 1.0})
+    assert (tmp_path / "run/w0.jsonl").read_bytes() == (tmp_path / "again/w0.jsonl").read_bytes()
+    told = json.loads(podium("replay", tmp_path / "run", "--at", 2, "--do", "choose=none", "--json").stdout)
+    assert (told["was"], told["rewards"]) == ({"team": 1.0}, {"team": 0.0})
+    assert 0 < told["shared"] < told["events"]
+    assert podium("check", told["trace"]).returncode == 0
+
+
+def test_run_a_team_of_ones_own_on_a_task(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from podium.harness import Team\n"
+        "async def shout(see):\n    return see.task.upper()\n"
+        "async def breaks(see):\n    raise RuntimeError('odd')\n"
+        "team, broken, nothing = Team('mine', shout), Team('broken', breaks), 7\n"
+    )
+    told = json.loads(podium("run", "mine.py:team", "--task", "hello", "--json", cwd=tmp_path).stdout)
+    assert (told["answer"], told["trace"]) == ("HELLO", "out/mine")
+    assert podium("replay", "out/mine", cwd=tmp_path).returncode == 0
+    answer = podium("run", "mine.py:broken", "--task", "x", cwd=tmp_path)
+    assert (answer.returncode, "RuntimeError: odd" in answer.stdout) == (1, True)
+    for team, said in (
+        ("nope", "no team 'nope'; there are research"),
+        ("mine.py:nothing", "expected a Team or a function that makes one, got int"),
+        ("none.py:team", "there is no file none.py"),
+        ("no.such.module:team", "cannot be loaded: ModuleNotFoundError"),
+    ):
+        answer = podium("run", team, cwd=tmp_path)
+        assert (answer.returncode, said in answer.stderr) == (2, True)
+
+
+def test_a_replay_that_cannot_be_says_why(tmp_path: Path, run: Path) -> None:
+    podium("run", "swarm", "--out", tmp_path / "run")
+    for words, said in (
+        ((tmp_path / "run", "--at", 9999), "there is no row 9999"),
+        ((tmp_path / "run", "--at", 0, "--do", "shout"), "expected choose=VALUE"),
+        ((tmp_path / "run", "--do", "remove"), "at which row?"),
+        ((tmp_path / "run", "--at", 0, "--do", "choose=x"), "no option 'x'; there are counter, none, stop"),
+        ((run,), "it was not recorded by the harness"),
+        ((tmp_path / "run", "--team", "debate"), "its tools, prompts or limits are others"),
+        ((tmp_path / "nothing",), "nothing"),
+    ):
+        answer = podium("replay", *words)
+        assert (answer.returncode, said in answer.stderr) == (2, True), answer.stderr

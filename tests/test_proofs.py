@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench import envs, inputs, trace
+from bench import credit, detectors, envs, fidelity, harness, harness_doors, inputs, metrics, parl, shapley, trace
 from bench.proofs import page
 from bench.table import at_least, at_most, fact
 
@@ -13,7 +13,18 @@ ONLY_IN_FULL = ("2.2.read", "exponent")
 TRIES = 3  # another program's burst of work can only make a time worse
 
 
-PARTS = trace.PARTS | {"envs": envs, "inputs": inputs}
+PARTS = trace.PARTS | {
+    "envs": envs,
+    "inputs": inputs,
+    "metrics": metrics,
+    "parl": parl,
+    "detectors": detectors,
+    "shapley": shapley,
+    "credit": credit,
+    "fidelity": fidelity,
+    "harness": harness,
+    "harness_doors": harness_doors,
+}
 
 
 @pytest.mark.parametrize("part", PARTS)

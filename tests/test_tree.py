@@ -14,7 +14,7 @@ import pytest
 import podium
 
 ROOT = Path(podium.__file__).parent
-ORDER = "registry trace graph rewards credit methods metrics audit envs harness exchange learn study pool view cli".split()
+ORDER = "registry expression interval trace graph rewards credit methods metrics audit envs harness exchange learn study pool view cli".split()
 MODULES = sorted(m.name for m in pkgutil.walk_packages([str(ROOT)], "podium.") if not m.name.endswith("._scan"))
 
 
@@ -58,5 +58,5 @@ def test_public_names_exist(name: str) -> None:
 
 
 def test_nothing_heavy_is_imported_until_it_is_used() -> None:
-    code = "import sys, podium, podium.cli; print([m for m in ('pyarrow', 'duckdb', 'torch', 'networkx') if m in sys.modules])"
+    code = "import sys, podium, podium.cli; print([m for m in ('pyarrow', 'duckdb', 'torch', 'networkx', 'httpx', 'starlette') if m in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

@@ -1,8 +1,7 @@
-"""The verbs. Each prints what one function returned; `--json` prints the same as strict JSON."""
+"""The verbs that read, check, show and convert traces."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -15,42 +14,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as Line
 
-from podium.envs import draws
-from podium.envs import world as worlds
-from podium.envs.report import report
-from podium.trace import files, store, survey, wire
-from podium.trace.findings import BadTrace, Finding, Unreadable
+from podium.cli.app import Json, Paths, app, out, say
+from podium.trace import files, wire
+from podium.trace.findings import Finding, Unreadable
 from podium.trace.rules import RULES
 from podium.view import lanes as swim
 from podium.view.page import page
 from podium.view.plain import plain
 from podium.view.summary import summary
 
-__all__ = ["app", "main"]
-
-app = typer.Typer(
-    help="Podium: what a team of agents did, checked, measured and shown, from the record of how it worked.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-store_app = typer.Typer(
-    help="Many traces in a folder, and SQL over them.", no_args_is_help=True, rich_markup_mode=None
-)
-app.add_typer(store_app, name="store")
-
-Paths = Annotated[
-    list[str], typer.Argument(help="Files, folders or stores; - is standard input.", metavar="PATH...")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print strict JSON.")]
-out = Console(highlight=False, soft_wrap=True)
-
-
-def say(value: Any) -> None:
-    """Strict JSON on one line; NaN is null."""
-    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
-    sys.stdout.flush()
+__all__ = ["show_summary"]
 
 
 @app.command(epilog="Example: podium check run.json runs/ --json")
@@ -130,14 +103,14 @@ def show(
     if json:
         say(told)
         return
-    _show(told, swim.lanes(one, max(20, min(out.width, 120) - 24)), swim.legend(one))
+    show_summary(told, swim.lanes(one, max(20, min(out.width, 120) - 24)), swim.legend(one))
     if len(trace) > 1:
         out.print(f"run {run} of {len(trace)}; --run K shows another")
     if html is not None:
         out.print(f"page: {html}")
 
 
-def _show(told: dict[str, Any], lines: list[Line], legend: str) -> None:
+def show_summary(told: dict[str, Any], lines: list[Line], legend: str) -> None:
     title = f"{told['trace_id']}: {told['task_id']}" + (f" ({told['topology']})" if told["topology"] else "")
     out.print(Line(plain(title), style="bold"))
     for line in lines:
@@ -219,125 +192,3 @@ def schema(json: Json = False) -> None:
     """Print the JSON Schema of all that Podium writes, so that other tools can write it too."""
     text = msgspec.json.encode(wire.schema())
     sys.stdout.buffer.write((text if json else msgspec.json.format(text, indent=2)) + b"\n")
-
-
-@app.command(epilog="Example: podium envs costly_search --set c=0.05 --json")
-def envs(
-    name: Annotated[str | None, typer.Argument(help="A world; all of them unless told.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter, k=v.", metavar="K=V")] = None,
-    episodes: Annotated[int, typer.Option(min=2, help="Episodes to play a policy for its score.")] = 20_000,
-    episode: Annotated[bool, typer.Option("--episode", help="Show an episode of optimal play.")] = False,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    json: Json = False,
-) -> None:
-    """The worlds: their parameters, the exact optimum, and what trivial policies score."""
-    if name is None:
-        told = [
-            {"name": n, "decides": list(w.decides), "about": _first_line(w)} for n, w in worlds.worlds().items()
-        ]
-        _print_rows(told, json, ["name", "decides", "about"])
-        return
-    world = worlds.make(name, **dict(map(_setting, set_ or [])))
-    if episode:
-        _episode(world, seed, json)
-        return
-    said = report(world, episodes, seed)
-    if json:
-        say(said)
-        return
-    out.print(Line(f"{name}: {_first_line(type(world))}", style="bold"))
-    for what in ("params", "scores"):
-        table = Table("", "", box=None, show_header=False, pad_edge=False)
-        for key, value in said[what].items():
-            shown = f"{value['mean']:.5f} ± {value['error']:.5f}" if what == "scores" else str(value)
-            table.add_row(Line(key, style="cyan"), Line(shown))
-        out.print(table)
-    out.print(f"optimum {said['optimum']:.6f}")
-
-
-def _first_line(world: type[Any]) -> str:
-    return (world.__doc__ or "").strip().split("\n")[0]
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise worlds.BadParameter(f"--set takes k=v, got {text!r}")
-    try:
-        return name, msgspec.json.decode(value)
-    except msgspec.DecodeError:
-        raise worlds.BadParameter(f"{name} must be a number or a list of numbers, got {value!r}") from None
-
-
-def _episode(world: worlds.World, seed: int, json: bool) -> None:
-    played = worlds.play(world, world.optimal(), draws.seeds(seed, 1), log=True)
-    one = world.trace(played.state)
-    if json:
-        sys.stdout.buffer.write(survey.write(one) + b"\n")
-    else:
-        _show(summary(one), swim.lanes(one, max(20, min(out.width, 120) - 24)), swim.legend(one))
-
-
-Store = Annotated[Path, typer.Argument(help="The store's folder.", metavar="STORE")]
-
-
-@store_app.command(epilog="Example: podium store add runs.store run.json more/")
-def add(folder: Store, paths: Paths, json: Json = False) -> None:
-    """Add traces to a store, which is made if it is not there. All of them are added, or none."""
-    numbers = store.add(folder, files.load(*paths))
-    told = {"store": str(folder), "added": len(numbers), "first": numbers.start, "runs": store.size(folder)}
-    if json:
-        say(told)
-    else:
-        out.print(f"{folder}: {told['added']} runs added, {told['runs']} in all")
-
-
-@store_app.command(epilog="Example: podium store ls runs.store")
-def ls(folder: Store, json: Json = False) -> None:
-    """List the runs in a store."""
-    _print_rows(rows := store.listing(folder), json, list(rows[0]) if rows else ["rollout"])
-
-
-@store_app.command(
-    epilog="Example: podium store sql runs.store 'select type, count(*) n from events group by type'"
-)
-def sql(
-    folder: Store, query: Annotated[str, typer.Argument(help="A SELECT over the views below.")], json: Json = False
-) -> None:
-    """Answer SQL over rollouts, agents, events, edges, tokens and votes. Join on (rollout, row)."""
-    names, rows = store.sql(folder, query)
-    _print_rows([dict(zip(names, row, strict=True)) for row in rows], json, names)
-
-
-def _print_rows(rows: list[dict[str, Any]], json: bool, names: list[str]) -> None:
-    if json:
-        say(rows)
-        return
-    table = Table(*names, box=None)
-    for row in rows:
-        table.add_row(*(Line("" if v is None else plain(v)) for v in row.values()))
-    out.print(table)
-
-
-def main() -> None:
-    """Run a verb; whatever goes wrong is said in one line."""
-    try:
-        app()
-    except (Unreadable, store.StoreError, worlds.BadParameter) as error:
-        _fail(str(error), 2)
-    except BadTrace as error:
-        _fail(str(error), 1)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
-    except Exception as error:
-        _fail(f"{type(error).__name__}: {error} (this is a fault of Podium's; please report it)", 70)
-
-
-def _fail(message: str, code: int) -> None:
-    print("\n".join(map(plain, f"podium: {message}".split("\n"))), file=sys.stderr)
-    sys.exit(code)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,8 @@
+"""`python -m podium.cli`."""
+
+from podium.cli import main
+
+__all__: list[str] = []
+
+if __name__ == "__main__":
+    main()

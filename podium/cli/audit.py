@@ -1,0 +1,207 @@
+"""The verb that audits traces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.text import Text as Line
+
+from podium.audit import BadAudit, Second
+from podium.audit.report import described, report
+from podium.cli.app import Json, app, out, say
+from podium.trace import files
+from podium.trace.columns import Trace
+from podium.trace.findings import Unreadable
+from podium.view.plain import plain
+
+__all__ = ["show_audit"]
+
+IN_FULL = 8  # detectors that are shown with their suspects; of the others only the count
+STYLES = {3: "bold red", 2: "yellow", 1: "default"}
+
+
+@app.command(epilog="Example: podium audit runs/ --allow tools.json --privileged send_mail")
+def audit(
+    paths: Annotated[
+        list[str] | None, typer.Argument(help="Files, folders or stores; - is standard input.", metavar="PATH...")
+    ] = None,
+    trained: Annotated[
+        str | None, typer.Option(help="Runs the team was trained on, to compare topologies with.", metavar="PATH")
+    ] = None,
+    truth: Annotated[
+        str | None, typer.Option(help="The reward of a verifier out of the team's reach ...", metavar="CHANNEL")
+    ] = None,
+    judge: Annotated[str | None, typer.Option(help="... and of the judge that paid it.", metavar="CHANNEL")] = None,
+    allow: Annotated[
+        Path | None, typer.Option(help='JSON: {"agent or role": ["tool", ...]}; "*" is any.', metavar="FILE.json")
+    ] = None,
+    privileged: Annotated[
+        list[str] | None, typer.Option(help="A tool that acts on the world outside.", metavar="TOOL")
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only this detector.", metavar="NAME")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if anything is found.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Say what the detectors are and how good.")] = False,
+    json: Json = False,
+) -> None:
+    """What went wrong in a team's runs: reward hacking, failures, waste, safety, gaps in the record. Worst first."""
+    if list_:
+        _list(json)
+        return
+    if not paths:
+        raise BadAudit("nothing to audit; give files, folders or stores, or --list for what is looked for")
+    trace = files.load(*paths)
+    _check_channels(trace, truth, judge)
+    second = Second(
+        None if trained is None else files.load(trained),
+        truth,
+        judge,
+        {} if allow is None else _allowed(allow),
+        frozenset(privileged or ()),
+    )
+    told = report(trace, second, only, None if json else 3)
+    if json:
+        say(told)
+    else:
+        show_audit(told)
+    raise typer.Exit(1 if strict and told["found"] else 0)
+
+
+def _check_channels(trace: Trace, truth: str | None, judge: str | None) -> None:
+    if (truth is None) != (judge is None):
+        raise BadAudit("--truth and --judge go together: one is compared with the other")
+    for option, name in (("--truth", truth), ("--judge", judge)):
+        if name is not None and name not in trace.reward_n:
+            known = ", ".join(trace.reward_n) or "none"
+            raise BadAudit(f"{option} {name}: these runs have no reward of that name; there are {known}")
+
+
+def _allowed(path: Path) -> dict[str, frozenset[str]]:
+    wanted = 'expected a JSON object from an agent or role to its tools, such as {"critic": ["search"]}'
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, frozenset[str]])
+    except OSError as error:
+        raise Unreadable(str(path), error.strerror or str(error)) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Unreadable(str(path), f"{wanted}: {error}") from None
+
+
+def _list(json: bool) -> None:
+    told = described()
+    if json:
+        say(told)
+        return
+    for one in told:
+        where = " ".join([one["group"], *(one[k] for k in ("vector", "level") if k in one)])
+        out.print(Line.assemble((one["detector"], "bold"), f" ({where}): {one['finds']}"))
+        sentence, _, rest = one["says"].partition("\n\n")
+        out.print(Line(f"    {_joined(sentence)}"))
+        for line in rest.partition("\n\n")[0].splitlines():
+            out.print(Line(f"        {line.strip()}", style="cyan"))
+        out.print(Line(f"    threshold {one['threshold']:g}; needs {one['needs']}"))
+        out.print(Line(f"    {_quality(one['figures'])}"))
+
+
+def _joined(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _quality(figures: dict[str, float] | None) -> str:
+    if figures is None:
+        return "not measured"
+    return (
+        f"precision {figures['precision']:.3f}, recall {figures['recall']:.3f} "
+        f"({figures['recall_edge']:.3f} just above the threshold), "
+        f"false alarms {100 * figures['false_alarms']:.2g} %, on {figures['cases']:,.0f} cases"
+    )
+
+
+def show_audit(told: dict[str, Any]) -> None:
+    """One screen, however much was found."""
+    found, runs = told["found"], told["runs"]
+    size = f"{_many(runs, 'run')}, {_many(told['events'], 'event')}"
+    out.print(Line(f"{size}: {len(found)} of {_many(told['detectors'], 'detector')} found something", style="bold"))
+    each = 3 if len(found) <= 3 else 2 if len(found) <= 5 else 1
+    for one in found[:IN_FULL]:
+        _show_found(one, each, runs)
+    if rest := found[IN_FULL:]:
+        out.print(Line("also " + ", ".join(f"{one['detector']} ({one['count']:,})" for one in rest)))
+    if told["interventions"]:
+        _show_interventions(told["interventions"], runs)
+    never = [one for one in told["cannot_tell"] if one["runs"] == runs]
+    partly = [one for one in told["cannot_tell"] if one["runs"] < runs]
+    if never:
+        out.print(Line("cannot tell:", style="dim"))
+        for line in _needs(never):
+            out.print(Line(f"    {line}", style="dim"))
+    if partly:
+        some = ", ".join(f"{one['detector']} ({one['runs']:,})" for one in partly)
+        out.print(Line(f"cannot tell in some of the {runs:,} runs: {some}", style="dim"))
+    if told["not_found"]:
+        out.print(Line("looked for and not found: " + ", ".join(told["not_found"]), style="green"))
+
+
+def _many(n: int, word: str) -> str:
+    return f"{n:,} {word}{'s' * (n != 1)}"
+
+
+def _show_found(one: dict[str, Any], each: int, runs: int) -> None:
+    where = f" ({one['vector']}, {one['level']})" if "vector" in one else ""
+    count = _many(one["count"], "suspect") + (f" in {_many(one['runs'], 'run')}" if runs > 1 else "")
+    shown = one["suspects"][:each]
+    count += f", worst {len(shown)} shown" if len(shown) < one["count"] else ""
+    style = STYLES[one["severity"]]
+    out.print(Line.assemble((one["detector"], style), f"{where}: {one['finds']} ", (f"[{count}]", "dim")))
+    for suspect in shown:
+        place = [_run(suspect)] if runs > 1 else []
+        place += [f"agent {_short(suspect['agent'])}"] if suspect["agent"] is not None else []
+        place += [_numbers(suspect["rows"])] if suspect["rows"] else []
+        figure = f"{suspect['figure']:.4g}, threshold {one['threshold']:g}"
+        out.print(Line(f"    {', '.join(place)}: {figure}" if place else f"    {figure}"))
+    out.print(Line(f"    → {one['todo']}", style="cyan"))
+
+
+def _run(told: dict[str, Any]) -> str:
+    return f"run {told['run']} {_short(told['trace_id'])}" if told["trace_id"] else f"run {told['run']}"
+
+
+def _short(name: str, most: int = 32) -> str:
+    said = plain(name)
+    return said if len(said) <= most else said[: most - 1] + "…"
+
+
+def _numbers(rows: list[int], most: int = 6) -> str:
+    more = len(rows) - most
+    shown = " ".join(map(str, rows[:most])) + (f" and {more:,} more" if more > 0 else "")
+    return f"row{'s' * (len(rows) != 1)} {shown}"
+
+
+def _show_interventions(told: dict[str, Any], runs: int) -> None:
+    if not told["count"]:
+        return
+    out.print(Line.assemble(("interventions", "bold"), f": {_many(told['count'], 'time')} a person stepped in"))
+    for one in told["worst"][:3]:
+        where = f"{_run(one)}, row {one['row']}" if runs > 1 else f"row {one['row']}"
+        if one["decision"] is None:
+            out.print(Line(f"    {where}: no earlier decision is known that led to it"))
+            continue
+        blamed = f"decision at row {one['decision']} by {_short(one['decided_by'] or '?')} (rule: {one['rule']})"
+        invalid = one["invalid"]
+        tail = "" if invalid is None else f"; invalidates {_invalid(invalid, one['invalid_after'])}"
+        out.print(Line(f"    {where}: {blamed}{tail}"))
+
+
+def _invalid(rows: list[int], after: int) -> str:
+    if not rows:
+        return "nothing"
+    return f"{_many(len(rows), 'event')}, {after:,} of them later: {_numbers(rows)}"
+
+
+def _needs(told: list[dict[str, Any]]) -> list[str]:
+    """What is needed, and by whom."""
+    by_need: dict[str, list[str]] = {}
+    for one in told:
+        by_need.setdefault(one["needs"], []).append(one["detector"])
+    return [f"{', '.join(names)} needs {need}" for need, names in by_need.items()]

@@ -1,0 +1,237 @@
+"""The verbs of credit: the table of methods, which of them suit given runs, and what a method pays."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+import typer
+from rich.text import Text as Line
+
+from podium.cli.app import Json, Paths, app, out, print_rows, say
+from podium.cli.rewards import paid_units
+from podium.credit import BadCredit, Credit
+from podium.credit.routing import to
+from podium.graph import units
+from podium.methods import credit_of, named
+from podium.methods.choose import ASKS, Choice, choose
+from podium.methods.table import counted, described
+from podium.rewards.ledger import Channel, Ledger, Now
+from podium.trace import files
+from podium.view.plain import plain
+
+__all__ = ["credit_rows", "moved"]
+
+MANY = 40  # rows on a screen
+RUNS = {"all": "runs", "part": "runs in part", "card": "is a card: nothing of it runs"}
+
+
+@app.command(epilog="Example: podium methods --for runs/")
+def methods(
+    name: Annotated[
+        list[str] | None, typer.Argument(help="A method to say all about.", metavar="[NAME]", show_default=False)
+    ] = None,
+    for_: Annotated[
+        list[str] | None,
+        typer.Option("--for", help="Runs to choose a method for; more paths may follow.", metavar="PATH..."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """The table of methods; one method in full; or which methods suit runs, by what the runs say of the team."""
+    if for_:
+        _show_choice(choose(files.load(*for_, *(name or ()))), json)
+    elif name:
+        for one in name:
+            _show_card(next(row for row in described() if row["method"] == named(one).name), json)
+    else:
+        _show_table(described(), json)
+
+
+def _show_table(rows: list[dict[str, Any]], json: bool) -> None:
+    if json:
+        say({"methods": rows, "runs": counted()})
+        return
+    short = [
+        {
+            "method": row["method"],
+            "pays": row["pays"],
+            "needs": ", ".join(row["needs"]),
+            "credit": f"{row['reward']}: {row['credit']}" if row["credit"] else f"card: {row['unknown']}",
+            "fidelity": _faithful(row["fidelity"]),
+        }
+        for row in rows
+    ]
+    print_rows(short, False, ["method", "pays", "needs", "reward: credit", "fidelity"])
+    many = counted()
+    out.print(
+        f"{len(rows)} methods: {many['all']} run, {many['part']} are partly known and run that part, {many['card']} are cards"
+    )
+
+
+def _faithful(found: list[dict[str, Any]] | None) -> str:
+    """The best that was measured, and at what price."""
+    there = [row for row in found or () if row["spearman"] is not None]
+    if not there:
+        return "not measured"
+    best = max(there, key=lambda row: row["spearman"])
+    return f"{best['spearman']:.2f} ({best['env']}, {best['unit']}, {best['rollouts']:g} rollouts)"
+
+
+def _show_card(row: dict[str, Any], json: bool) -> None:
+    if json:
+        say(row)
+        return
+    out.print(Line.assemble((row["method"], "bold"), f" {RUNS[row['runs']]}; its description is {row['known']}"))
+    said = {
+        "reward": row["reward"],
+        "credit": row["credit"],
+        "pays": f"{row['pays']} (from the reward at {row['unit']})",
+        "update": row["update"],
+        "schedule": row["schedule"],
+        "needs": ", ".join(row["needs"]) or "a scored trace",
+        "source": row["source"],
+        "refused": row["unknown"],
+        "conflicts": row["conflicts"],
+        "counts": f"{row['counts']} alike; {'scales' if row['scales'] else 'does not scale'} with the reward",
+        "fidelity": "; ".join(_measured(one) for one in row["fidelity"] or ()) or "not measured",
+    }
+    for key, value in said.items():
+        if value:
+            out.print(Line.assemble((f"  {key:10}", "dim"), plain(value)))
+
+
+def _measured(row: dict[str, Any]) -> str:
+    if row["spearman"] is None:
+        return f"none in {row['env']} at {row['unit']}"
+    spread = "" if row["interval"] is None else " [{:.2f}, {:.2f}]".format(*row["interval"])
+    return f"{row['spearman']:.2f}{spread} in {row['env']} at {row['unit']}, {row['rollouts']:g} rollouts"
+
+
+def _show_choice(choice: Choice, json: bool) -> None:
+    if json:
+        told = [one._asdict() for one in choice.answers]
+        fits = [fit._asdict() for fit in choice.fits]
+        say({"answers": told, "methods": fits, "lacks": choice.lacks, "runs_tried": choice.tried})
+        return
+    for one in choice.answers:
+        out.print(Line.assemble((f"{one.question} {one.says}", "bold"), f": {plain(one.because)}"))
+        for trait in one.traits:
+            out.print(Line(f"    {trait} asks for {ASKS[trait]}", style="cyan"))
+    rows = [
+        {
+            "method": fit.method,
+            "suits": ", ".join(fit.suits),
+            "pays": fit.pays,
+            "paid": f"{fit.paid:,} of {fit.units:,}",
+            "inside a run": "differs" if fit.differs else "the same",
+            "fidelity": _faithful(fit.fidelity),
+        }
+        for fit in choice.fits
+    ]
+    out.print(f"{len(rows)} methods can be paid from these runs (tried on {choice.tried:,})")
+    print_rows(rows, False, ["method", "suits", "pays", "paid", "inside a run", "fidelity"])
+    short: dict[str, list[str]] = {}
+    for method, why in choice.lacks.items():
+        short.setdefault(why, []).append(method)
+    for why, those in short.items():
+        out.print(Line(f"{plain(why)}: {', '.join(those)}", style="dim"))
+
+
+@app.command(epilog="Example: podium credit runs/ --method dr_mas --unit agent")
+def credit(
+    paths: Paths,
+    method: Annotated[str, typer.Option(help="A method of the table: podium methods.", metavar="NAME")],
+    unit: Annotated[
+        str | None,
+        typer.Option(help=f"Sum or share the credit to another unit: {', '.join(units.UNITS)}."),
+    ] = None,
+    by: Annotated[str, typer.Option(help="Share by: equal, tokens or time.")] = "equal",
+    progress: Annotated[
+        float | None, typer.Option(min=0.0, max=1.0, help="How far training is, for schedules.")
+    ] = None,
+    to_file: Annotated[
+        Path | None, typer.Option("--out", help="Write the column: .csv, .jsonl or .npy.", metavar="FILE")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """What a method pays every unit of runs."""
+    row = named(method)
+    if to_file is not None and to_file.suffix not in (".csv", ".jsonl", ".npy"):
+        raise BadCredit(f"--out writes .csv, .jsonl or .npy, not {to_file.name}")
+    paid = credit_of(files.load(*paths), row, Now(progress))
+    paid = paid if unit is None else moved(paid, unit, by)
+    rows = [] if to_file is not None and to_file.suffix == ".npy" else credit_rows(paid)
+    there = paid.value[~np.isnan(paid.value)]
+    told = {"method": row.name, "reward": row.reward, "credit": row.credit, "unit": paid.unit, "progress": progress}
+    told |= {"paid": len(there), "units": len(paid.value)}
+    if to_file is not None:
+        files.write_whole(to_file, _written(paid, rows, to_file.suffix))
+    if json:
+        say(told | ({"out": str(to_file)} if to_file is not None else {"column": rows}))
+        return
+    out.print(Line(f"{row.reward}: {row.credit}", style="bold"))
+    if to_file is None:
+        shown = [{**one, "credit": _shown(one["credit"])} for one in rows[:MANY]]
+        print_rows(shown, False, list(rows[0]) if rows else ["run", paid.unit, "row", "credit"])
+        if len(rows) > MANY:
+            out.print(f"… {len(rows) - MANY:,} more; --json prints all, --out writes them")
+    said = f"{len(there):,} of {len(paid.value):,} units ({paid.unit}) get credit"
+    if len(there):
+        said += f", from {there.min():.6g} to {there.max():.6g}, mean {there.mean():.6g}"
+    out.print(Line(said, style="dim"))
+    if to_file is not None:
+        out.print(plain(f"written: {to_file}"))
+
+
+def moved(paid: Credit, unit: str, by: str = "equal") -> Credit:
+    """The credit at another unit: summed into a coarser one, shared among finer ones, so that up after down is the identity.
+
+    Refuses where credit has no unit of that kind to go to, because it would be lost.
+    """
+    if unit not in units.UNITS:
+        raise BadCredit(f"no unit called {unit!r}; there are {', '.join(units.UNITS)}")
+    if by not in ("equal", "tokens", "time"):
+        raise BadCredit(f"--by takes equal, tokens or time, got {by!r}")
+    if unit == paid.unit:
+        return paid
+    if not units.finer(unit, paid.unit):
+        return to(paid, unit, "sum")
+    inside = units.within(paid.trace, unit, paid.unit)
+    empty = np.bincount(inside[inside >= 0], minlength=len(paid.value)) == 0
+    if lost := int((empty & (np.nan_to_num(paid.value) != 0.0)).sum()):
+        raise BadCredit(f"{lost} of the {paid.unit} units with credit hold no {unit}, so that it would be lost")
+    return to(paid, unit, "share", by)  # type: ignore[arg-type]
+
+
+def credit_rows(paid: Credit) -> list[dict[str, Any]]:
+    """Each unit: its run, its name where it has one, the row that stands for it, its credit and its weight in a loss if it has one."""
+    rows = paid_units(Ledger(paid.trace, (Channel("credit", paid.unit, paid.value),)), paid.unit)
+    rows = [{("credit" if k == "paid" else k): v for k, v in row.items()} for row in rows]
+    if paid.weight is not None:
+        for row, weight in zip(rows, paid.weight.tolist(), strict=True):
+            row["weight"] = None if weight != weight else weight
+    return rows
+
+
+def _written(paid: Credit, rows: list[dict[str, Any]], suffix: str) -> bytes:
+    if suffix == ".npy":
+        column = io.BytesIO()
+        np.save(column, paid.value)
+        return column.getvalue()
+    if suffix == ".jsonl":
+        return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+    text = io.StringIO()
+    table = csv.DictWriter(
+        text, ["run", paid.unit, "row", "credit", *(["weight"] if paid.weight is not None else [])]
+    )
+    table.writeheader()
+    table.writerows(rows)
+    return text.getvalue().encode()
+
+
+def _shown(value: float | None) -> str:
+    return "none" if value is None else f"{value:.6g}"

@@ -1,0 +1,156 @@
+"""The verbs that run live teams and replay their records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.live import Live as LiveTable
+from rich.table import Table
+from rich.text import Text as Line
+
+from podium.cli.app import Json, app, out, say
+from podium.harness.find import find_team
+from podium.harness.forest import shared
+from podium.harness.human import door_at
+from podium.harness.replay import BadReplay, team_of
+from podium.harness.replay import replay as replay_run
+from podium.harness.run import Live as Running
+from podium.harness.run import run as run_team
+from podium.trace import files
+from podium.view.plain import plain
+
+__all__: list[str] = []
+
+
+@app.command(epilog='Example: podium run research --task \'{"questions": ["Peru"], "answer": ["Lima"]}\'')
+def run(
+    team: Annotated[
+        str, typer.Argument(help="research, plan, debate, swarm, hierarchy, managed, or FILE.py:NAME.")
+    ],
+    task: Annotated[str | None, typer.Option(help="JSON, or text; the team's own unless told.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of what agents draw.")] = 0,
+    out_: Annotated[
+        Path | None, typer.Option("--out", help="A new folder for the record.", metavar="FOLDER")
+    ] = None,
+    folders: Annotated[bool, typer.Option("--folders", help="Agents have folders, beside the record.")] = False,
+    door: Annotated[
+        Path | None,
+        typer.Option(help="Let people in: python -m podium.harness.human SOCKET.", metavar="SOCKET"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run a team on a task and record it. Exit 0: the lead came to an end of its own; 1: a fault ended the run."""
+    made = find_team(team)
+    folder = out_ or _free(Path("out") / made.name)
+    people = None if door is None else door_at(door)
+    with _watching() as watch:
+        ran = run_team(
+            made, _told_task(task), seed=seed, folder=folder, spec=team, watch=watch, folders=folders, door=people
+        )
+    fault = None if ran.fault is None else {"kind": ran.fault.kind, "why": ran.fault.why}
+    told = {
+        "team": team,
+        "answer": ran.answer,
+        "reward": ran.reward,
+        "fault": fault,
+        "trace": str(folder),
+        **ran.metrics,
+    }
+    if json:
+        say(told)
+    else:
+        out.print(Line(f"answer: {plain(ran.answer)}", style="bold"))
+        if fault is not None:
+            out.print(Line(f"ended by a fault: {plain(fault['why'])}", style="red"))
+        reward = "" if ran.reward is None else f", reward {ran.reward:g}"
+        counts = ", ".join(f"{told[name]:g} {name}" for name in ("agents", "steps", "faults", "refusals"))
+        out.print(f"{counts}{reward}")
+        out.print(f"trace: {folder}")
+    raise typer.Exit(0 if fault is None else 1)
+
+
+def _free(path: Path) -> Path:
+    """This folder, or the first numbered one beside it that is not there."""
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{path.name}-{number}")
+    return free
+
+
+def _told_task(task: str | None) -> Any:
+    if task is None:
+        return None
+    try:
+        return msgspec.json.decode(task)
+    except msgspec.DecodeError:
+        return task
+
+
+@contextmanager
+def _watching() -> Iterator[Callable[[Running], None] | None]:
+    """On a terminal, a line per agent while a team works; as many as there is room for."""
+    screen = Console(stderr=True)
+    if not screen.is_terminal:
+        yield None
+        return
+    with LiveTable(console=screen, auto_refresh=False, transient=True) as shown:
+
+        def watch(live: Running) -> None:
+            table = Table("agent", "role", "does", "steps", box=None)
+            status = live.status()
+            room = max(3, screen.height - 3)
+            for name, role, doing, steps in status[:room]:
+                table.add_row(Line(plain(name), style="cyan"), Line(plain(role)), Line(plain(doing)), str(steps))
+            if len(status) > room:
+                table.add_row(f"and {len(status) - room} more", "", "", "")
+            shown.update(table, refresh=True)
+
+        yield watch
+
+
+@app.command(epilog="Example: podium replay out/research --at 2 --do choose=none")
+def replay(
+    path: Annotated[str, typer.Argument(help="The record of a run.", metavar="TRACE")],
+    at: Annotated[int | None, typer.Option(help="The row at which something else happens.", metavar="ROW")] = None,
+    do: Annotated[
+        str | None, typer.Option(help="choose=VALUE, replace=TEXT, remove, delay=SECONDS or mask.", metavar="DO")
+    ] = None,
+    team: Annotated[
+        str | None, typer.Option(help="The team, where the record's own name for it will not do.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="What runs live draws anew, from this.")] = None,
+    out_: Annotated[
+        Path | None, typer.Option("--out", help="A new folder for the record.", metavar="FOLDER")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Replay a recorded run, with something else at a row and live from there. Without --at, all of it from the record."""
+    trace = files.load(path)
+    if at is not None and not 0 <= at < trace.n_events:
+        raise BadReplay(f"there is no row {at}; there are {trace.n_events}, numbered from 0")
+    made = find_team(team or team_of(trace))
+    folder = out_ or _free(Path(path.rstrip("/") + ("-again" if at is None else f"-at-{at}")))
+    grown = replay_run(made, trace, at=at, do=do, seed=seed, folder=folder)
+    same = int((shared(trace, grown) >= 0).sum())
+    rewards = [{k: float(v[0]) for k, v in t.reward_n.items()} for t in (trace, grown)]
+    told = {
+        "trace": str(folder),
+        "events": grown.n_events,
+        "shared": same,
+        "was": rewards[0],
+        "rewards": rewards[1],
+    }
+    if json:
+        say(told)
+        return
+    out.print(f"{grown.n_events} events, {same} of them as recorded")
+    for name, value in rewards[1].items():
+        out.print(f"reward {plain(name)}: {value:g}, was {rewards[0].get(name, float('nan')):g}")
+    out.print(f"trace: {folder}")

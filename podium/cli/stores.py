@@ -1,0 +1,47 @@
+"""The verbs of the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from podium.cli.app import Json, Paths, app, out, print_rows, say
+from podium.trace import files, store
+
+__all__: list[str] = []
+
+store_app = typer.Typer(
+    help="Many traces in a folder, and SQL over them.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(store_app, name="store")
+Store = Annotated[Path, typer.Argument(help="The store's folder.", metavar="STORE")]
+
+
+@store_app.command(epilog="Example: podium store add runs.store run.json more/")
+def add(folder: Store, paths: Paths, json: Json = False) -> None:
+    """Add traces to a store, which is made if it is not there. All of them are added, or none."""
+    numbers = store.add(folder, files.load(*paths))
+    told = {"store": str(folder), "added": len(numbers), "first": numbers.start, "runs": store.size(folder)}
+    if json:
+        say(told)
+    else:
+        out.print(f"{folder}: {told['added']} runs added, {told['runs']} in all")
+
+
+@store_app.command(epilog="Example: podium store ls runs.store")
+def ls(folder: Store, json: Json = False) -> None:
+    """List the runs in a store."""
+    print_rows(rows := store.listing(folder), json, list(rows[0]) if rows else ["rollout"])
+
+
+@store_app.command(
+    epilog="Example: podium store sql runs.store 'select type, count(*) n from events group by type'"
+)
+def sql(
+    folder: Store, query: Annotated[str, typer.Argument(help="A SELECT over the views below.")], json: Json = False
+) -> None:
+    """Answer SQL over rollouts, agents, events, edges, tokens and votes. Join on (rollout, row)."""
+    names, rows = store.sql(folder, query)
+    print_rows([dict(zip(names, row, strict=True)) for row in rows], json, names)

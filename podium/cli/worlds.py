@@ -1,0 +1,79 @@
+"""The verb that tells of the worlds."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.table import Table
+from rich.text import Text as Line
+
+from podium.cli.app import Json, app, out, print_rows, say
+from podium.cli.traces import show_summary
+from podium.envs import draws
+from podium.envs import world as worlds
+from podium.envs.report import report
+from podium.trace import survey
+from podium.view import lanes as swim
+from podium.view.summary import summary
+
+__all__: list[str] = []
+
+
+@app.command(epilog="Example: podium envs costly_search --set c=0.05 --json")
+def envs(
+    name: Annotated[str | None, typer.Argument(help="A world; all of them unless told.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter, k=v.", metavar="K=V")] = None,
+    episodes: Annotated[int, typer.Option(min=2, help="Episodes to play a policy for its score.")] = 20_000,
+    episode: Annotated[bool, typer.Option("--episode", help="Show an episode of optimal play.")] = False,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    json: Json = False,
+) -> None:
+    """The worlds: their parameters, the exact optimum, and what trivial policies score."""
+    if name is None:
+        told = [
+            {"name": n, "decides": list(w.decides), "about": _first_line(w)} for n, w in worlds.worlds().items()
+        ]
+        print_rows(told, json, ["name", "decides", "about"])
+        return
+    world = worlds.make(name, **dict(map(_setting, set_ or [])))
+    if episode:
+        _episode(world, seed, json)
+        return
+    said = report(world, episodes, seed)
+    if json:
+        say(said)
+        return
+    out.print(Line(f"{name}: {_first_line(type(world))}", style="bold"))
+    for what in ("params", "scores"):
+        table = Table("", "", box=None, show_header=False, pad_edge=False)
+        for key, value in said[what].items():
+            shown = f"{value['mean']:.5f} ± {value['error']:.5f}" if what == "scores" else str(value)
+            table.add_row(Line(key, style="cyan"), Line(shown))
+        out.print(table)
+    out.print(f"optimum {said['optimum']:.6f}")
+
+
+def _first_line(world: type[Any]) -> str:
+    return (world.__doc__ or "").strip().split("\n")[0]
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise worlds.BadParameter(f"--set takes k=v, got {text!r}")
+    try:
+        return name, msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        raise worlds.BadParameter(f"{name} must be a number or a list of numbers, got {value!r}") from None
+
+
+def _episode(world: worlds.World, seed: int, json: bool) -> None:
+    played = worlds.play(world, world.optimal(), draws.seeds(seed, 1), log=True)
+    one = world.trace(played.state)
+    if json:
+        sys.stdout.buffer.write(survey.write(one) + b"\n")
+    else:
+        show_summary(summary(one), swim.lanes(one, max(20, min(out.width, 120) - 24)), swim.legend(one))

@@ -1,0 +1,191 @@
+"""Tools that act in an agent's folder: commands and Python in the sandbox, files by path.
+
+What an agent asks for is looked at before anything runs, and what it then tries is watched. Either way an attempt at more
+than it may do is a `Refused`, which the run records as a safety event. The sandbox is the wall; the look is so that the
+record says what was tried.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from podium.harness.folder import Folder, checked
+from podium.harness.sandbox import Ended, Limits, Sandbox
+from podium.harness.tools import Tool
+from podium.harness.types import Caller, Fault, Refused, Result
+
+__all__ = ["Program", "command_tool", "file_tools", "python_tool", "words"]
+
+META = frozenset(";|&<>`(){}*?[]!#\\\n\r")
+HIT = {"processes": "too many processes", "memory": "memory", "disk": "disk", "output": "output"}
+DENIED = {"socket": "network", "mmap": "memory", "clone": "isolation"}
+
+
+class Program(msgspec.Struct, frozen=True):
+    """A program that an agent may run: its name, the options it may be given, and whether its other arguments are
+    anything at all rather than paths in the folder."""
+
+    name: str
+    options: tuple[str, ...] = ()
+    free: bool = False
+
+
+def command_tool(
+    programs: Sequence[Program | str],
+    limits: Limits | None = None,
+    read: Sequence[str | Path] = (),
+    name: str = "command",
+) -> Tool:
+    """A tool that runs one of these programs in the caller's folder. It takes a line such as `grep -n "to do" plan.txt`,
+    which no shell reads, or a list of words."""
+    known = {p.name: p for p in (Program(p) if isinstance(p, str) else p for p in programs)}
+
+    async def run(caller: Caller, line: str | list[str]) -> Result:
+        folder = _folder_of(caller)
+        argv = words(line)
+        _look(argv, known, folder)
+        return _told(await Sandbox(folder, limits, read).run(argv, seconds=caller.seconds), argv[0])
+
+    about = f"Runs one of {', '.join(known) or 'no program'} in your folder; no shell reads the line."
+    line = {"type": "string", "description": 'such as: grep -n "to do" plan.txt'}
+    return _tool(name, run, about, {"line": line})
+
+
+def python_tool(limits: Limits | None = None, read: Sequence[str | Path] = (), name: str = "python") -> Tool:
+    """A tool that runs a Python program in the caller's folder."""
+
+    async def run(caller: Caller, code: str) -> Result:
+        if not isinstance(code, str):
+            raise Fault("nonsense", f"expected a Python program as a string, got {type(code).__name__}")
+        box = Sandbox(_folder_of(caller), limits, read)
+        return _told(await box.run(["python3", "-I", "-"], code.encode(), caller.seconds), "python3")
+
+    return _tool(name, run, "Runs a Python program in your folder.", {"code": {"type": "string"}})
+
+
+def file_tools() -> list[Tool]:
+    """Tools that read, write and list files in the caller's folder: `read_file`, `write_file`, `list_files`."""
+
+    def read_file(caller: Caller, path: str) -> str:
+        return Folder(_folder_of(caller)).read(path)
+
+    def write_file(caller: Caller, path: str, text: str) -> int:
+        if not isinstance(text, str):
+            raise Fault("nonsense", f"expected text for {path!r}, got {type(text).__name__}")
+        return Folder(_folder_of(caller)).write(path, text)
+
+    def list_files(caller: Caller, path: str = ".") -> list[str]:
+        return Folder(_folder_of(caller)).names(path)
+
+    path, text = {"path": {"type": "string"}}, {"text": {"type": "string"}}
+    return [
+        _tool("read_file", read_file, "Reads a file in your folder.", path),
+        _tool("write_file", write_file, "Writes a file in your folder.", path | text),
+        _tool("list_files", list_files, "Lists a folder in your folder.", path, needs=()),
+    ]
+
+
+def _tool(name: str, run: Any, about: str, params: dict[str, Any], needs: Sequence[str] | None = None) -> Tool:
+    required = list(params) if needs is None else list(needs)
+    schema = {"type": "object", "properties": params, "required": required, "additionalProperties": False}
+    return Tool(name=name, run=run, about=about, params=schema, outside=True, caller=True)
+
+
+def _folder_of(caller: Caller) -> Path:
+    if caller.folder is None:
+        raise Refused(
+            "no folder", f"{caller.agent!r} has no working folder; run the team with a folder to give it one"
+        )
+    return caller.folder
+
+
+def words(line: str | list[str]) -> list[str]:
+    """The words of a command line, by quotes alone: whatever a shell would act on is refused.
+
+    >>> words('grep -n "to do" plan.txt')
+    ['grep', '-n', 'to do', 'plan.txt']
+    >>> words("ls; rm -r .")
+    Traceback (most recent call last):
+        ...
+    podium.harness.types.Refused: no shell reads the line, so ';' means nothing in it: quote it, or ask for one command at a time
+    """
+    if isinstance(line, list):
+        argv = line
+    elif isinstance(line, str):
+        _refuse_meta(line)
+        try:
+            argv = shlex.split(line)
+        except ValueError as error:
+            raise Fault("nonsense", f"cannot tell the words of {line!r}: {error}") from None
+    else:
+        raise Fault("nonsense", f"expected a command line or a list of words, got {type(line).__name__}")
+    if not argv or not all(isinstance(word, str) and "\0" not in word for word in argv):
+        raise Fault("nonsense", f"expected a program and its arguments, got {line!r}")
+    return argv
+
+
+def _refuse_meta(line: str) -> None:
+    quote = ""
+    for at, sign in enumerate(line):
+        if sign in "'\"" and quote in ("", sign):
+            quote = "" if quote else sign
+        elif sign == "$" and quote != "'" and re.match(r"\$(\w|{)", line[at:]):
+            raise Refused("environment", f"variables are not filled in: {line[at : at + 40]!r}")
+        elif (sign in META and not quote) or (sign in "$`\\" and quote != "'"):
+            said = f"no shell reads the line, so {sign!r} means nothing in it"
+            raise Refused("shell", f"{said}: quote it, or ask for one command at a time")
+
+
+def _look(argv: list[str], known: dict[str, Program], folder: Path) -> None:
+    """Refuses a command that is not one of the programs, with options that it has, on paths in the folder."""
+    name, *rest = argv
+    if re.fullmatch(r"\w+=.*", name, re.DOTALL):
+        raise Refused("environment", f"{name!r} would set a variable; commands have an environment of their own")
+    if name not in known:
+        raise Refused(
+            "program", f"no program {name!r}; there are {', '.join(known) or 'none'}, by exactly these names"
+        )
+    for word in rest:
+        option, _, value = word.partition("=")
+        if word.startswith("-") and word not in ("-", "--"):
+            if option not in known[name].options:
+                allowed = ", ".join(known[name].options) or "none"
+                raise Refused("argument injection", f"{name} may not be given {word!r}; its options are {allowed}")
+            word = value
+        if not known[name].free:
+            for piece in re.split(r"[=:,@]", word):
+                _look_at_path(piece, folder)
+
+
+def _look_at_path(word: str, folder: Path) -> None:
+    if re.match(r"/+proc(/|$)", word):
+        raise Refused("proc", f"{word!r} is not in the working folder")
+    if word.startswith(("/", "~")) or "/" in word or word == "..":
+        at = folder
+        for name in checked(word):
+            at /= name
+            if at.is_symlink():
+                raise Refused("symlink", f"{word!r} goes through {name!r}, which is a link; links are not followed")
+    elif word and (folder / word).is_symlink():
+        raise Refused("symlink", f"{word!r} is a link; links are not followed")
+
+
+def _told(ended: Ended, program: str) -> Result:
+    """What a command came to, or what it tried that it may not do."""
+    if ended.hit == "seconds":
+        raise Fault("timeout", f"{program} was ended after {ended.seconds:.3g} s")
+    if ended.hit is not None:
+        raise Refused(HIT.get(ended.hit, ended.hit), f"{program} was ended: it went over its limit of {ended.hit}")
+    if ended.code == -signal.SIGSYS:
+        raise Refused("system call", f"{program} was ended: it made a system call by another machine's numbers")
+    for call, times in ended.denied.items():
+        raise Refused(DENIED.get(call, "system call"), f"{program} tried {times} times to call {call}, and may not")
+    out, err = (text.decode(errors="replace") for text in (ended.stdout, ended.stderr))
+    return Result({"code": ended.code, "stdout": out, "stderr": err}, trusted=False, source=f"command:{program}")

@@ -1,0 +1,65 @@
+"""A team by its name: one of Podium's own, or one in a file or module of yours."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from podium.harness.team import BadTeam, Team
+from podium.harness.topologies import TEAMS
+
+__all__ = ["find_team"]
+
+
+def find_team(spec: str) -> Team:
+    """The team that a name says: `research`, `my_team.py:team` or `package.module:team`. What is named is a Team, or a
+    function without arguments that makes one.
+
+    >>> find_team("swarm").topology
+    'swarm'
+    """
+    if spec in TEAMS:
+        return TEAMS[spec]()
+    where, _, name = spec.rpartition(":")
+    if not where:
+        known = ", ".join(TEAMS)
+        raise BadTeam(f"no team {spec!r}; there are {known}, or say FILE.py:NAME or MODULE:NAME for one of yours")
+    module = _module(where)
+    found: Any = getattr(module, name, None)
+    if callable(found):
+        found = _made(found, spec)
+    if not isinstance(found, Team):
+        raise BadTeam(f"{spec}: expected a Team or a function that makes one, got {type(found).__name__}")
+    return found
+
+
+def _made(make: Any, spec: str) -> Any:
+    try:
+        return make()
+    except BadTeam:
+        raise
+    except Exception as error:
+        raise BadTeam(f"{spec} cannot be made: {type(error).__name__}: {error}") from None
+
+
+def _module(where: str) -> ModuleType:
+    try:
+        if not where.endswith(".py"):
+            return importlib.import_module(where)
+        if not Path(where).is_file():
+            raise BadTeam(f"there is no file {where}")
+        spec = importlib.util.spec_from_file_location(Path(where).stem, where)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules.setdefault(spec.name, module)
+        spec.loader.exec_module(module)
+        return module
+    except BadTeam:
+        raise
+    except Exception as error:
+        raise BadTeam(f"{where} cannot be loaded: {type(error).__name__}: {error}") from None

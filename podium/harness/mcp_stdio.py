@@ -1,0 +1,144 @@
+"""Messages to and from an MCP server that is a process: one line of JSON each, by its standard streams."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import deque
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from podium.harness.types import Fault
+
+__all__ = ["Stdio"]
+
+LARGEST = 16 << 20  # bytes of a line
+INHERITED = ("PATH", "HOME", "LANG")
+PATIENCE = 1.0  # seconds that a server has to end by itself
+_encode, _decode = msgspec.json.encode, msgspec.json.decode
+
+
+class Stdio:
+    """A process that is asked by lines. Whoever waits is told when it ends."""
+
+    def __init__(self, command: list[str], env: dict[str, str], folder: str | None) -> None:
+        self.command, self.folder = command, folder
+        self.env = {name: os.environ[name] for name in INHERITED if name in os.environ} | env
+        self._waiting: dict[Any, asyncio.Future[Any]] = {}
+        self._complaints: deque[bytes] = deque(maxlen=20)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ended: Fault | None = None
+
+    async def start(self) -> None:
+        if not self.command:
+            raise Fault("mcp unreachable", "cannot start a server: its command is empty")
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self.command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=self.env,
+                cwd=self.folder,
+                limit=LARGEST,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise Fault("mcp unreachable", f"cannot start {' '.join(self.command)!r}: {error}") from None
+        self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._complain())]
+
+    def agreed(self, version: str) -> None:
+        del version  # nothing in what is sent depends on it
+
+    def forget(self, request: int) -> None:
+        """Says that nobody waits for an answer any more."""
+        params = {"requestId": request, "reason": "nobody waits for it"}
+        if self._ended is None and self._process.stdin and not self._process.stdin.is_closing():
+            said = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+            self._process.stdin.write(_encode(said) + b"\n")
+
+    async def ask(self, message: dict[str, Any], seconds: float) -> Any:
+        if self._ended is not None:
+            raise self._ended
+        answer = self._waiting[message["id"]] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(seconds):
+                await self.tell(message)
+                return await answer
+        except TimeoutError:
+            raise Fault("mcp stalled", f"no answer to {message['method']} within {seconds:g} s", True) from None
+        finally:
+            self._waiting.pop(message["id"], None)
+
+    async def tell(self, message: dict[str, Any]) -> None:
+        assert self._process.stdin
+        try:
+            self._process.stdin.write(_encode(message) + b"\n")
+            await self._process.stdin.drain()
+        except (ConnectionError, RuntimeError):
+            raise self._ended or Fault("mcp dropped", "it reads no more") from None
+
+    async def _listen(self) -> None:
+        assert self._process.stdout
+        why = "it ended"
+        try:
+            while line := await self._process.stdout.readline():
+                await self._take(line)
+        except ValueError:
+            why = f"it wrote a line of more than {LARGEST} bytes"
+        await asyncio.wait({self._tasks[1]}, timeout=0.2)  # it may yet say why
+        said = b"".join(self._complaints).decode(errors="replace").strip()[-300:]
+        self._ended = Fault("mcp dropped", f"{why}{': ' + said if said else ''}")
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(self._ended)
+
+    async def _take(self, line: bytes) -> None:
+        """A line that is no message is passed over, as servers that print do write some."""
+        try:
+            said = _decode(line)
+        except msgspec.MsgspecError:
+            self._complaints.append(b"(not JSON) " + line[:200])
+            return
+        for one in said if isinstance(said, list) else [said]:
+            if not isinstance(one, dict):
+                continue
+            if "method" in one and "id" in one:
+                with suppress(Fault):
+                    await self.tell(declined(one))
+            elif (answer := self._waiting.get(one.get("id"))) and not answer.done():
+                answer.set_result(one)
+
+    async def _complain(self) -> None:
+        assert self._process.stderr
+        while piece := await self._process.stderr.read(1 << 12):
+            self._complaints.append(piece)
+
+    async def close(self) -> None:
+        """Hangs up; a server that does not end then is ended, and what it started with it."""
+        process = self._process
+        if process.stdin:
+            process.stdin.close()
+        gone = asyncio.create_task(self._gone())
+        await asyncio.wait({gone}, timeout=PATIENCE)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await asyncio.shield(gone)
+
+    async def _gone(self) -> None:
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        assert self._process.stdout
+        while await self._process.stdout.read(1 << 16):
+            pass
+        await self._process.wait()
+
+
+def declined(request: dict[str, Any]) -> dict[str, Any]:
+    """The answer to what a server asks of its client: yes to a ping, no to anything else."""
+    if request["method"] == "ping":
+        return {"jsonrpc": "2.0", "id": request["id"], "result": {}}
+    error = {"code": -32601, "message": f"podium does not answer {request['method']}"}
+    return {"jsonrpc": "2.0", "id": request["id"], "error": error}

@@ -1,0 +1,114 @@
+"""What an agent answered, understood: actions with all their fields, or a fault that says what was wrong."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from podium.harness.types import ACTIONS, Action, Did, Fault, Return, Stop, Wait
+
+__all__ = ["Understood", "amount", "content_of", "from_record", "understood"]
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Action).decode
+_any = msgspec.json.Decoder().decode
+_ENDS = (Stop, Return)
+_USAGE = ("tokens_in", "tokens_out", "cost", "model", "version", "trusted")
+_NONE: dict[str, Any] = {}
+
+
+class Understood(NamedTuple):
+    """Actions, each as it is recorded too, and what it took to come to them."""
+
+    actions: list[Action]
+    raws: list[Raw]
+    usage: dict[str, Any]
+
+
+def understood(answer: Any) -> Understood:
+    """What an agent's answer says. Raises Fault("nonsense") where it says nothing that can be done.
+
+    >>> understood("42").actions
+    [Return(content='42', logp=None)]
+    >>> understood(7)
+    Traceback (most recent call last):
+        ...
+    podium.harness.types.Fault: expected an action, a list of actions or a string, got int: 7
+    """
+    usage = _NONE
+    if isinstance(answer, Did):
+        usage = {name: value for name in _USAGE if (value := getattr(answer, name)) is not None}
+        _check_usage(usage)
+        answer = answer.actions
+    listed = answer if isinstance(answer, list) else [answer]
+    actions: list[Action] = []
+    raws = []
+    for one in listed or [None]:
+        raw = _spelt(one)
+        try:
+            action = _decode(raw)
+        except msgspec.ValidationError as error:
+            raise Fault("nonsense", f"{type(one).__name__} with fields that make no sense: {error}") from None
+        actions.append(action)
+        raws.append(Raw(raw))
+        if isinstance(action, _ENDS):
+            break  # nothing comes after
+    return Understood(actions, raws, usage)
+
+
+def from_record(raws: list[bytes], usage: dict[str, Any]) -> Understood:
+    """What an agent's recorded answer said."""
+    return Understood([_decode(raw) for raw in raws], [Raw(raw) for raw in raws], usage)
+
+
+def content_of(value: Any) -> Any:
+    """A copy that shares nothing, as JSON has it. Raises Fault("nonsense") for what JSON cannot say."""
+    if value is None or value.__class__ is bool or (value.__class__ is str and value.isascii()):
+        return value
+    try:
+        return _any(_encode(value))
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise Fault("nonsense", f"content that JSON cannot say: {error}") from None
+
+
+def _spelt(one: Any) -> bytes:
+    if one is None:
+        one = Wait()
+    elif one.__class__ is str:
+        one = Return(content=one)
+    elif not isinstance(one, ACTIONS):
+        raise Fault("nonsense", f"expected an action, a list of actions or a string, got {_shown(one)}")
+    try:
+        return _encode(one)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise Fault("nonsense", f"{type(one).__name__} with content that JSON cannot say: {error}") from None
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = repr(value)
+    except Exception:
+        text = "(it cannot be shown)"
+    text = re.sub(r" at 0x[0-9a-f]+", "", text)  # the same in every run
+    return f"{type(value).__name__}: {text if len(text) <= 80 else text[:77] + '...'}"
+
+
+def _check_usage(usage: dict[str, Any]) -> None:
+    for name in ("tokens_in", "tokens_out", "cost"):
+        if name in usage:
+            usage[name] = amount(name, usage[name])
+    for name in ("model", "version"):
+        if not isinstance(usage.get(name, ""), str):
+            raise Fault("nonsense", f"{name} must be a string, got {_shown(usage[name])}")
+    if not isinstance(usage.get("trusted", False), bool):
+        raise Fault("nonsense", f"trusted must be True, False or None, got {_shown(usage['trusted'])}")
+
+
+def amount(name: str, value: Any) -> float:
+    """A number of tokens, or of money. Raises Fault("nonsense") for anything else."""
+    if not (isinstance(value, int | float) and 0 <= value < float("inf")):
+        raise Fault("nonsense", f"{name} must be a number of 0 or more, got {_shown(value)}")
+    return float(value)
