@@ -12,6 +12,7 @@ from podium.envs.world import BadParameter
 from podium.harness.human import BadDoor
 from podium.harness.replay import BadReplay
 from podium.harness.team import BadTeam
+from podium.metrics import BadMetrics
 from podium.rewards import BadReward
 from podium.trace.findings import BadTrace, Unreadable
 from podium.trace.store import StoreError
@@ -19,7 +20,18 @@ from podium.view.plain import plain
 
 __all__ = ["main"]
 
-WRONG_USE = (Unreadable, StoreError, BadParameter, BadReward, BadCredit, BadAudit, BadTeam, BadReplay, BadDoor)
+WRONG_USE = (
+    Unreadable,
+    StoreError,
+    BadParameter,
+    BadReward,
+    BadCredit,
+    BadAudit,
+    BadMetrics,
+    BadTeam,
+    BadReplay,
+    BadDoor,
+)
 
 
 def main() -> None:

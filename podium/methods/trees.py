@@ -25,9 +25,10 @@ for _name, _baseline, _text in (
             schedule="joint, last turn first",
             needs=("group",) if _baseline else (),
             source=f"CoMLRL (OpenMLRL/CoMLRL), aligned samples: joint rewards, backed up over the tree, against {_text}",
-            conflicts={
-                "marloo": "the text says the baseline is of other agents, formula and code that it is of other samples: the code's",
-                "maremax": "named after ReMax, but the baseline is the best sample, not a greedy run: the code's",
+            conflicts="the paper discounts turns by 0.9, the package of today not at all: the paper's"
+            + {
+                "marloo": "; the text says the baseline is of other agents, formula and code that it is of other samples: the code's",
+                "maremax": "; named after ReMax, but the baseline is the best sample, not a greedy run: the code's",
             }.get(_name, ""),
             counts="rows",
         )
