@@ -44,6 +44,10 @@ def _raises(error: BaseException) -> Callable[[], Any]:
     return fail
 
 
+async def _exits() -> Any:
+    raise SystemExit(3)
+
+
 def _recursion() -> Any:
     return _recursion()
 
@@ -69,6 +73,10 @@ ANSWERS: dict[str, Callable[[], Any]] = {
     "an exception that cannot be shown": _raises(_Late()),
     "a group of exceptions": _raises(ExceptionGroup("many", [ValueError("one"), KeyError("two")])),
     "an exit": _raises(SystemExit(3)),
+    "an exit in a task of its own": lambda: asyncio.gather(_exits()),
+    "an interrupt": _raises(KeyboardInterrupt()),
+    "an exit of generators": _raises(GeneratorExit()),
+    "an exception of the lowest kind": _raises(BaseException("low")),
     "a stop of iteration": _raises(StopIteration()),
     "endless recursion": _recursion,
     "a cancellation": _raises(asyncio.CancelledError()),
@@ -79,7 +87,7 @@ AGENTS = dict(ANSWERS)
 TOOLS: dict[str, Callable[[], Any]] = {
     name: ANSWERS[name]
     for name in ANSWERS
-    if name.startswith(("an exc", "a group", "an exit", "a stop", "endless", "a cancel", "a fault"))
+    if name.startswith(("an exc", "a group", "an exit", "an interrupt", "a stop", "endless", "a cancel", "a fault"))
 } | {
     "a result that JSON cannot say": object,
     "a circle": _circle,
@@ -101,7 +109,8 @@ def with_agent(answer: Callable[[], Any]) -> Ran:
     """A team whose only worker answers so."""
 
     async def worker(see: See) -> Any:
-        return answer()
+        said = answer()
+        return await said if asyncio.isfuture(said) else said
 
     return run(Team("nonsense", Role(_hires, spawns=("worker",)), {"worker": Role(worker, seconds=5)}), "go")
 
