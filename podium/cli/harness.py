@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +21,10 @@ from podium.harness.forest import shared
 from podium.harness.human import door_at
 from podium.harness.replay import BadReplay, team_of
 from podium.harness.replay import replay as replay_run
+from podium.harness.run import Interrupted
 from podium.harness.run import Live as Running
 from podium.harness.run import run as run_team
+from podium.harness.team import BadTeam
 from podium.trace import files
 from podium.view.plain import plain
 
@@ -45,14 +48,14 @@ def run(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run a team on a task and record it. Exit 0: the lead came to an end of its own; 1: a fault ended the run."""
+    """Run a team on a task and record it. Exit 0: the lead came to an end of its own; 1: a fault ended the run; 130, 143: you
+    did."""
+    given = _told_task(task)
     made = find_team(team)
     folder = out_ or _free(Path("out") / made.name)
     people = None if door is None else door_at(door)
-    with _watching() as watch:
-        ran = run_team(
-            made, _told_task(task), seed=seed, folder=folder, spec=team, watch=watch, folders=folders, door=people
-        )
+    with _until_interrupted(folder), _watching() as watch:
+        ran = run_team(made, given, seed=seed, folder=folder, spec=team, watch=watch, folders=folders, door=people)
     fault = None if ran.fault is None else {"kind": ran.fault.kind, "why": ran.fault.why}
     told = {
         "team": team,
@@ -89,8 +92,21 @@ def _told_task(task: str | None) -> Any:
         return None
     try:
         return msgspec.json.decode(task)
-    except msgspec.DecodeError:
+    except msgspec.DecodeError as error:
+        if task.lstrip()[:1] in ("{", "["):
+            raise BadTeam(
+                f"--task: expected JSON, or text that does not start like it, got {task!r}: {error}"
+            ) from None
         return task
+
+
+@contextmanager
+def _until_interrupted(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except Interrupted as error:
+        print(f"podium: {error}; the record until then: {plain(str(folder))}", file=sys.stderr)
+        raise typer.Exit(128 + error.number) from None
 
 
 @contextmanager
@@ -120,7 +136,8 @@ def replay(
     path: Annotated[str, typer.Argument(help="The record of a run.", metavar="TRACE")],
     at: Annotated[int | None, typer.Option(help="The row at which something else happens.", metavar="ROW")] = None,
     do: Annotated[
-        str | None, typer.Option(help="choose=VALUE, replace=TEXT, remove, delay=SECONDS or mask.", metavar="DO")
+        str | None,
+        typer.Option(help="choose=VALUE, replace=TEXT, remove, delay=SECONDS, mask or mask=NAME.", metavar="DO"),
     ] = None,
     team: Annotated[
         str | None, typer.Option(help="The team, where the record's own name for it will not do.")
@@ -137,7 +154,8 @@ def replay(
         raise BadReplay(f"there is no row {at}; there are {trace.n_events}, numbered from 0")
     made = find_team(team or team_of(trace))
     folder = out_ or _free(Path(path.rstrip("/") + ("-again" if at is None else f"-at-{at}")))
-    grown = replay_run(made, trace, at=at, do=do, seed=seed, folder=folder)
+    with _until_interrupted(folder):
+        grown = replay_run(made, trace, at=at, do=do, seed=seed, folder=folder)
     same = int((shared(trace, grown) >= 0).sum())
     rewards = [{k: float(v[0]) for k, v in t.reward_n.items()} for t in (trace, grown)]
     told = {

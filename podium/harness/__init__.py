@@ -2,7 +2,7 @@
 
 from podium.harness.budget import Budget
 from podium.harness.replay import BadReplay, branch, replay
-from podium.harness.run import Ran, play, run
+from podium.harness.run import Interrupted, Ran, play, run
 from podium.harness.team import BadTeam, Role, Team, fingerprint
 from podium.harness.tools import Tool, tool
 from podium.harness.types import (
@@ -31,6 +31,7 @@ __all__ = [
     "Delegate",
     "Did",
     "Fault",
+    "Interrupted",
     "Item",
     "Ran",
     "Refused",

@@ -140,7 +140,7 @@ def _spawn(core: Core, m: Member, act: Spawn, place: Place) -> None:
     if isinstance(wrong, Refused):
         _refused(core, m, act, place, wrong)
         return
-    options = [*m.role.spawns, "none"]
+    options = _options(m, "spawn")
     plan = place.decide(core, "spawn", act.role, options, act.logp, valid=False if wrong else None)
     hit = core.ledger.spawn(m.depth + 1) or m.ledger.spawn(m.depth + 1)
     if wrong or hit:
@@ -152,9 +152,8 @@ def _spawn(core: Core, m: Member, act: Spawn, place: Place) -> None:
     child = _born(core, m, act)
     after: list[Any] = [("spawn", plan), *_hiring(core)]
     fields: dict[str, Any] = {} if act.task is None else {"content_ref": brief(act.task)}
-    born = core.write(
-        "spawn", m.name, core.now, after, to=child.name, role=act.role, extra={"at": place.extra["at"]}, **fields
-    )
+    extra = {"at": place.extra["at"], "granted": child.tools}
+    born = core.write("spawn", m.name, core.now, after, to=child.name, role=act.role, extra=extra, **fields)
     if core.couples:
         core.touched.append(born)
     place.last = born
@@ -250,7 +249,7 @@ def _delegate(core: Core, m: Member, act: Delegate, place: Place) -> None:
         wrong = Fault("nonsense", f"{m.name} has no child {act.to!r}")
     elif child.name in m.awaiting:
         wrong = Fault("nonsense", f"{act.to!r} is still at work")
-    options = [*m.children, "none"] if len(m.children) < MOST_OPTIONS else []
+    options = _options(m, "delegate")
     plan = place.decide(core, "delegate", act.to, options, act.logp, valid=False if wrong else None)
     if wrong is None and child is not None and child.state == GONE:
         wrong = Fault("gone", f"{act.to!r} is gone")
@@ -276,7 +275,7 @@ def _send(core: Core, m: Member, act: Send, place: Place) -> None:
     wrong = None
     if parent is None and own not in m.children:
         wrong = Fault("nonsense", f"{m.name} knows no {act.to!r}")
-    options = [] if len(m.children) >= MOST_OPTIONS else [*m.children, *([parent.name] if parent else []), "none"]
+    options = _options(m, "communicate")
     if sibling and options:
         options.insert(0, act.to)
     fields: dict[str, Any] = {"valid": False} if wrong else {}
@@ -332,7 +331,7 @@ def _aggregate(core: Core, m: Member, act: Aggregate, place: Place) -> None:
             value = content_of(way([content for _, content, _ in used]))
         except Fault as fault:
             wrong = fault
-        except Exception as error:
+        except BaseException as error:
             wrong = Fault("exception", f"{act.how}: {shown(error)}")
     fields: dict[str, Any] = {"valid": False} if wrong else {}
     plan = place.decide(core, "aggregate", act.how, list(core.team.ways), act.logp, **fields)
@@ -353,7 +352,7 @@ def _aggregate(core: Core, m: Member, act: Aggregate, place: Place) -> None:
 
 def _stop(core: Core, m: Member, act: Stop, place: Place) -> None:
     answer = m.value if act.answer is None else act.answer
-    plan = place.decide(core, "stop", "stop", ["stop", "go on"], act.logp)
+    plan = place.decide(core, "stop", "stop", _options(m, "stop"), act.logp)
     if m.parent is None:
         m.last = plan
         core.finish(answer, None, plan)
@@ -410,7 +409,24 @@ def land(core: Core, child: Member, parent: Member, mail: Mail) -> None:
 
 
 def _wait(core: Core, m: Member, act: Wait, place: Place) -> None:
-    place.first(core, "orchestrator_decision", chosen="wait")
+    if act.instead is None:
+        place.first(core, "orchestrator_decision", chosen="wait")
+        return
+    m.again = act.instead == "stop"
+    chosen = "go on" if m.again else "none"
+    place.decide(core, act.instead, chosen, _options(m, act.instead), act.logp)
+
+
+def _options(m: Member, kind: Decision) -> list[str]:
+    """What an agent can choose from; nothing where that is too much to spell out."""
+    if kind == "stop":
+        return ["stop", "go on"]
+    if kind == "spawn":
+        return [*m.role.spawns, "none"]
+    if len(m.children) >= MOST_OPTIONS:
+        return []
+    above = [m.parent.name] if kind == "communicate" and m.parent else []
+    return [*m.children, *above, "none"]
 
 
 PERFORM: dict[type, Callable[[Any, Member, Any, Place], None]] = {

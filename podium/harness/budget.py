@@ -16,7 +16,7 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
     other, so that what runs side by side counts once.
     """
 
-    steps: int | None = None
+    steps: int | None = None  # a team of which it is not said is ended after 100,000
     critical_steps: int | None = None
     tokens: float | None = None
     cost: float | None = None  # money

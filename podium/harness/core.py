@@ -26,9 +26,11 @@ from podium.harness.understand import Understood, content_of
 from podium.trace.recorder import Name, Recorder
 from podium.trace.vocabulary import EventType
 
-__all__ = ["HARNESS", "PERSON", "Core", "Driver", "Stamp", "step_seed"]
+__all__ = ["HARNESS", "INTERRUPTED", "PERSON", "Core", "Driver", "Stamp", "step_seed"]
 
 HARNESS, PERSON = "harness", "person"
+INTERRUPTED = "interrupted"  # the fault of a run that someone outside ended
+MOST_STEPS = 100_000  # of a team whose budget does not say
 _USAGE = ("tokens_in", "tokens_out", "cost")
 
 
@@ -126,6 +128,9 @@ class Core:
 
     def begin(self, member: Member) -> See | None:
         """A step begins: what the agent sees, or None where a budget forbids it."""
+        if self.ledger.steps >= MOST_STEPS and self.team.budget.steps is None:
+            self.run_out(Hit("steps", MOST_STEPS, self.ledger.steps))
+            return None
         if not member.attempt:
             member.taken, member.inbox = member.inbox, []
             member.again = member.urgent = False
@@ -559,21 +564,34 @@ class Core:
         event = self.safety(self.lead, "stalled", "everyone waits and nothing is under way", after, "")
         self.finish(self.lead.value, Fault("stalled", "everyone waits and nothing is under way"), event)
 
-    def run_out(self) -> None:
-        """The time of the team is over."""
-        limit = self.team.budget.seconds
-        assert limit is not None
-        event, fault = self.hit(self.lead, Hit("seconds", limit, self.now), [], "")
+    def run_out(self, hit: Hit | None = None) -> None:
+        """The time of the team is over, or it has taken more steps than any should. Those are so many that they couple
+        nobody: the end follows from all that was done."""
+        after: list[Any] = []
+        if hit is None:
+            assert self.team.budget.seconds is not None
+            hit = Hit("seconds", self.team.budget.seconds, self.now)
+        else:
+            after = [("temporal", m.last) for m in self.members.values() if m.last is not None]
+        event, fault = self.hit(self.lead, hit, after, "")
         self.finish(self.lead.value, fault, event)
+
+    def interrupt(self, why: str) -> None:
+        """Someone outside ended the run. It is not scored: nobody knows what it would have come to."""
+        fault = Fault(INTERRUPTED, why)
+        self.counted["faults"] += 1
+        self.counted[INTERRUPTED] = 1
+        self.cut_calls(self.lead, fault, [])
+        self.lose(self.lead, fault, outside=True)
 
     def outcome(self) -> dict[str, dict[str, float]]:
         """What the run as a whole earned, cost and measured."""
         team = self.team
         rewards: dict[str, float] = {}
-        if team.verify is not None:
+        if team.verify is not None and INTERRUPTED not in self.counted:
             try:
                 rewards["team"] = float(team.verify(self.lead.task, self.answer))
-            except Exception as error:
+            except BaseException as error:
                 self.fault = self.fault or Fault("exception", f"verify: {shown(error)}")
         costs = self.costs | {"wall_clock_s": self.now}
         if self.ledger.tokens:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from inspect import iscoroutinefunction, isfunction, signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from podium.harness.team import BadTeam, Team
 from podium.harness.topologies import TEAMS
+from podium.harness.types import shown
 
 __all__ = ["find_team"]
 
@@ -28,13 +32,45 @@ def find_team(spec: str) -> Team:
     if not where:
         known = ", ".join(TEAMS)
         raise BadTeam(f"no team {spec!r}; there are {known}, or say FILE.py:NAME or MODULE:NAME for one of yours")
-    module = _module(where)
-    found: Any = getattr(module, name, None)
-    if callable(found):
-        found = _made(found, spec)
+    with _beside(where):
+        module = _module(where)
+        if not hasattr(module, name):
+            raise BadTeam(f"{where} has no {name!r}; it has {', '.join(_teams(module)) or 'no team'}")
+        found: Any = getattr(module, name)
+        if callable(found):
+            found = _made(found, spec)
     if not isinstance(found, Team):
         raise BadTeam(f"{spec}: expected a Team or a function that makes one, got {type(found).__name__}")
     return found
+
+
+@contextmanager
+def _beside(where: str) -> Iterator[None]:
+    """While a file is loaded, it can import what lies beside it."""
+    if not where.endswith(".py"):
+        yield
+        return
+    folder = str(Path(where).resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+
+
+def _teams(module: ModuleType) -> list[str]:
+    """The names in a module that may be teams, or functions that make one."""
+    return [
+        name
+        for name, thing in vars(module).items()
+        if isinstance(thing, Team)
+        or (
+            isfunction(thing)
+            and thing.__module__ == module.__name__
+            and not (name.startswith("_") or iscoroutinefunction(thing) or signature(thing).parameters)
+        )
+    ]
 
 
 def _made(make: Any, spec: str) -> Any:
@@ -42,8 +78,8 @@ def _made(make: Any, spec: str) -> Any:
         return make()
     except BadTeam:
         raise
-    except Exception as error:
-        raise BadTeam(f"{spec} cannot be made: {type(error).__name__}: {error}") from None
+    except (Exception, SystemExit) as error:
+        raise BadTeam(f"{spec} cannot be made: {shown(error)}") from None
 
 
 def _module(where: str) -> ModuleType:
@@ -61,5 +97,5 @@ def _module(where: str) -> ModuleType:
         return module
     except BadTeam:
         raise
-    except Exception as error:
-        raise BadTeam(f"{where} cannot be loaded: {type(error).__name__}: {error}") from None
+    except (Exception, SystemExit) as error:
+        raise BadTeam(f"{where} cannot be loaded: {shown(error)}") from None

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from podium.harness.team import LEAD
 from podium.harness.types import Fault, Refused, Result
 from podium.harness.understand import Understood, from_record
 from podium.trace.columns import Text, Trace
@@ -63,6 +64,8 @@ class Past:
     outside: list[tuple[float, str, Any]] = field(default_factory=list)  # when, what, whom or with what
     at: dict[int, tuple[str, str]] = field(default_factory=dict)  # of each row: the agent that did it and the place
     kinds: list[str] = field(default_factory=list)  # of each row: what it is
+    t: list[float] = field(default_factory=list)  # of each row: when it was
+    agents: list[str] = field(default_factory=list)  # all that there were, the lead first
     step_s: dict[str, float] = field(default_factory=dict)  # how long steps of a role take
     call_s: dict[str, float] = field(default_factory=dict)  # and calls of a tool
 
@@ -71,7 +74,8 @@ def read_past(trace: Trace) -> Past:
     """What one recorded run was. Raises BadReplay where the trace does not say."""
     rows = _Rows(trace)
     past = _header(trace)
-    past.kinds = rows.type
+    past.kinds, past.t = rows.type, rows.t
+    past.agents = [LEAD, *(rows.to(row) or "" for row, kind in enumerate(rows.type) if kind == "spawn")]
     acts: dict[tuple[str, int], dict[int, bytes]] = {}
     heads: list[int] = []
     for row in range(trace.n_events):
@@ -102,8 +106,9 @@ def _header(trace: Trace) -> Past:
             f"{name} does not say which team it was and what its task: it was not recorded by the harness"
         )
     seed = trace.seed_n[0] or ""
-    do = _decode(trace.do_n[0] or "null")
-    if (do is not None and do.get("what") != "choose") or not seed.isdecimal():
+    do = _decode(trace.do_n[0] or "null") or {}
+    dos = do["value"] if do.get("what") == "several" else [do]
+    if any(one.get("what", "choose") != "choose" for one in dos) or not seed.isdecimal():
         raise BadReplay(f"{name} is a branch that its record alone does not explain: branch from its parent")
     last = float(np.fmax.reduce(np.append(trace.t_e, 0.0)))
     return Past(told["task"], told["team"], int(seed), last)
@@ -181,7 +186,7 @@ def _from_outside(past: Past, rows: _Rows, row: int) -> None:
         past.outside.append((t, "expire", rows.agent(row)))
     elif kind == "safety_event" and rows.get("at", row) == "":
         stalled = rows.has("refused", row)
-        past.outside.append((t, "stall" if stalled else "run out", None))
+        past.outside.append((t, "stall" if stalled else "run out", rows.get("hit", row)))
     elif kind == "return" and rows.get("outside", row):
         past.outside.append((t, "lost", (rows.agent(row), Fault(fault["kind"], fault["why"]))))
 

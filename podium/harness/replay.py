@@ -15,24 +15,27 @@ from dataclasses import replace as with_fields
 from heapq import heappop, heappush
 from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import msgspec
 
 from podium.harness.actions import land
 from podium.harness.bounded import Bounded
-from podium.harness.choose import other_action, placed, seconds_of
-from podium.harness.core import HARNESS, Core, Stamp
+from podium.harness.budget import Hit
+from podium.harness.choose import masked, other_action, placed, seconds_of, told
+from podium.harness.core import HARNESS, INTERRUPTED, Core, Stamp
 from podium.harness.member import GONE, GRANTED, IDLE, RESTING, THINKING, Mail, Member
 from podium.harness.past import BadReplay, Past, PastCall, PastStep, read_past
-from podium.harness.run import answered, awaited, recorder
+from podium.harness.run import FLUSH, answered, awaited, new_folder, recorder, to_the_end
 from podium.harness.team import Team, fingerprint
-from podium.harness.tools import Tool
-from podium.harness.types import Action, Fault, Item, Result, See, Spawn, shown
+from podium.harness.tools import Tool, held
+from podium.harness.types import Action, Fault, Item, Result, See, Spawn, crash, shown
 from podium.harness.understand import Understood, understood
 from podium.trace.columns import Trace, concat
 from podium.trace.do import Do
 from podium.trace.files import load
+from podium.trace.write import run_fields
 
 __all__ = ["BadReplay", "branch", "replay", "team_of"]
 
@@ -58,6 +61,14 @@ class Replayer:
         self._agenda: list[tuple[float, int, Happens]] = []
         self._number = 0
         self._dos = {placed(past, do): do for do in dos}
+        self._masks = [
+            (past.t[do.row], name)
+            for do in dos
+            if do.what == "mask"
+            for name in masked(past, do)
+            if name != past.at.get(do.row, ("",))[0]
+        ]
+        self._silent: set[str] = set()  # masked before it was there
         self._resample = resample
         self._served: set[tuple[str, str]] = set()  # calls that the record will answer
         self._used: set[tuple[str, str]] = set()  # answers of tools that are called once
@@ -76,6 +87,7 @@ class Replayer:
     async def play(self) -> None:
         self._schedule()
         self.started(self.core.lead)
+        flushed = monotonic()
         try:
             while not self.core.over:
                 if not self._agenda:
@@ -87,6 +99,14 @@ class Replayer:
                     t, happens = self._run_out_at, self._run_out
                 self._t = t
                 await happens()
+                if monotonic() > flushed + FLUSH:
+                    self.core.record.flush()
+                    flushed = monotonic()
+        except asyncio.CancelledError as error:
+            if not self.core.over:
+                self.core.now += TINY
+                self.core.interrupt(str(error) or "it was cancelled")
+            raise
         finally:
             await self._bounded.end(self._under_way)
 
@@ -97,6 +117,8 @@ class Replayer:
     def _schedule(self) -> None:
         """All that the record has, when it was."""
         past = self.past
+        for t, name in self._masks:
+            self.at(t, lambda n=name: self._mask_from(n))  # type: ignore[misc]
         for step in past.steps.values():
             self.at(step.t, lambda s=step: self._recorded_start(s))  # type: ignore[misc]
             if step.outcome is not None:
@@ -187,6 +209,11 @@ class Replayer:
                 return False
             self.tick()
             core.expire(m)
+        elif what == "run out" and with_["budget"] == "steps":
+            if core.ledger.steps < with_["used"]:
+                return False
+            self.tick()
+            core.run_out(Hit(**with_))
         elif what == "run out":
             await self._run_out()
         elif what == "stall":
@@ -199,6 +226,9 @@ class Replayer:
             if m is None or not m.on_record or m.state == GONE:
                 return False
             self.tick()
+            if with_[1].kind == INTERRUPTED:
+                core.interrupt(with_[1].why)
+                return True
             core.cut_calls(m, with_[1], [])
             core.counted["faults"] += 1
             core.lose(m, with_[1], outside=True)
@@ -277,17 +307,16 @@ class Replayer:
 
     async def _think(self, m: Member, see: See) -> Understood | Fault:
         async def step() -> Any:
-            try:
-                return await m.role.agent(see)
-            except SystemExit as error:
-                raise Fault("crash", f"it wanted to exit with {error.code!r}") from None
+            return await m.role.agent(see)
 
         try:
-            return understood(await self._bounded.run(step(), m.role.seconds, "a step"))
+            return understood(await self._bounded.run(held(step()), m.role.seconds, "a step"))
         except Fault as fault:
             return fault if fault.kind != "nonsense" else Fault("nonsense", fault.why, retry=True)
         except Exception as error:
             return Fault("exception", shown(error), retry=True)
+        except GeneratorExit as error:
+            return crash(error)
 
     async def _end(self, m: Member, outcome: Understood | Fault) -> None:
         """A step ends, recorded or live; if it is to be otherwise here, it is."""
@@ -332,6 +361,16 @@ class Replayer:
             self.core.finish(m.value, Fault("masked", "the lead is masked"))
         else:
             self.core.cut(m, "masked", HARNESS, None)
+
+    async def _mask_from(self, name: str) -> bool:
+        """Masks an agent that is there, or that will be, as soon as it is."""
+        m = self.core.members.get(name)
+        if m is None:
+            self._silent.add(name)
+            return False
+        self.tick()
+        self._mask(m)
+        return True
 
     def _expire_later(self, m: Member, t: float) -> None:
         turn = m.turn
@@ -389,6 +428,8 @@ class Replayer:
     def started(self, member: Member) -> None:
         if self.seed is not None and not member.on_record:
             member.seed = self.seed
+        if member.name in self._silent:
+            self._mask_later(member.name)
 
     def wake(self, member: Member) -> None:
         if not member.on_record:
@@ -501,10 +542,14 @@ def replay(
     trace_id: str | None = None,
 ) -> Trace:
     """A recorded run again. Without `at` and `do`, all of it from the record; with `do`, something else at a row (a Do, or
-    what a Do does spelled "choose=VALUE", "replace=TEXT", "remove", "delay=SECONDS" or "mask", at row `at`); with `at`
-    alone, the step of that row and what follows from it run live. With `seed`, what runs live draws anew.
+    what a Do does spelled "choose=VALUE", "replace=TEXT", "remove", "delay=SECONDS", "mask" or "mask=NAME", at row `at`);
+    with `at` alone, the step of that row and what follows from it run live. With `seed`, what runs live draws anew. The
+    record is in `folder`; without one, it is not kept.
     """
-    return load(asyncio.run(_replayed(team, trace, at, do, seed, folder, trace_id)))
+    with tempfile.TemporaryDirectory(prefix="podium-") as own:
+        target = Path(own) / "run" if folder is None else Path(folder)
+        to_the_end(_replayed(team, trace, at, do, seed, target, trace_id))
+        return load(target)
 
 
 def branch(team: Team, trace: Trace, dos: Sequence[Do], seeds: Sequence[int] | None = None) -> Trace:
@@ -533,22 +578,25 @@ def team_of(trace: Trace) -> str:
 
 
 async def _replayed(
-    team: Team, trace: Trace, at: int | None, do: Any, seed: int | None, folder: Any, trace_id: str | None
-) -> Path:
+    team: Team, trace: Trace, at: int | None, do: Any, seed: int | None, target: Path, trace_id: str | None
+) -> None:
     dos = _dos(at, do)
+    if seed is not None and at is None and not dos:
+        raise BadReplay(
+            f"seed {seed} is for what runs live from a row on: expected `at` or `do` with it, got neither"
+        )
     past = read_past(trace)
     _check_harness(team, trace)
-    resample = _resampled(past, trace, at) if at is not None and not dos else None
-    target = Path(tempfile.mkdtemp(prefix="podium-")) / "run" if folder is None else Path(folder)
-    stamp, more = Stamp(), _lineage(trace, dos, at)
-    name = trace_id or (f"{trace.trace_id_n[0]}/0" if more else trace.trace_id_n[0])
-    told = past.seed if seed is None else [past.seed, seed]
-    if (target / "w0.jsonl").exists():
-        raise BadReplay(f"{target} holds a run already; expected a new folder")
+    resample = _resampled(past, at) if at is not None and not dos else None
+    if len({placed(past, one) for one in dos}) < len(dos):  # raises where one makes no sense
+        raise BadReplay(f"expected one intervention a place, got {', '.join(f'{d.what} at {d.row}' for d in dos)}")
+    fields = _lineage(trace, past, dos, resample)
+    if trace_id is not None:
+        fields["trace_id"] = trace_id
+    stamp, drawn = Stamp(), past.seed if seed is None else [past.seed, seed]
     new = not target.exists()
-    for one in dos:
-        placed(past, one)  # raises where it makes no sense, before anything is written
-    with recorder(target, stamp, team, past.task, told, past.spec, trace_id=name, do=_first(dos), **more) as record:
+    new_folder(target, BadReplay)
+    with recorder(target, stamp, team, past.task, drawn, past.spec, **fields) as record:
         core = Core(team, past.task, past.seed, record, stamp, None, None)  # type: ignore[arg-type]
         core.driver = replayer = Replayer(team, past, core, dos, resample, seed)
         try:
@@ -557,25 +605,32 @@ async def _replayed(
             if new:
                 shutil.rmtree(target)
             raise
-        core.counted["stubborn"] = 0
-        record.outcome(**core.outcome())
-    return target
+        finally:
+            if core.over:
+                core.counted["stubborn"] = 0
+                record.outcome(**core.outcome())
 
 
-def _first(dos: list[Do]) -> dict[str, Any] | None:
-    return {"row": dos[0].row, "what": dos[0].what, "value": dos[0].value} if dos else None
+def _lineage(trace: Trace, past: Past, dos: list[Do], resample: tuple[str, int] | None) -> dict[str, Any]:
+    """Whose run it is: the record's own, or a branch of it in the same group and batch. A step that is done anew is another
+    from its first row on."""
+    own = run_fields(trace)
+    kept: dict[str, Any] = {name: own[name] for name in ("group", "batch", "clock_skew_s") if name in own}
+    kept["task_id"], name = trace.task_id_n[0], trace.trace_id_n[0]
+    if not dos and resample is None:
+        return kept | {"trace_id": name} | {key: own[key] for key in ("parent", "branch", "do") if key in own}
+    row = past.steps[*resample, 0].row if resample is not None else min(do.row for do in dos)
+    return kept | {"trace_id": f"{name}/0", "parent": name, "branch": row, "do": told(past, dos)}
 
 
-def _lineage(trace: Trace, dos: list[Do], at: int | None) -> dict[str, Any]:
-    row = min((d.row for d in dos), default=at)
-    return {} if row is None else {"parent": trace.trace_id_n[0], "branch": row}
-
-
-def _resampled(past: Past, trace: Trace, at: int) -> tuple[str, int]:
+def _resampled(past: Past, at: int) -> tuple[str, int]:
     if at not in past.at or not past.at[at][1][:1].isdigit():
         raise BadReplay(f"row {at} is no agent's doing: there is nothing to do anew")
     agent, spot = past.at[at]
-    return agent, int(spot.rstrip("!").partition(".")[0])
+    turn = int(spot.rstrip("!").partition(".")[0])
+    if (agent, turn, 0) not in past.steps:
+        raise BadReplay(f"row {at} came of something else than a step of {agent!r}: there is nothing to do anew")
+    return agent, turn
 
 
 def _check_harness(team: Team, trace: Trace) -> None:
@@ -593,8 +648,10 @@ def _dos(at: int | None, do: Any) -> list[Do]:
     if isinstance(do, str):
         if at is None:
             raise BadReplay(f"{do!r} at which row? Give `at`")
-        what, _, value = do.partition("=")
+        what, given, value = do.partition("=")
         if what not in ("choose", "replace", "remove", "delay", "mask"):
-            raise BadReplay(f"expected choose=VALUE, replace=TEXT, remove, delay=SECONDS or mask, got {do!r}")
-        return [Do(at, what, value or None)]  # type: ignore[arg-type]
+            raise BadReplay(
+                f"expected choose=VALUE, replace=TEXT, remove, delay=SECONDS, mask or mask=NAME, got {do!r}"
+            )
+        return [Do(at, what, value if given else None)]  # type: ignore[arg-type]
     return [do] if isinstance(do, Do) else list(do)

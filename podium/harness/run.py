@@ -3,37 +3,57 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import signal
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from inspect import isawaitable
 from math import inf
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from podium.harness.bounded import Bounded
 from podium.harness.core import Core, Stamp
 from podium.harness.member import GONE, IDLE, QUEUED, RESTING, THINKING, Mail, Member
 from podium.harness.team import BadTeam, Team, fingerprint
 from podium.harness.tools import Tool, begin, finish, result
-from podium.harness.types import Caller, Fault, Item, Result, Running, See, shown
+from podium.harness.types import Caller, Fault, Item, Result, Running, See, crash, shown
 from podium.harness.understand import Understood, content_of, understood
 from podium.trace.columns import Trace
 from podium.trace.files import load
 from podium.trace.recorder import Recorder
 
-__all__ = ["Door", "Live", "Ran", "answered", "awaited", "play", "recorder", "run"]
+__all__ = [
+    "Door",
+    "Interrupted",
+    "Live",
+    "Ran",
+    "answered",
+    "awaited",
+    "new_folder",
+    "play",
+    "recorder",
+    "run",
+    "to_the_end",
+]
 
+T = TypeVar("T")
 Door = Callable[[Running], Awaitable[None]]
 FAIR = 16  # steps that an agent may take at a stretch
 GRACE = 1.0  # seconds in which a step that is told to stop must have
+FLUSH = 0.4  # seconds after which, at the next sweep, what was recorded is handed to the operating system
 STATES = {IDLE: "waits", RESTING: "rests", QUEUED: "wants a slot", THINKING: "thinks", GONE: "gone"}
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A run that is over."""
+    """A run that is over. A record for which no folder was named lies in a temporary one, which goes when this object does:
+    ask it for the trace while you have it."""
 
     answer: Any
     fault: Fault | None  # why it ended, where that is not the lead's doing
@@ -44,6 +64,14 @@ class Ran:
     @property
     def trace(self) -> Trace:
         return load(self.folder)
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal ended the run. What happened until then is on record, and that it was interrupted."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"interrupted by {signal.Signals(number).name}")
+        self.number = number
 
 
 class _Worker:
@@ -94,6 +122,11 @@ class Live:
         self.started(self.core.lead)
         try:
             await self._over
+        except asyncio.CancelledError as error:
+            if not self.core.over:
+                self.tick()
+                self.core.interrupt(str(error) or "it was cancelled")
+            raise
         finally:
             if self._clock is not None:
                 self._clock.cancel()
@@ -227,8 +260,8 @@ class Live:
             outcome = fault if fault.kind != "nonsense" else Fault("nonsense", fault.why, retry=True)
         except Exception as error:
             outcome = Fault("exception", shown(error), retry=True)
-        except SystemExit as error:
-            outcome = Fault("crash", f"it wanted to exit with {error.code!r}")
+        except BaseException as error:
+            outcome = crash(error)
         worker.deadline = inf
         if worker.late:
             if worker.task is not None:
@@ -237,14 +270,19 @@ class Live:
         return outcome
 
     async def _sweep(self) -> None:
-        """Tells steps that they are late, and gives those up that do not heed it."""
+        """Tells steps that they are late, and gives those up that do not heed it. Whoever kills this process loses half a
+        second of the record at most."""
         limits = [
             r.seconds for r in (self.core.team.leader, *self.core.team.cast.values()) if r.seconds is not None
         ]
         pause = min(max(min(limits, default=1.0) / 10, 0.002), 0.1)
+        flushed = monotonic()
         while True:
             await asyncio.sleep(pause)
             now = monotonic()
+            if now > flushed + FLUSH:
+                self.core.record.flush()
+                flushed = now
             for member in [m for m in self.core.members.values() if m.worker.deadline < now]:
                 worker = member.worker
                 if not worker.late:
@@ -415,10 +453,23 @@ def recorder(
     params = {"team": spec or team.name, "task": content_of(task)}
     if do is not None:
         more["do"] = do
+    told = {"task_id": _task_id(task), **more}
     return Recorder(
-        folder, clock=stamp, task_id=_task_id(task), system="podium", topology=team.topology, env=f"harness:{team.name}",
-        params=params, seed=seed, harness=fingerprint(team), **more,
+        folder, clock=stamp, system="podium", topology=team.topology, env=f"harness:{team.name}", params=params,
+        seed=seed, harness=fingerprint(team), **told,
     )  # fmt: skip
+
+
+def new_folder(folder: Path, wrong: type[Exception]) -> None:
+    """Makes a folder for a record, or takes an empty one."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise wrong(f"{folder} cannot be made: {error.strerror}; expected a new folder") from None
+    if (folder / "w0.jsonl").exists():
+        raise wrong(f"{folder} holds a run already; expected a new folder")
+    if any(not path.name.startswith(".") for path in folder.iterdir()):
+        raise wrong(f"{folder} is not empty; expected a new folder")
 
 
 def _task_id(task: Any) -> str:
@@ -438,33 +489,50 @@ async def play(
     spec: str | None = None,
     **more: Any,
 ) -> Ran:
-    """Runs a team on a task, in the running event loop. The record is in `folder`; with `folders`, agents have folders of
-    their own under it."""
+    """Runs a team on a task, in the running event loop. The record is in `folder`, and without one in a temporary folder
+    that goes when the `Ran` does; with `folders`, agents have folders of their own beside it. Whoever cancels this ends the
+    run: the record has its end, and says that it was interrupted."""
     task = content_of(team.task if task is None else task)
-    at = Path(tempfile.mkdtemp(prefix="podium-")) / "run" if folder is None else Path(folder)
-    if (at / "w0.jsonl").exists():
-        raise BadTeam(f"{at} holds a run already; expected a new folder")
-    stamp = Stamp()
-    with recorder(at, stamp, team, task, seed, spec, **more) as record:
-        desk = None
-        if folders:
-            desk = at.parent / f"{at.name}.folders"
-            desk.mkdir(parents=True, exist_ok=True)
-            desk = desk.resolve()
-        live = Live(team, task, seed, record, stamp, desk)
-        watching = None if watch is None else asyncio.get_running_loop().create_task(_watched(live, watch))
-        try:
-            await live.play(door)
-        finally:
-            if watching is not None:
-                watching.cancel()
-                await asyncio.wait({watching})
-        told = live.core.outcome()
-        record.outcome(**told)
+    with ExitStack() as undo:
+        if folder is None:
+            own = tempfile.mkdtemp(prefix="podium-")
+            undo.callback(shutil.rmtree, own, ignore_errors=True)
+            folder = Path(own) / "run"
+        at, stamp = Path(folder), Stamp()
+        new_folder(at, BadTeam)
+        with recorder(at, stamp, team, task, seed, spec, **more) as record:
+            live = Live(team, task, seed, record, stamp, _desk(at) if folders else None)
+            told = await _played(live, door, watch, record)
+        core = live.core
+        ran = Ran(core.answer, core.fault, told["rewards"].get("team"), at, told["metrics"])
+        weakref.finalize(ran, undo.pop_all().close)
+    return ran
+
+
+def _desk(at: Path) -> Path:
+    desk = at.parent / f"{at.name}.folders"
+    desk.mkdir(parents=True, exist_ok=True)
+    return desk.resolve()
+
+
+async def _played(
+    live: Live, door: Door | None, watch: Callable[[Live], None] | None, record: Recorder
+) -> dict[str, dict[str, float]]:
+    """Plays a run to its end, watched: its outcome, which is on record also where it was interrupted."""
+    watching = None if watch is None else asyncio.get_running_loop().create_task(_watched(live, watch))
+    told: dict[str, dict[str, float]] = {}
+    try:
+        await live.play(door)
+    finally:
+        if live.core.over:
+            told = live.core.outcome()
+            record.outcome(**told)
+        if watching is not None:
+            watching.cancel()
+            await asyncio.wait({watching})
     if watch is not None:
         watch(live)
-    core = live.core
-    return Ran(core.answer, core.fault, told["rewards"].get("team"), at, told["metrics"])
+    return told
 
 
 async def _watched(live: Live, watch: Callable[[Live], None]) -> None:
@@ -474,16 +542,65 @@ async def _watched(live: Live, watch: Callable[[Live], None]) -> None:
 
 
 def run(team: Team, task: Any = None, **options: Any) -> Ran:
-    """Runs a team on a task, start to end: `play` for those without an event loop.
+    """Runs a team on a task, start to end: `play` for those without an event loop. SIGINT and SIGTERM end the run, and come
+    as `Interrupted` when its record is whole.
 
     >>> async def shout(see):
     ...     return see.task.upper()
     >>> run(Team("one", shout), "hello").answer
     'HELLO'
     """
+    return to_the_end(play(team, task, **options))
+
+
+def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Runs this in an event loop of its own. The first SIGINT or SIGTERM cancels it and comes as `Interrupted` when that is
+    done; a second one does what it would without us."""
     loop = asyncio.new_event_loop()
+    task = loop.create_task(work)
+    caught: list[int] = []
+
+    def heed(number: int) -> None:
+        caught.append(number)
+        task.cancel(f"by {signal.Signals(number).name}")
+        loop.call_soon_threadsafe(lambda: None)  # it may be asleep
+
     try:
-        return loop.run_until_complete(play(team, task, **options))
+        with _heeded(heed) as ours:
+            while True:
+                try:
+                    return loop.run_until_complete(task)
+                except (KeyboardInterrupt, SystemExit):  # in a task that an agent made, and there is who awaits it
+                    if caught or not ours or task.done():
+                        raise
+    except asyncio.CancelledError:
+        if not caught:
+            raise
+        raise Interrupted(caught[0]) from None
     finally:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
+
+
+@contextmanager
+def _heeded(heed: Callable[[int], None]) -> Iterator[bool]:
+    """While it lasts, the first signal to end is handed to this, unless someone else handles it or this is not the main
+    thread. Whether SIGINT is, which else may be raised anywhere."""
+    usual: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: how for number, how in usual.items() if main and signal.getsignal(number) == how}
+
+    def restore() -> None:
+        for number, how in before.items():
+            signal.signal(number, how)
+
+    def first(number: int, _: Any) -> None:
+        restore()
+        heed(number)
+
+    for number in before:
+        signal.signal(number, first)
+    try:
+        yield signal.SIGINT in before
+    finally:
+        restore()

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 from podium.harness.bounded import Bounded
-from podium.harness.types import Caller, Effect, Fault, Result, shown
+from podium.harness.types import Caller, Effect, Fault, Result, crash, shown
 from podium.harness.understand import amount, content_of
 
-__all__ = ["Tool", "begin", "finish", "result", "tool"]
+__all__ = ["Tool", "begin", "finish", "held", "result", "tool"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +71,22 @@ def begin(tool: Tool, args: dict[str, Any], caller: Caller) -> Any:
         raise
     except asyncio.CancelledError:  # by itself: nothing else can cancel what does not wait
         raise Fault("cancelled", f"{tool.name} was cancelled", retry=True) from None
-    except (Exception, SystemExit) as error:
+    except Exception as error:
         raise _fault(tool, args, error) from None
+    except BaseException as error:
+        raise crash(error) from None
 
 
 async def finish(tool: Tool, args: dict[str, Any], answer: Any, bounded: Bounded) -> Any:
     """What a tool that is awaited answers, in time."""
     try:
-        return await bounded.run(_awaited(answer), tool.seconds, tool.name)
+        return await bounded.run(held(answer), tool.seconds, tool.name)
     except Fault:
         raise
     except Exception as error:
         raise _fault(tool, args, error) from None
+    except GeneratorExit as error:
+        raise crash(error) from None
 
 
 def result(tool: Tool, answer: Any) -> Result:
@@ -102,16 +106,17 @@ def result(tool: Tool, answer: Any) -> Result:
     return whole
 
 
-def _fault(tool: Tool, args: dict[str, Any], error: BaseException) -> Fault:
-    if isinstance(error, SystemExit):
-        return Fault("crash", f"{tool.name} wanted to exit with {error.code!r}")
+def _fault(tool: Tool, args: dict[str, Any], error: Exception) -> Fault:
     if isinstance(error, TypeError):
         return Fault("exception", f"{tool.name}({', '.join(args)}): {shown(error)}")
     return Fault("exception", f"{tool.name}: {shown(error)}")
 
 
-async def _awaited(answer: Awaitable[Any]) -> Any:
+async def held(answer: Awaitable[Any]) -> Any:
+    """What it comes to; whatever would end the event loop, out of a task, is a crash."""
     try:
         return await answer
-    except SystemExit as error:
-        raise Fault("crash", f"it wanted to exit with {error.code!r}") from None
+    except (Exception, asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise crash(error) from None

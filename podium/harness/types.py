@@ -32,6 +32,7 @@ __all__ = [
     "Spawn",
     "Stop",
     "Wait",
+    "crash",
     "shown",
 ]
 
@@ -113,7 +114,10 @@ class Return(_Action):
 
 
 class Wait(_Action):
-    """Nothing to do until something comes."""
+    """Nothing to do until something comes. `instead` names the decision that was made against doing something: to spawn,
+    delegate to or tell `none`, or to `go on` instead of a stop, at once."""
+
+    instead: Literal["spawn", "delegate", "communicate", "stop"] | None = None
 
 
 Action = Spawn | Delegate | Send | Aggregate | Stop | Call | Return | Wait
@@ -215,6 +219,12 @@ def shown(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception:
         return f"{type(error).__name__} (it cannot be shown)"
+
+
+def crash(error: BaseException) -> Fault:
+    """What ends a program elsewhere, raised by an agent or a tool: here it ends that agent, or that call."""
+    why = f"it wanted to exit with {error.code!r}" if isinstance(error, SystemExit) else shown(error)
+    return Fault("crash", why)
 
 
 class Refused(Fault):

@@ -41,7 +41,8 @@ from podium.harness.types import Running
 from podium.trace.columns import Trace
 from podium.trace.do import Do
 from podium.trace.files import load, read
-from podium.trace.vocabulary import EVENT_TYPES
+from podium.trace.rules import check
+from podium.trace.vocabulary import DECISIONS, EVENT_TYPES
 
 CALLED: list[str] = []
 
@@ -244,6 +245,28 @@ def test_one_seed_a_do() -> None:
         branch(team, trace, [Do(row, "choose", "dice")], seeds=[])
 
 
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), GeneratorExit(), SystemExit(3), BaseException("low")], ids=repr
+)
+def test_what_ends_programs_ends_one_agent_in_a_branch_too(error: BaseException) -> None:
+    angry = False
+
+    async def lead(see: See) -> Any:
+        if see.turn == 0:
+            return [Spawn(role="hand", task=i) for i in range(2)]
+        return Stop(answer=sorted(i.fault or i.content for i in see.items("return")))
+
+    async def hand(see: See) -> Any:
+        if angry:
+            raise error
+        return "done"
+
+    team = Team("angry", lead, {"hand": hand})
+    trace = run(team).trace
+    angry = True
+    assert answer(replay(team, trace, at=rows(trace, "return", "hand-1")[0])) == ["crash", "done"]
+
+
 def test_a_branch_of_a_batch() -> None:
     from podium.trace import concat
 
@@ -255,7 +278,85 @@ def test_a_branch_of_a_batch() -> None:
     assert one.branch_n.tolist() == [0]
 
 
+def test_a_branch_says_all_of_where_it_comes_from(tmp_path: Path) -> None:
+    team = talkers()
+    trace = run(team, trace_id="one", task_id="talk", group="g", batch=3, folder=tmp_path / "a").trace
+    (message,) = rows(trace, "message")
+    spawns = rows(trace, "orchestrator_decision", "lead")[:2]
+    both = [Do(spawns[1], "choose", "none"), Do(spawns[0], "choose", "none")]
+    for made, row in (
+        (replay(team, trace, at=message), message - 1),  # a step that is done anew is another from its first row on
+        (replay(team, trace, do=Do(message, "remove")), message),
+        (replay(team, trace, do=both, folder=tmp_path / "b"), spawns[0]),
+    ):
+        assert (made.parent_n[0], made.branch_n[0], made.trace_id_n[0]) == ("one", row, "one/0")
+        assert (made.group_n[0], made.batch_n[0], made.task_id_n[0]) == ("g", 3, "talk")
+    done = json.loads(made.do_n[0] or "")
+    assert (done["what"], [one["row"] for one in done["value"]]) == ("several", spawns[::-1])
+    replay(team, made, folder=tmp_path / "c")
+    assert (tmp_path / "b/w0.jsonl").read_bytes() == (tmp_path / "c/w0.jsonl").read_bytes()
+    replay(team, trace, folder=tmp_path / "d")
+    assert (tmp_path / "a/w0.jsonl").read_bytes() == (tmp_path / "d/w0.jsonl").read_bytes()
+    with pytest.raises(BadReplay, match="one intervention a place"):
+        replay(team, trace, do=[both[0], both[0]])
+
+
+def test_what_was_chosen_is_on_record(tmp_path: Path) -> None:
+    team = talkers()
+    trace = run(team).trace
+    spawn, stop = (rows(trace, "orchestrator_decision", "lead")[i] for i in (0, -1))
+    told = rows(trace, "orchestrator_decision", "says-1")[0]
+    for row, value, kind, options in (
+        (spawn, "none", "spawn", ["hears", "says", "none"]),
+        (told, "none", "communicate", ["lead", "none"]),
+        (stop, "go on", "stop", ["stop", "go on"]),
+    ):
+        made = replay(team, trace, do=Do(row, "choose", value), folder=tmp_path / kind)
+        (there,) = [e for e in range(made.n_events) if made.chosen_e[e] == value]
+        assert (DECISIONS[made.decision_e[there]], json.loads(made.options_e[there] or "")) == (kind, options)
+        replay(team, made, folder=tmp_path / f"{kind} again")
+        first, again = (tmp_path / name / "w0.jsonl" for name in (kind, f"{kind} again"))
+        assert first.read_bytes() == again.read_bytes()
+
+
+def test_a_mask_says_whom_and_heeds_it() -> None:
+    team = talkers()
+    trace = run(team).trace
+    (message,) = rows(trace, "message")
+
+    def done(made: Trace) -> Any:
+        return json.loads(made.do_n[0] or "")["value"]
+
+    def acts(made: Trace, name: str) -> bool:
+        return bool((made.agent_e == made.name_a.strings().index(name)).any())
+
+    who_acts, other, both = (
+        replay(team, trace, do=Do(row, "mask", value))
+        for row, value in ((message, None), (0, "says-1"), (message, ("hears-1", "says-1")))
+    )
+    assert (done(who_acts), sorted(answer(who_acts))) == ("says-1", ["masked", "straggler"])
+    assert (done(other), sorted(answer(other))) == ("says-1", ["masked", "straggler"])
+    assert (acts(who_acts, "says-1"), acts(other, "says-1")) == (True, False)  # from here on
+    assert (done(both), answer(both)) == (["hears-1", "says-1"], ["masked", "masked"])
+    late = replay(team, trace, do=Do(rows(trace, "return", "says-1")[0], "mask", "hears-1"))
+    assert sorted(answer(late)) == ["masked", "said"]
+    assert check(other) == check(both) == check(late) == []
+    assert answer(replay(team, trace, do=Do(message, "mask", "lead"))) is None
+    for value in ("nobody", ("says-1", "nobody"), 7.0):
+        with pytest.raises(BadReplay, match="to mask; there are lead, hears-1, says-1"):
+            replay(team, trace, do=Do(message, "mask", value))
+
+
+def test_a_seed_alone_draws_nothing_anew() -> None:
+    team = gamblers()
+    with pytest.raises(BadReplay, match="seed 3 is for what runs live from a row on: expected `at` or `do`"):
+        replay(team, run(team).trace, seed=3)
+
+
 WRONG = [
+    (Do(0, "choose"), "row 0: choose takes an option, got None"),
+    (Do(1, "replace"), "row 1: replace takes what it is to say, got None"),
+    (Do(1, "remove", "7"), "row 1: remove takes no value, got '7'"),
     (Do(0, "choose", "nobody"), "no option 'nobody'; there are researcher, none, stop"),
     (Do(0, "replace", "x"), "can be made otherwise by choose or mask, not replace"),
     (Do(1, "choose", "x"), "not choose"),
@@ -275,7 +376,7 @@ def test_an_intervention_that_makes_no_sense_says_why(do: Do, said: str, tmp_pat
 def test_a_delay_takes_seconds() -> None:
     trace = run(talkers()).trace
     (message,) = rows(trace, "message")
-    for value in (None, "soon", -1.0):
+    for value in (None, "soon", -1.0, "inf", "nan"):
         with pytest.raises(BadReplay, match="delay takes seconds"):
             replay(talkers(), trace, do=Do(message, "delay", value))
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import json
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from msgspec import ValidationError
 
+from podium.audit.detector import Second
+from podium.audit.permissions import Permissions
 from podium.harness import (
     Aggregate,
     BadTeam,
@@ -31,11 +38,13 @@ from podium.harness import (
     Wait,
     fingerprint,
     play,
+    replay,
     run,
     tool,
 )
 from podium.harness.topologies import TEAMS
 from podium.trace.columns import Trace
+from podium.trace.do import Do
 from podium.trace.files import read
 from podium.trace.vocabulary import DECISIONS, EVENT_TYPES
 
@@ -415,6 +424,56 @@ def test_slots_are_never_exceeded() -> None:
     assert (ran.answer, peak) == (12, 3)
 
 
+def test_a_team_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["podium.harness.core"], "MOST_STEPS", 20)
+    busy = script(Call(tool="double", args={"x": 1}))
+    lead = script([Spawn(role="busy", task=1), Spawn(role="busy", task=1)], Stop())
+    team = Team("endless", lead, {"busy": busy}, [double])
+    ran = run(team, folder=tmp_path / "a")
+    trace = clean(ran)
+    assert ran.fault is not None
+    assert (ran.fault.kind, ran.fault.why) == ("budget", "steps budget of 20 is used up")
+    assert (ran.metrics["steps"], len(events(trace, "safety_event", hit="steps"))) == (20, 1)
+    (hit,) = events(trace, "safety_event")
+    assert min(trace.dst_x[trace.type_x == 0]) == hit  # nobody is coupled by it before
+    replay(team, trace, folder=tmp_path / "b")
+    assert (tmp_path / "a/w0.jsonl").read_bytes() == (tmp_path / "b/w0.jsonl").read_bytes()
+    without = replay(team, trace, do=Do(0, "choose", "none"))
+    assert without.metric_n["hits"][0] == 1  # the other goes on alone until the limit
+
+
+def test_a_temporary_record_goes_with_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    team = Team("brief", script("x"))
+    ran = run(team, folders=True)
+    trace = ran.trace
+    assert ran.folder.is_relative_to(tmp_path)
+    replay(team, trace)
+    assert list(tmp_path.iterdir()) == [ran.folder.parent]
+    del ran
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ValidationError, match="nonsense"):
+        run(team, nonsense=1)
+    assert list(tmp_path.iterdir()) == []
+    kept = run(team, folder=tmp_path / "kept").folder
+    gc.collect()
+    assert (kept / "w0.jsonl").exists()
+
+
+def test_a_spawn_says_which_tools_it_granted() -> None:
+    lead = script(
+        [Spawn(role="hand", task=1), Spawn(role="hand", task=1, tools=["fails"]), Spawn(role="bare", task=1)],
+        Stop(),
+    )
+    bare = Role(script("x"), tools=())
+    trace = run(Team("grants", lead, {"hand": script("x"), "bare": bare}, [double, fails])).trace
+    granted = [json.loads(trace.extra_e["granted"][e] or "") for e in events(trace, "spawn")]
+    assert granted == [["double", "fails"], ["fails"], []]
+    may = Permissions(trace, Second())
+    assert sorted(trace.name_a[a] or "" for a in np.flatnonzero(may.known_a)) == ["bare-1", "hand-1", "hand-2"]
+
+
 def test_cancelling_the_run_leaves_nothing_behind(tmp_path: Path) -> None:
     async def main() -> int:
         lead = script([Spawn(role="slow", task=i) for i in range(5)], Stop())
@@ -425,6 +484,10 @@ def test_cancelling_the_run_leaves_nothing_behind(tmp_path: Path) -> None:
         return len(asyncio.all_tasks()) - 1
 
     assert asyncio.run(main()) == 0
+    (one,) = read(tmp_path / "run")
+    assert one.findings == []
+    assert one.trace is not None
+    assert one.trace.metric_n["interrupted"][0] == 1
 
 
 def test_working_folders_lie_in_each_other(tmp_path: Path) -> None:
