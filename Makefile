@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test proofs setup mcp clean
 
 demo: setup
-	$(BIN)/python examples/record_a_team.py
+	$(BIN)/python examples/learn_the_five.py
 
 test: setup mcp
 	$(BIN)/ruff check podium tests bench examples

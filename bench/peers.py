@@ -39,27 +39,31 @@ NEEDED = (
     "wandb",
 )
 ALONE = ("verl==0.9.1", "trl==1.16.0", "comlrl==1.4.3")
-PYTHON, MARK = FOLDER / "bin" / "python", FOLDER / "prepared"
+PYTHON = FOLDER / "bin" / "python"
 
 
-def _recipe() -> str:
-    return hashlib.sha256("\n".join((*NEEDED, *ALONE)).encode()).hexdigest()
+Names = tuple[str, ...]
 
 
-def ready() -> bool:
-    """Whether the peers are there, as this file asks for them."""
-    return MARK.exists() and MARK.read_text() == _recipe()
+def _recipe(needed: Names, alone: Names) -> str:
+    return hashlib.sha256("\n".join((*needed, *alone)).encode()).hexdigest()
 
 
-def prepare() -> None:
-    """Installs the peers, unless they are there."""
-    if ready():
+def ready(folder: Path = FOLDER, needed: Names = NEEDED, alone: Names = ALONE) -> bool:
+    """Whether the peers are there, as this file asks for them; or others, in another folder."""
+    mark = folder / "prepared"
+    return mark.exists() and mark.read_text() == _recipe(needed, alone)
+
+
+def prepare(folder: Path = FOLDER, needed: Names = NEEDED, alone: Names = ALONE) -> None:
+    """Installs the peers, unless they are there; `alone` without what they ask for."""
+    if ready(folder, needed, alone):
         return
-    venv.create(FOLDER, clear=True, with_pip=True)
-    for options in ([*NEEDED], ["--no-deps", *ALONE]):
-        command = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *options]
-        subprocess.run(command, check=True)
-    MARK.write_text(_recipe())
+    venv.create(folder, clear=True, with_pip=True)
+    for options in ([*needed], ["--no-deps", *alone])[: 2 if alone else 1]:
+        command = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+        subprocess.run([*command, "--disable-pip-version-check", *options], check=True)
+    (folder / "prepared").write_text(_recipe(needed, alone))
 
 
 def ask(what: str, **given: Any) -> dict[str, np.ndarray]:

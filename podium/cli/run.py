@@ -12,6 +12,7 @@ from podium.envs.world import BadParameter
 from podium.harness.human import BadDoor
 from podium.harness.replay import BadReplay
 from podium.harness.team import BadTeam
+from podium.learn.folder import BadRecipe
 from podium.metrics import BadMetrics
 from podium.rewards import BadReward
 from podium.trace.findings import BadTrace, Unreadable
@@ -28,6 +29,7 @@ WRONG_USE = (
     BadCredit,
     BadAudit,
     BadMetrics,
+    BadRecipe,
     BadTeam,
     BadReplay,
     BadDoor,

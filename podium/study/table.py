@@ -21,13 +21,14 @@ from podium.envs.planted import Planted
 from podium.envs.planted_credit import Worth, credit, shapley, worth
 from podium.envs.world import View, play
 from podium.graph import units
+from podium.learn.traced import stepped
 from podium.methods import METHODS, Method, credit_of
 from podium.rewards.ledger import BadReward, Now
 from podium.study.fidelity import Found, Marks, mark
 from podium.trace.columns import F, Text, Trace, concat
 from podium.trace.do import Do
 
-__all__ = ["Table", "dressed", "exact_at", "measured", "recorded_trace", "stepped", "summed_at", "table"]
+__all__ = ["Table", "dressed", "exact_at", "measured", "recorded_trace", "summed_at", "table"]
 
 EVENTS = ("value", "value_local", "value_joint", "value_graph")
 PRESENCE = (
@@ -151,22 +152,6 @@ def dressed(world: Planted, trace: Trace) -> Trace:
         logp_k=trace.logp_e[chosen],
         mask_k=np.ones(len(chosen), np.int8),
     )
-
-
-def stepped(trace: Trace) -> Trace:
-    """A trace whose outcome is also a reward of steps, in the last turn of a run, and of agents, in the last event of each."""
-    outcome = trace.reward_n["team"]
-    step, agent = np.full(trace.n_events, np.nan), np.full(trace.n_events, np.nan)
-    stand = units.rows(trace, "turn")
-    step[stand] = 0.0
-    last = np.full(len(trace), -1)
-    last[trace.rollout_e[stand]] = stand
-    step[last[last >= 0]] = outcome[last >= 0]
-    acts = np.flatnonzero(trace.agent_e >= 0)
-    final = np.full(trace.n_agents, -1)
-    final[trace.agent_e[acts]] = acts
-    agent[final[final >= 0]] = outcome[trace.rollout_e[final[final >= 0]]]
-    return replace(trace, reward_e={**trace.reward_e, "step": step, "agent": agent})
 
 
 def _labels(world: Planted, tables: Worth, row: Any, values: Any, run: Any) -> dict[str, Text]:

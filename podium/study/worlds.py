@@ -21,10 +21,11 @@ from podium.envs.draws import U, seeds, uniform
 from podium.envs.scouts import Scouts
 from podium.envs.world import Policy, View, World, make, play
 from podium.graph import units
+from podium.learn.traced import stepped
 from podium.methods import METHODS, Method, credit_of
 from podium.rewards.ledger import BadReward, Now
 from podium.study.fidelity import Found, mark
-from podium.study.table import stepped, summed_at
+from podium.study.table import summed_at
 from podium.trace.columns import F, Trace, concat
 from podium.trace.do import Do
 

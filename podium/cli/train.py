@@ -1,0 +1,193 @@
+"""The verbs that learn: one method in one world, or all of them side by side."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text as Line
+
+from podium.cli.app import Json, app, out, print_rows, say
+from podium.learn.evaluate import Judged
+from podium.learn.folder import Asked, BadRecipe, Run, read
+from podium.metrics import measure
+from podium.study.compare import BUDGET, Board, chosen, compare
+from podium.trace.files import write_whole
+from podium.view.training import board_page, markdown, run_page
+
+__all__: list[str] = []
+
+RECIPES = Path(__file__).parents[1] / "learn" / "recipes"
+
+
+@app.command(epilog="Example: podium train stop --out out/stop")
+def train(
+    recipe: Annotated[
+        str,
+        typer.Argument(help="A recipe: a TOML file, or the name of one that comes with Podium.", metavar="RECIPE"),
+    ] = "stop",
+    folder: Annotated[Path | None, typer.Option("--out", help="The run's folder; out/RECIPE unless told.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the recipe's.")] = None,
+    json: Json = False,
+) -> None:
+    """Train an orchestrator in a world by a method's credit. A run that was ended goes on where it was."""
+    asked = _asked(recipe, seed)
+    run = Run(asked, folder or Path("out") / Path(recipe).stem)
+    _followed(run, quiet=json)
+    before, after = run.played()
+    found = run.judged()
+    told = _told(run, found)
+    write_whole(run.folder / "report.html", run_page(asked.world, told, run.lines, before[0], after[0]).encode())
+    if json:
+        say(told | {"metrics": [m.plain() for m in measure(after)]})
+        return
+    _print(told, before, after)
+    out.print(f"report: {run.folder / 'report.html'}")
+
+
+def _asked(recipe: str, seed: int | None) -> Asked:
+    path = Path(recipe)
+    if not path.suffix and (RECIPES / f"{recipe}.toml").exists():
+        path = RECIPES / f"{recipe}.toml"
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        there = ", ".join(sorted(p.stem for p in RECIPES.glob("*.toml")))
+        raise BadRecipe(
+            f"cannot read the recipe {recipe!r} ({error}); expected a TOML file, or one of {there}"
+        ) from None
+    asked = read(text, recipe)
+    return asked if seed is None else replace(asked, seed=seed)
+
+
+def _followed(run: Run, quiet: bool) -> None:
+    """Trains, with a table that lives."""
+    with Live(console=out, auto_refresh=False, transient=True, redirect_stdout=False) as live:
+        try:
+            for line in run.iterations():
+                if not quiet:
+                    live.update(_line(run, line), refresh=True)
+        except KeyboardInterrupt:
+            live.stop()
+            print(
+                f"podium: ended in iteration {run.learner.iteration + 1}; the same command goes on from {run.folder}",
+                file=sys.stderr,
+            )
+            raise typer.Exit(130) from None
+
+
+def _line(run: Run, line: dict[str, Any]) -> Table:
+    seconds = sum(line["seconds"].values())
+    table = Table("iteration", "return", "regret", "entropy", "gradient", "decisions/s", box=None)
+    table.add_row(
+        f"{line['iteration'] + 1} of {run.asked.recipe.iterations}",
+        f"{line['score']:.4f}",
+        "" if line["regret"] is None else f"{line['regret']:.1%}",
+        f"{line['entropy']:.3f}",
+        f"{line['gradient']:.3f}",
+        f"{line['decisions'] / seconds:,.0f}",
+    )
+    return table
+
+
+def _told(run: Run, found: list[Judged]) -> dict[str, Any]:
+    return {
+        "world": run.asked.world,
+        "method": run.asked.method,
+        "seed": run.asked.seed,
+        "iterations": run.learner.iteration,
+        "held_out": len(found),
+        "value": float(np.mean([j.value for j in found])),
+        "optimum": float(np.mean([j.optimum for j in found])),
+        "trivial": float(np.mean([j.trivial for j in found])),
+        "regret": float(np.mean([j.regret for j in found])),
+        "share_of_gap": float(np.mean([j.share for j in found])),
+        "folder": str(run.folder),
+    }
+
+
+def _print(told: dict[str, Any], before: Any, after: Any) -> None:
+    table = Table("metric", "before", "after", box=None)
+    for old, new in zip(measure(before), measure(after), strict=True):
+        if new.score is not None:
+            table.add_row(
+                Line(f"{new.metric.dimension} {new.metric.name}"),
+                f"{old.estimate.mean:.4g}",
+                f"{new.estimate.mean:.4g}",
+            )
+    out.print(table)
+    out.print(
+        f"{told['world']}, {told['held_out']} held-out worlds: learned {told['value']:.4f}, optimum {told['optimum']:.4f}, "
+        f"best trivial {told['trivial']:.4f}: regret {told['regret']:.2%}, {told['share_of_gap']:.0%} of the gap left"
+    )
+
+
+@app.command(
+    "compare",
+    epilog="Example: podium compare --methods parl,dr_mas,branching --envs costly_search --seeds 3 --out out/board",
+)
+def compare_(
+    methods: Annotated[
+        str, typer.Option(help="Names, with commas; all that can act unless told.", metavar="NAME,...")
+    ] = "",
+    envs: Annotated[
+        str, typer.Option(help="Worlds, with commas.", metavar="NAME,...")
+    ] = "costly_search,scouts,crew,relay,jury",
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
+    iterations: Annotated[int, typer.Option(min=1)] = BUDGET.iterations,
+    episodes: Annotated[int, typer.Option(min=8, help="Of an iteration, branches counted.")] = BUDGET.episodes,
+    folder: Annotated[Path | None, typer.Option("--out", help="Where the page and the table go.")] = None,
+    json: Json = False,
+) -> None:
+    """The leader-board: methods side by side in the same worlds, at equal budgets, beside the trivial policies and the optimum."""
+    recipe = replace(BUDGET, iterations=iterations, episodes=episodes)
+    with Live(console=out, auto_refresh=False, transient=True, redirect_stdout=False) as live:
+        board = compare(
+            chosen(_names(methods)),
+            _names(envs),
+            range(seeds),
+            recipe,
+            say=lambda text: None if json else live.update(Line(text), refresh=True),
+        )
+    rows = _rows(board)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / "board.md", markdown(rows).encode())
+        write_whole(folder / "board.html", board_page(rows).encode())
+    if json:
+        say({"rows": rows, "refused": [{"method": m, "env": e, "why": w} for (m, e), w in board.refused.items()]})
+        return
+    print_rows([{k: _short(v) for k, v in row.items()} for row in rows], False, list(rows[0]) if rows else [])
+    out.print(
+        f"not trained: {len(board.refused)} pairs of method and world, which lack what the method needs (--json says what)"
+    )
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _rows(board: Board) -> list[dict[str, Any]]:
+    return [
+        {
+            "env": s.env,
+            "method": s.method,
+            "share_of_gap": s.share.mean,
+            "interval": [s.share.low, s.share.high],
+            "regret": s.regret.mean,
+            "seeds": s.share.n,
+        }
+        for s in board.standings
+    ]
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, list):
+        return f"{value[0]:.2f} to {value[1]:.2f}"
+    return f"{value:.3f}" if isinstance(value, float) else value

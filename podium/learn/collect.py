@@ -1,0 +1,315 @@
+"""Episodes under a policy as training rows: some of their decisions branched, so that each option's score is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.envs.draws import U, uniform
+from podium.envs.world import Policy, View, World
+from podium.learn import tape
+from podium.learn.memory import Memory
+from podium.learn.policy import Net, Parameters, Seen, entries_of, joined, seen_by, taken
+from podium.learn.tape import Array
+from podium.trace.columns import B, F
+
+__all__ = ["Batch", "Rows", "collect", "greedy", "played"]
+
+N64 = NDArray[np.int64]
+DICE, MARK, TRY, WANDER, STRAY = 0xD1CE, 0x3A2C, 0x7217, 0x3A4D, 0x57A1  # addresses of what the learner draws
+
+
+class Rows(NamedTuple):
+    """Decisions of one kind and role with what was tried there: one entry an option that was."""
+
+    seen: Seen
+    logp: Array  # of each entry under the policy that acted, among the entries
+    earned: F  # of each entry: the score of the episode that took it there and went on under the policy
+    episode: N64  # of each row
+    number: N64  # of each row: how many decisions its episode had made
+    option: N64  # of each entry: its number in the world
+    chance: F  # of each row: how likely it was to be branched
+    chosen: N64  # of each row: the option that its episode took
+
+
+class Batch(NamedTuple):
+    rows: list[Rows]
+    score: F  # of the episodes as they were played
+    decisions: int  # all that the policy made
+    doubt: float  # of all decisions of an episode, on average
+
+
+def _drawn(logp: Array, start: N64, u: F) -> N64:
+    """The entry drawn by u in every row."""
+    total = np.cumsum(np.exp(logp.astype(np.float64)))
+    before = np.concatenate([[0.0], total])[start[:-1]]
+    entry = np.searchsorted(total, before + u * (total[start[1:] - 1] - before), side="right")
+    held: N64 = np.clip(entry, start[:-1], start[1:] - 1)
+    return held
+
+
+def _likeliest(logp: Array, start: N64) -> N64:
+    """The likeliest entry of every row; the first of those that are equal."""
+    count = np.diff(start)
+    at = np.flatnonzero(logp == np.repeat(np.maximum.reduceat(logp, start[:-1]), count))
+    row = np.repeat(np.arange(len(count)), count)[at]
+    entry: N64 = at[np.searchsorted(row, np.arange(len(count)))]
+    return entry
+
+
+def greedy(net: Net, w: Parameters, world: World, n: int, most: int) -> Policy:
+    """The likeliest option, always, with its log-probability, in n episodes; after `most` decisions an episode stops where it can."""
+    codes, made = net.words.codes(world.options), np.zeros(n, np.int64)
+    home = world.options.index("stop") if "stop" in world.options else -1
+
+    def policy(view: View) -> tuple[N64, F]:
+        seen, number = seen_by(view, codes)
+        logp = net.log_odds(w, seen)
+        entry = _likeliest(logp, seen.start)
+        late = np.repeat(made[view.row] >= most, np.diff(seen.start)) & (number == home)
+        entry[np.repeat(np.arange(len(view)), np.diff(seen.start))[late]] = np.flatnonzero(late)
+        made[view.row] += 1
+        return number[entry], logp[entry].astype(np.float64)
+
+    return policy
+
+
+class _Actor:
+    """The policy in episodes under way: remembers what it made of their records."""
+
+    def __init__(self, world: World, net: Net, w: Parameters, n: int, most: int, sharp: float) -> None:
+        self.net, self.w, self.most, self.sharp = net, w, most, sharp
+        self.codes = net.words.codes(world.options)
+        self.home = world.options.index("stop") if "stop" in world.options else -1
+        self.memory = Memory(net, w, n)
+        self.made = np.zeros(n, np.int64)  # decisions so far
+        self.decisions = 0
+
+    def choose(self, view: View, seed: U) -> tuple[Seen, N64, Array, N64]:
+        """What is seen, the option of each entry, its log-probability, and the option chosen in each row."""
+        seen, option = seen_by(view, self.codes)
+        if view.about is None:
+            context = self.net.read(self.w, seen, *self.memory.pools(seen, view.row))
+            logp = tape.log_softmax(self.net.scores(self.w, seen, context, None), seen.start)
+        else:
+            logp = self.net.log_odds(self.w, seen)
+        at = self.made[view.row]
+        if np.isinf(self.sharp):
+            entry = _likeliest(logp, seen.start)
+        else:
+            entry = _drawn(logp * self.sharp, seen.start, uniform(seed, DICE, at))
+        chosen = option[entry]
+        if self.home >= 0 and (late := at >= self.most).any():
+            chosen = np.where(late & view.allowed[:, self.home], self.home, chosen)
+        self.made[view.row] += 1
+        self.decisions += len(view)
+        return seen, option, logp, chosen
+
+    def copy(self, source: N64, target: N64) -> None:
+        self.memory.copy(source, target)
+        self.made[target] = self.made[source]
+
+
+def played(world: World, net: Net, w: Parameters, seed: U, *, most: int = 400, sharp: float = 1.0) -> Batch:
+    """Episodes played to their end, options drawn by π^sharp (the likeliest where that is infinite).
+
+    After `most` decisions an episode stops where it can.
+    """
+    state = world.start(seed.copy())
+    actor = _Actor(world, net, w, len(seed), most, sharp)
+    while (view := world.view(state)) is not None:
+        world.act(state, view, actor.choose(view, seed[view.row])[3])
+    return Batch([], state.score, actor.decisions, np.nan)
+
+
+def collect(
+    world: World,
+    net: Net,
+    w: Parameters,
+    seed: U,
+    share: float = 2.0,
+    tries: int = 8,
+    most: int = 400,
+    room: int = 0,
+    sharp: float = 1.0,
+    wander: float = 0.0,
+) -> Batch:
+    """Episodes, and some of their decisions branched: each other option (up to `tries` in all) is forced there, and the
+    episode goes on under the policy (π^sharp) with the same dice. A decision is branched with the chance min(1, share x doubt).
+
+    A share `wander` of episodes takes, at a third of its decisions, any option: so it is known what to do well where the policy would
+    not go, and going there is judged by that. Their branches do not wander.
+
+    A branch is a copy of its episode's row in the same state, so that all go on side by side. `room` is how many branches there may
+    be at once; decisions that find none are not branched.
+    """
+    n = len(seed)
+    room = room or 12 * n * min(tries, len(world.options))
+    wanders = np.append(uniform(seed, WANDER) < wander, np.zeros(room, np.bool_))
+    every = np.concatenate([seed, np.broadcast_to(seed[:1], room)])
+    state = world.start(every.copy())
+    state.open[n:] = False
+    actor = _Actor(world, net, w, n + room, most, sharp)
+    free = np.arange(n, n + room)[::-1]  # a stack: the last is taken next
+    found: list[_Marked] = []
+    running = np.full(n + room, -1)  # the number, over all found, of the entry that a branch answers
+    earned, entries, doubts = np.zeros(1 << 12), 0, 0.0
+    while (view := world.view(state)) is not None:
+        seen, option, logp, chosen = actor.choose(view, every[view.row])
+        doubt = _doubt(logp, seen.start) * (view.row < n)
+        doubts += float(doubt.sum())
+        at = actor.made[view.row] - 1
+        _stray(seen, option, chosen, np.flatnonzero(wanders[view.row]), every[view.row], at)
+        chance = np.where(at < most, np.minimum(1.0, share * doubt), 0.0)
+        mark = np.flatnonzero(uniform(every[view.row], MARK, at) < chance)
+        if len(mark):
+            row = view.row[mark]
+            here = _tried(seen, option, logp, chosen, mark, row, at[mark], chance[mark], wanders[row], every, tries)
+            here = here.first(len(free))
+            other = np.flatnonzero(~here.own())
+            while entries + len(here.option) > len(earned):
+                earned = np.concatenate([earned, np.zeros_like(earned)])
+            of = np.repeat(np.arange(len(here.seen)), np.diff(here.seen.start))[other]
+            target, free = free[len(free) - len(other) :], free[: len(free) - len(other)]
+            source = here.row[of]
+            _copy(state, source, target, len(every))
+            every[target] = every[source]
+            actor.copy(source, target)
+            running[target] = entries + other
+            branch = replace(view.take(here.mark[of]), row=target)
+            found.append(here)
+            entries += len(here.option)
+        world.act(state, view, chosen)
+        if len(mark) and len(other):
+            world.act(state, branch, here.option[other])
+        done = np.flatnonzero((running >= 0) & ~state.open)
+        earned[running[done]] = state.score[done]
+        running[done] = -1
+        free = np.concatenate([free, done])
+    rows = _rows(found, earned, state.score)
+    return Batch(rows, state.score[:n][~wanders[:n]], actor.decisions, doubts / n)
+
+
+@dataclass(frozen=True)
+class _Marked:
+    """Decisions of one view that are branched."""
+
+    seen: Seen
+    logp: Array
+    option: N64  # of each entry
+    chosen: N64  # of each row: the option that its episode took
+    row: N64  # of each row: its episode
+    number: N64
+    chance: F
+    wanders: B  # of each row: whether its episode does not go on under the policy
+    mark: N64  # of each row: its place in the view
+
+    def own(self) -> B:
+        """Of each entry whether its episode itself tells what it earns."""
+        count = np.diff(self.seen.start)
+        told: B = (self.option == np.repeat(self.chosen, count)) & ~np.repeat(self.wanders, count)
+        return told
+
+    def first(self, room: int) -> _Marked:
+        """The first decisions, as many as have room for their branches."""
+        needed = np.cumsum(np.diff(self.seen.start) - ~self.wanders)
+        if not len(needed) or needed[-1] <= room:
+            return self
+        many = int(np.searchsorted(needed, room, side="right"))
+        index = np.arange(many)
+        at = entries_of(self.seen, index)
+        return _Marked(
+            taken(self.seen, index),
+            self.logp[at],
+            self.option[at],
+            self.chosen[:many],
+            self.row[:many],
+            self.number[:many],
+            self.chance[:many],
+            self.wanders[:many],
+            self.mark[:many],
+        )
+
+
+def _stray(seen: Seen, option: N64, chosen: N64, some: N64, seed: U, at: N64) -> None:
+    """Any option instead of the one chosen, at a third of the decisions of some rows."""
+    if len(some):
+        some = some[uniform(seed[some], STRAY, at[some]) < 1 / 3]
+        start, count = seen.start[some], np.diff(seen.start)[some]
+        chosen[some] = option[start + (uniform(seed[some], STRAY, at[some], 1) * count).astype(np.int64)]
+
+
+def _doubt(logp: Array, start: N64) -> F:
+    """How undecided the policy is in each row: 1 - Σ_k π_k² + 0.01, 0 where there is no choice.
+
+    The gradient of a softmax vanishes with it, so that branching in proportion wastes nothing on what is settled.
+    """
+    square = np.add.reduceat(np.exp(2.0 * logp.astype(np.float64)), start[:-1])
+    return np.where(np.diff(start) > 1, 1.01 - square, 0.0)
+
+
+def _tried(
+    seen: Seen,
+    option: N64,
+    logp: Array,
+    chosen: N64,
+    mark: N64,
+    row: N64,
+    number: N64,
+    chance: F,
+    wanders: B,
+    seed: U,
+    tries: int,
+) -> _Marked:
+    """At most so many options of each: the one taken, and others by lot. Log-probabilities are among those."""
+    entries, some, taken_ = entries_of(seen, mark), taken(seen, mark), chosen[mark]
+    option, logp = option[entries], logp[entries]
+    count = np.diff(some.start)
+    if count.max(initial=0) > tries:
+        of = np.repeat(np.arange(len(some)), count)
+        lot = uniform(seed[row[of]], TRY, number[of], option)
+        lot[option == taken_[of]] = -1.0
+        order = np.lexsort((lot, of))
+        kept = np.sort(order[np.arange(len(order)) - some.start[of] < tries])
+        start = np.searchsorted(of[kept], np.arange(len(some) + 1))
+        some = replace(some, start=start, option=some.option[kept], item=some.item[kept])
+        option, logp = option[kept], logp[kept]
+        logp = logp - np.repeat(np.log(np.add.reduceat(np.exp(logp), start[:-1])), np.diff(start))
+    return _Marked(some, logp, option, taken_, row, number, chance, wanders, mark)
+
+
+def _copy(state: Any, source: N64, target: N64, n: int) -> None:
+    """Rows of a state over other rows of it."""
+    for f in fields(state):
+        column = getattr(state, f.name)
+        if isinstance(column, np.ndarray) and len(column) == n:
+            column[target] = column[source]
+
+
+def _rows(found: list[_Marked], earned: F, score: F) -> list[Rows]:
+    """By kind and role; an option that the episode itself took earned what the episode did."""
+    kinds: dict[tuple[str, str], list[tuple[_Marked, F]]] = {}
+    at = 0
+    for one in found:
+        got = earned[at : at + len(one.option)].copy()
+        at += len(one.option)
+        of = np.repeat(np.arange(len(one.seen)), np.diff(one.seen.start))
+        own = one.own()
+        got[own] = score[one.row[of[own]]]
+        kinds.setdefault((one.seen.kind, one.seen.role), []).append((one, got))
+    return [
+        Rows(
+            joined([m.seen for m, _ in some]),
+            np.concatenate([m.logp for m, _ in some]),
+            np.concatenate([e for _, e in some]),
+            np.concatenate([m.row for m, _ in some]),
+            np.concatenate([m.number for m, _ in some]),
+            np.concatenate([m.option for m, _ in some]),
+            np.concatenate([m.chance for m, _ in some]),
+            np.concatenate([m.chosen for m, _ in some]),
+        )
+        for some in kinds.values()
+    ]

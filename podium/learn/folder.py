@@ -1,0 +1,231 @@
+"""A training run on disk: what was asked, what every iteration did, where it stands, and how it plays.
+
+`asked.json`, `iterations.jsonl` (one line an iteration), `learner.npz` (all that the next iteration depends on), `seconds.jsonl` (what
+it took, the only file that differs between two runs of one seed) and, at the end, `before.jsonl`, `after.jsonl` (traces of a few episodes) and
+`judged.json`. A run that was ended at any moment goes on from its last checkpoint to the same files.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import msgspec
+
+from podium.envs.conformance import random_policy
+from podium.envs.draws import seeds
+from podium.envs.world import World, play, worlds
+from podium.learn import checkpoint
+from podium.learn.collect import greedy
+from podium.learn.evaluate import Judged, judged
+from podium.learn.params import TRAINING, held_out, training
+from podium.learn.policy import Net
+from podium.learn.traced import cannot, traced_step
+from podium.learn.train import Learner, Progress, Recipe, begin, one_thread, step
+from podium.methods import METHODS
+from podium.trace import files
+from podium.trace.columns import Trace
+
+__all__ = ["Asked", "BadRecipe", "Run", "read"]
+
+OURS = "branching_policy"  # the method that `train.step` computes straight from columns
+EVERY = 5  # iterations between looks at the regret, and between checkpoints; the first few are all looked at
+WATCHED, WATCHED_WORLDS = 2_000, 3  # episodes of such a look in each of so many worlds
+FIRST = 99_991  # what seeds of episodes that are looked at come from
+
+
+class BadRecipe(ValueError):
+    """A recipe that cannot be followed; says what was expected and what came."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A recipe: the world, the method that pays, the seed, when to give up, and how to learn."""
+
+    world: str
+    method: str = OURS
+    seed: int = 0
+    patience: int = 0  # looks at the regret without a better one, after which it ends; 0: never
+    recipe: Recipe = field(default_factory=Recipe)
+
+
+def read(text: str, where: str) -> Asked:
+    """A recipe as TOML: `world`, and whatever of the rest is not as it is by default. Raises BadRecipe.
+
+    >>> read('world = "scouts"\\niterations = 10', "a recipe").recipe.iterations
+    10
+    """
+    try:
+        said = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadRecipe(f'{where}: expected TOML such as world = "scouts": {error}') from None
+    own = {f.name for f in fields(Asked)} - {"recipe"}
+    known = own | {f.name for f in fields(Recipe)}
+    if unknown := [key for key in said if key not in known]:
+        raise BadRecipe(f"{where}: no setting {unknown[0]!r}; there are {', '.join(sorted(known))}")
+    if "world" not in said:
+        raise BadRecipe(f"{where}: no world; there are {', '.join(TRAINING)}")
+    try:
+        how = msgspec.convert({k: v for k, v in said.items() if k not in own}, Recipe)
+        asked = msgspec.convert({k: v for k, v in said.items() if k in own} | {"recipe": asdict(how)}, Asked)
+    except msgspec.ValidationError as error:
+        raise BadRecipe(f"{where}: {str(error)[0].lower()}{str(error)[1:]}".replace(" - at `$.", " in `")) from None
+    return checked(asked, where)
+
+
+def checked(asked: Asked, where: str) -> Asked:
+    """The recipe, if the world is there, can be trained in and gives the method what it needs."""
+    if asked.world not in TRAINING:
+        there = "cannot be trained in" if asked.world in worlds() else "is not there"
+        raise BadRecipe(f"{where}: world {asked.world!r} {there}; there are {', '.join(TRAINING)}")
+    if asked.method not in METHODS:
+        raise BadRecipe(f"{where}: no method called {asked.method!r}; there are {', '.join(sorted(METHODS))}")
+    how = asked.recipe
+    low = {
+        "iterations": 1,
+        "rows": 1,
+        "worlds": 1,
+        "tries": 2,
+        "most": 1,
+        "epochs": 1,
+        "parts": 1,
+        "episodes": 2 * how.worlds,
+    }
+    for name, least in low.items():
+        if getattr(how, name) < least:
+            raise BadRecipe(f"{where}: {name} must be {least} or more, got {getattr(how, name)}")
+    if asked.method != OURS:
+        if why := cannot(METHODS[asked.method]):
+            raise BadRecipe(f"{where}: {why}")
+        _tried(asked, where)
+    return asked
+
+
+def _tried(asked: Asked, where: str) -> None:
+    """One tiny iteration: a method that needs what the world cannot give says so before anything runs."""
+    world = training(asked.world, asked.seed, 0, 0)
+    net = Net(world)
+    small = Recipe(iterations=1, worlds=1, episodes=64, epochs=1, parts=1)
+    try:
+        traced_step(net, small, lambda i, k: world, METHODS[asked.method], begin(net, asked.seed))
+    except ValueError as error:
+        raise BadRecipe(f"{where}: {asked.method} cannot be paid in {asked.world}: {error}") from None
+
+
+class Run:
+    """A training run in a folder: begun, or gone on with where it was."""
+
+    def __init__(self, asked: Asked, folder: Path) -> None:
+        self.asked, self.folder = asked, folder
+        self.net = Net(training(asked.world, asked.seed, 0, 0))
+        said = msgspec.json.format(msgspec.json.encode(asked), indent=1) + b"\n"
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / "asked.json").exists():
+            if (folder / "asked.json").read_bytes() != said:
+                raise BadRecipe(
+                    f"{folder} holds another run; expected a new folder, or the recipe in its asked.json"
+                )
+        elif any(folder.iterdir()):
+            raise BadRecipe(f"{folder} is not empty and holds no run; expected a new folder")
+        else:
+            files.write_whole(folder / "asked.json", said)
+        self.learner = self._resumed(folder / "learner.npz")
+        self._cut()
+
+    def _resumed(self, path: Path) -> Learner:
+        new = begin(self.net, self.asked.seed)
+        if not path.exists():
+            return new
+        try:
+            old = checkpoint.load(path)
+        except (OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile) as error:
+            raise BadRecipe(f"{path} cannot be read ({error}); expected the checkpoint of this run") from None
+        if {k: x.shape for k, x in old.w.items()} != {k: x.shape for k, x in new.w.items()}:
+            raise BadRecipe(f"{path} is of another network; expected the checkpoint of this run")
+        return old
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """What every iteration did."""
+        path = self.folder / "iterations.jsonl"
+        return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+    def _cut(self) -> None:
+        """Lines of iterations after the last checkpoint go: they are made again."""
+        for name in ("iterations.jsonl", "seconds.jsonl"):
+            path = self.folder / name
+            if path.exists():
+                kept = path.read_bytes().split(b"\n")[: self.learner.iteration]
+                files.write_whole(path, b"".join(line + b"\n" for line in kept))
+
+    def iterations(self) -> Iterator[dict[str, Any]]:
+        """Goes on to the end of the recipe, or until nothing gets better; tells of every iteration."""
+        recipe, watched = self.asked.recipe, _watched(self.asked)
+        looks = [line["regret"] for line in self.lines if line["regret"] is not None]
+        with (
+            one_thread(),
+            (self.folder / "iterations.jsonl").open("ab") as out,
+            (self.folder / "seconds.jsonl").open("ab") as took,
+        ):
+            while self.learner.iteration < recipe.iterations and not _given_up(looks, self.asked.patience):
+                self.learner, told = self._step()
+                last = self.learner.iteration == recipe.iterations
+                regret = None
+                if last or self.learner.iteration < EVERY or not self.learner.iteration % EVERY:
+                    seen = [
+                        judged(w, self.net, self.learner.w, WATCHED, FIRST, recipe.most, WATCHED) for w in watched
+                    ]
+                    regret = sum(j.regret for j in seen) / len(seen)
+                    looks.append(regret)
+                line = {k: v for k, v in told._asdict().items() if k != "seconds"} | {"regret": regret}
+                out.write(msgspec.json.encode(line) + b"\n")
+                took.write(msgspec.json.encode(told.seconds) + b"\n")
+                if regret is not None:
+                    out.flush()
+                    took.flush()
+                    checkpoint.save(self.learner, self.folder / "learner.npz")
+                yield line | {"seconds": told.seconds}
+
+    def _step(self) -> tuple[Learner, Progress]:
+        asked = self.asked
+
+        def drawn(iteration: int, number: int) -> World:
+            return training(asked.world, asked.seed, iteration + 1, number)
+
+        if asked.method == OURS:
+            return step(self.net, asked.recipe, drawn, self.learner)
+        return traced_step(self.net, asked.recipe, drawn, METHODS[asked.method], self.learner)
+
+    def judged(self, tests: int = 4, episodes: int = 20_000) -> list[Judged]:
+        """The policy on held-out worlds; also kept as judged.json."""
+        worlds, most = (held_out(self.asked.world, number) for number in range(tests)), self.asked.recipe.most
+        with one_thread():
+            found = [judged(world, self.net, self.learner.w, episodes, FIRST, most) for world in worlds]
+        rows = [j._asdict() | {"regret": j.regret, "share": j.share} for j in found]
+        files.write_whole(self.folder / "judged.json", msgspec.json.encode(rows) + b"\n")
+        return found
+
+    def played(self, episodes: int = 200, kept: int = 3) -> tuple[Trace, Trace]:
+        """Episodes of a held-out world before training, when any option is as likely, and after; a few of each are kept as traces."""
+        world = held_out(self.asked.world, 0)
+        policies = (
+            random_policy(self.asked.seed),
+            greedy(self.net, self.learner.w, world, episodes, self.asked.recipe.most),
+        )
+        made = [world.trace(play(world, p, seeds(FIRST, episodes), log=True).state) for p in policies]
+        for name, trace in zip(("before", "after"), made, strict=True):
+            files.save(trace[:kept], self.folder / f"{name}.jsonl")
+        return made[0], made[1]
+
+
+def _watched(asked: Asked) -> list[World]:
+    """Where the regret is watched while training: worlds drawn as those to train on are, and never trained on."""
+    return [training(asked.world, asked.seed, 0, 1 + k) for k in range(WATCHED_WORLDS)]
+
+
+def _given_up(looks: list[float], patience: int) -> bool:
+    return bool(patience) and len(looks) > patience and min(looks[-patience:]) >= min(looks[:-patience])

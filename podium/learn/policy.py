@@ -1,0 +1,256 @@
+"""One network for every world: deep sets over the record, and a score for each option from its words, number and item."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.envs.world import View, World
+from podium.learn import tape
+from podium.learn.tape import Array, Node
+from podium.trace.columns import F
+
+__all__ = ["Net", "Parameters", "Seen", "Shape", "Words", "encoded", "entries_of", "joined", "seen_by", "taken"]
+
+N64 = NDArray[np.int64]
+Parameters = dict[str, Any]  # name to array, or to Var while a gradient is wanted
+SCALES = (0.01, 1.0, 100.0)  # of signed logarithms
+KNOTS = np.arange(-1.0, 9.0, dtype=np.float32)  # of hats: a whole number from -1 to 8 is a category of its own
+PER_FIGURE = len(SCALES) + len(KNOTS)
+STRIDE = 8192  # numbers that an option's label may have
+
+
+def encoded(figures: Array) -> Array:
+    """Every raw figure in one way: asinh(x / s) / 3 at three scales, and hats max(0, 1 - |x - k|), k = -1 .. 8.
+
+    [n, f] to [n, 13 f]. Nothing is fitted.
+    """
+    x = figures.astype(np.float32)
+    out = np.empty((*x.shape, PER_FIGURE), np.float32)
+    for i, scale in enumerate(SCALES):
+        np.arcsinh(x * np.float32(1.0 / scale), out=out[..., i])
+        out[..., i] *= np.float32(1 / 3)
+    hats = out[..., len(SCALES) :]
+    np.subtract(x[..., None], KNOTS, out=hats)
+    np.abs(hats, out=hats)
+    np.subtract(np.float32(1), hats, out=hats)
+    np.maximum(hats, 0, out=hats)
+    return out.reshape(len(x), x.shape[1] * PER_FIGURE)
+
+
+class Words:
+    """The labels of options as word and number: "spawn 12" is the word "spawn" with the number 12."""
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        self.words = sorted({_split(label)[0] for label in labels})
+
+    def codes(self, labels: Sequence[str]) -> N64:
+        """One number a label; a word that was not among the labels at first is an error."""
+        pairs = [_split(label) for label in labels]
+        unknown = [word for word, _ in pairs if word not in self.words]
+        if unknown:
+            raise ValueError(f"no option like {unknown[0]!r} was there in training; there were {self.words}")
+        return np.array([self.words.index(word) * STRIDE + number + 1 for word, number in pairs], np.int64)
+
+
+def _split(label: str) -> tuple[str, int]:
+    found = re.fullmatch(r"(.*?)\s*(\d+)?", label)
+    assert found is not None
+    return found[1], int(found[2]) if found[2] else -1
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What decisions of one kind see, ragged: no row knows how long another is.
+
+    Items of row i are first[i] to first[i + 1]; its options are the entries start[i] to start[i + 1].
+    """
+
+    kind: str
+    role: str
+    facts: F
+    items: F
+    first: N64
+    start: N64
+    option: N64  # of each entry: the code of its label
+    item: N64  # of each entry: the item it is about, -1 if none
+
+    def __len__(self) -> int:
+        return len(self.facts)
+
+
+def seen_by(view: View, codes: N64) -> tuple[Seen, N64]:
+    """A view without padding, and the option number of each entry. An option about an item is known by the item, not by number."""
+    items, owner = view.items()
+    row, number = np.nonzero(view.allowed)
+    start = np.searchsorted(row, np.arange(len(view) + 1))
+    first = np.searchsorted(owner, np.arange(len(view) + 1))
+    if view.about is None:
+        item = np.full(len(row), -1)
+    else:
+        local = view.about[row, number]
+        item = np.where(local >= 0, first[row] + local, -1)
+    role = re.sub(r"\s*\d+$", "", view.agent)
+    option = np.where(item >= 0, codes[number] // STRIDE * STRIDE, codes[number])
+    return Seen(view.kind, role, view.facts, items, first, start, option, item), number
+
+
+def _ranges(first: N64, index: N64) -> tuple[N64, N64]:
+    """Where the rows of some segments lie, one after the other, and where each segment begins in them."""
+    count = first[index + 1] - first[index]
+    new = np.concatenate([[0], np.cumsum(count)])
+    return np.arange(new[-1]) + np.repeat(first[index] - new[:-1], count), new
+
+
+def taken(seen: Seen, index: N64) -> Seen:
+    """Some rows."""
+    items, first = _ranges(seen.first, index)
+    entries, start = _ranges(seen.start, index)
+    item = seen.item[entries]
+    shift = np.repeat(first[:-1] - seen.first[index], np.diff(start))
+    item = np.where(item >= 0, item + shift, -1)
+    return replace(
+        seen,
+        facts=seen.facts[index],
+        items=seen.items[items],
+        first=first,
+        start=start,
+        option=seen.option[entries],
+        item=item,
+    )
+
+
+def entries_of(seen: Seen, index: N64) -> N64:
+    """The entries of some rows, one row after the other."""
+    return _ranges(seen.start, index)[0]
+
+
+def joined(parts: Sequence[Seen]) -> Seen:
+    """Rows of the same kind, one after the other."""
+    items = np.cumsum([0, *(len(p.items) for p in parts)])
+    entries = np.cumsum([0, *(len(p.option) for p in parts)])
+    return replace(
+        parts[0],
+        facts=np.concatenate([p.facts for p in parts]),
+        items=np.concatenate([p.items for p in parts]),
+        first=np.concatenate([[0], *(p.first[1:] + k for p, k in zip(parts, items, strict=False))]),
+        start=np.concatenate([[0], *(p.start[1:] + k for p, k in zip(parts, entries, strict=False))]),
+        option=np.concatenate([p.option for p in parts]),
+        item=np.concatenate([np.where(p.item >= 0, p.item + k, -1) for p, k in zip(parts, items, strict=False)]),
+    )
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How wide the network is."""
+
+    item: int = 32
+    context: int = 64
+    head: int = 64
+    per_role: bool = False  # parameters of its own for every role; else all share them
+
+
+class Net:
+    """The architecture for a world: which parameters there are, and what they make of what is seen.
+
+    e_j = tanh(W₂ tanh(W₁ φ(item_j)))                      each item alone
+    c = relu(U₂ relu(U₁ [φ(facts), asinh Σ_j e_j, max_j e_j, φ(number of items)]))
+    score_k = v · relu(A_kind c + word_k + N φ(number_k) + I e_about(k)),   π = softmax over the allowed options
+    """
+
+    def __init__(self, world: World, shape: Shape = Shape()) -> None:  # noqa: B008 (immutable)
+        self.shape = shape
+        self.kinds = world.decides
+        self.words = Words(world.options)
+        self.figures = len(world.facts), len(world.items)
+
+    def initial(self, seed: int, roles: Sequence[str] = ("lead",)) -> Parameters:
+        """Parameters at the start: orthogonal-like scale, and every option as likely."""
+        dice = np.random.default_rng([seed, 0x1EA2])
+        facts, items = (n * PER_FIGURE for n in self.figures)
+        s = self.shape
+        sizes: dict[str, tuple[int, ...]] = {
+            "item1": (items, s.item),
+            "item1b": (s.item,),
+            "item2": (s.item, s.item),
+            "item2b": (s.item,),
+            "facts": (facts, s.context),
+            "pool": (2 * s.item + PER_FIGURE, s.context),
+            "contextb": (s.context,),
+            "context2": (s.context, s.context),
+            "context2b": (s.context,),
+            "value": (s.context, 1),
+            "valueb": (1,),
+        }
+        for kind in self.kinds:
+            sizes |= {
+                f"{kind}.context": (s.context, s.head),
+                f"{kind}.word": (len(self.words.words), s.head),
+                f"{kind}.number": (PER_FIGURE, s.head),
+                f"{kind}.item": (s.item, s.head),
+                f"{kind}.score": (s.head, 1),
+            }
+        made: Parameters = {}
+        for role in roles if s.per_role else ("",):
+            for name, size in sizes.items():
+                zero = name.endswith("b") or name.endswith(".score") or name.startswith("value")
+                scale = 0.0 if zero else np.sqrt(2.0 / size[0])
+                key = f"{role}/{name}" if role else name
+                made[key] = (scale * dice.standard_normal(size)).astype(np.float32)
+        return made
+
+    def context(self, w: Parameters, seen: Seen) -> tuple[Node, Node]:
+        """What is made of facts and record, and of each item."""
+        items = self.embedded(w, seen.items, seen.role)
+        return self.read(w, seen, tape.segment_sum(items, seen.first), tape.segment_max(items, seen.first)), items
+
+    def embedded(self, w: Parameters, items: F, role: str) -> Node:
+        """e_j of each item."""
+        at = self._at(w, role)
+        e: Node = tape.tanh(tape.add(tape.matmul(encoded(items), at("item1")), at("item1b")))
+        return tape.tanh(tape.add(tape.matmul(e, at("item2")), at("item2b")))
+
+    def read(self, w: Parameters, seen: Seen, total: Node, top: Node) -> Node:
+        """c of each row, from the facts and what is made of the record."""
+        at = self._at(w, seen.role)
+        count = encoded(np.diff(seen.first)[:, None])
+        pools = tape.concat([tape.asinh(total), top, count])
+        c = tape.add(tape.matmul(encoded(seen.facts), at("facts")), tape.matmul(pools, at("pool")))
+        c = tape.relu(tape.add(c, at("contextb")))
+        return tape.relu(tape.add(tape.matmul(c, at("context2")), at("context2b")))
+
+    def _at(self, w: Parameters, role: str) -> Any:
+        prefix = f"{role}/" if self.shape.per_role else ""
+        return lambda name: w[prefix + name]
+
+    def scores(self, w: Parameters, seen: Seen, context: Node, items: Node) -> Node:
+        """A number for each entry."""
+        at, kind = self._at(w, seen.role), seen.kind
+        used = np.flatnonzero(np.bincount(seen.option))
+        place = np.zeros(used[-1] + 1, np.int64)
+        place[used] = np.arange(len(used))
+        number = encoded((used % STRIDE - 1.0)[:, None])
+        options = tape.add(
+            tape.gather(at(f"{kind}.word"), used // STRIDE), tape.matmul(number, at(f"{kind}.number"))
+        )
+        row = np.repeat(np.arange(len(seen)), np.diff(seen.start))
+        hidden = tape.add(
+            tape.gather(tape.matmul(context, at(f"{kind}.context")), row), tape.gather(options, place[seen.option])
+        )
+        if (seen.item >= 0).any():
+            hidden = tape.add(hidden, tape.gather(tape.matmul(items, at(f"{kind}.item")), seen.item))
+        return tape.column(tape.matmul(tape.relu(hidden), at(f"{kind}.score")))
+
+    def value(self, w: Parameters, seen: Seen, context: Node) -> Node:
+        """What each row is worth, for methods with a critic."""
+        at = self._at(w, seen.role)
+        return tape.column(tape.add(tape.matmul(context, at("value")), at("valueb")))
+
+    def log_odds(self, w: Parameters, seen: Seen) -> Node:
+        """log π of each entry."""
+        return tape.log_softmax(self.scores(w, seen, *self.context(w, seen)), seen.start)

@@ -1,0 +1,249 @@
+"""Learning by any method of the table: episodes with their traces, the method's credit on them, and the same update for all.
+
+Only credit differs between methods. The option that was taken gets the credit of the unit that its decision belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.credit import Credit
+from podium.envs.branch import branch, choices
+from podium.envs.draws import U, seeds, uniform
+from podium.envs.world import Policy, View, World, play
+from podium.graph import units
+from podium.learn.policy import Net, Parameters, Seen, joined, seen_by
+from podium.learn.tape import Array
+from podium.learn.train import Credited, Learner, Progress, Recipe, Worlds, entropy_of, updated
+from podium.methods import Method, credit_of
+from podium.rewards.ledger import Now
+from podium.trace.columns import F, Text, Trace, concat
+from podium.trace.do import Do
+
+__all__ = ["Made", "Record", "at_rows", "cannot", "dressed", "forest", "record", "stepped", "traced_step"]
+
+N64 = NDArray[np.int64]
+DICE, MARK = 0xD1CE, 0x3A2C  # addresses of what the learner draws
+
+
+class Made(NamedTuple):
+    """Decisions of one kind and role: what was seen, the log-probability of every option, the one taken, and its row in the trace."""
+
+    seen: Seen
+    logp: Array  # of each entry
+    entry: N64  # of each row: the entry taken
+    row: N64  # of each row: its event
+
+
+class Record(NamedTuple):
+    """Episodes of one world."""
+
+    world: World
+    trace: Trace
+    made: list[Made]
+    seed: U
+
+    @property
+    def score(self) -> F:
+        score: F = self.trace.reward_n["team"]
+        return score
+
+
+def record(world: World, net: Net, w: Parameters, seed: U, task: str, most: int) -> Record:
+    """Episodes under the policy, with their trace. Those of one world are runs of one task."""
+    views: list[tuple[Seen, Array, N64, N64, N64]] = []
+    policy = _sampled(world, net, w, seed, np.zeros(len(seed), np.int64), most, views)
+    trace = world.trace(play(world, policy, seed.copy(), log=True).state)
+    trace = replace(trace, task_id_n=Text.constant(task, len(trace)))
+    rows, _ = choices(world, trace)
+    first = np.searchsorted(trace.rollout_e[rows], np.arange(len(trace)))
+    kinds: dict[tuple[str, str], list[Made]] = {}
+    for seen, logp, entry, episode, number in views:
+        made = Made(seen, logp, entry, rows[first[episode] + number])
+        kinds.setdefault((seen.kind, seen.role), []).append(made)
+    return Record(world, trace, [_joined(some) for some in kinds.values()], seed)
+
+
+def _sampled(
+    world: World,
+    net: Net,
+    w: Parameters,
+    seed: U,
+    number: N64,
+    most: int,
+    views: list[tuple[Seen, Array, N64, N64, N64]] | None = None,
+) -> Policy:
+    """The policy as it is, dice by address: what episode `seed` draws in its decision number so and so. After `most` decisions
+    it stops where it can."""
+    codes, number = net.words.codes(world.options), number.copy()
+    home = world.options.index("stop") if "stop" in world.options else -1
+
+    def policy(view: View) -> tuple[N64, F]:
+        seen, option = seen_by(view, codes)
+        logp = net.log_odds(w, seen)
+        total = np.cumsum(np.exp(np.asarray(logp, np.float64)))
+        before = np.concatenate([[0.0], total])[seen.start[:-1]]
+        u = uniform(seed[view.row], DICE, number[view.row])
+        entry = np.searchsorted(total, before + u * (total[seen.start[1:] - 1] - before), side="right")
+        entry = np.clip(entry, seen.start[:-1], seen.start[1:] - 1)
+        late = np.repeat(number[view.row] >= most, np.diff(seen.start)) & (option == home)
+        entry[row_of(seen)[late]] = np.flatnonzero(late)
+        if views is not None:
+            views.append((seen, logp, entry, view.row.copy(), number[view.row]))
+        number[view.row] += 1
+        return option[entry], np.asarray(logp[entry], np.float64)
+
+    return policy
+
+
+def row_of(seen: Seen) -> N64:
+    """The row of each entry."""
+    return np.repeat(np.arange(len(seen)), np.diff(seen.start))
+
+
+def _joined(some: Sequence[Made]) -> Made:
+    shift = np.cumsum([0, *(len(m.logp) for m in some)])
+    return Made(
+        joined([m.seen for m in some]),
+        np.concatenate([m.logp for m in some]),
+        np.concatenate([m.entry + k for m, k in zip(some, shift, strict=False)]),
+        np.concatenate([m.row for m in some]),
+    )
+
+
+def forest(one: Record, net: Net, w: Parameters, share: float, most: int) -> Trace:
+    """The episodes and branches of a share of their decisions: every option that was not taken, then the policy, with the same dice."""
+    dos, source, number = [], [], []
+    rows, _ = choices(one.world, one.trace)
+    rollout = one.trace.rollout_e[rows]
+    at = np.arange(len(rows)) - np.searchsorted(rollout, rollout)
+    for row, run, nth in zip(rows.tolist(), rollout.tolist(), at.tolist(), strict=True):
+        if float(uniform(one.seed[run], MARK, nth)) < share:
+            for option in msgspec.json.decode(str(one.trace.options_e[row])):
+                if option != one.trace.chosen_e[row]:
+                    dos.append(Do(row, "choose", option))
+                    source.append(run)
+                    number.append(nth + 1)
+    if not dos:
+        return one.trace
+    policy = _sampled(one.world, net, w, one.seed[source], np.array(number), most)
+    return concat([one.trace, branch(one.world, one.trace, dos, policy)])
+
+
+CANNOT = {
+    "critic": "a fitted critic",
+    "judge": "a judge",
+    "masks": "runs with agents masked",
+    "greedy": "the outcome of a greedy run",
+    "history": "running statistics",
+}
+
+
+def cannot(method: Method) -> str:
+    """Why a method cannot be learned by, whatever the world; empty if it can be tried."""
+    if not method.credit:
+        return f"{method.name} is a card: {method.unknown}"
+    lacks = [said for need, said in CANNOT.items() if need in method.needs]
+    return f"{method.name} needs {' and '.join(lacks)}" if lacks else ""
+
+
+def traced_step(net: Net, recipe: Recipe, worlds: Worlds, method: Method, old: Learner) -> tuple[Learner, Progress]:
+    """One iteration by a method's credit; as `train.step`, `recipe.episodes` episodes instead of so many branched decisions."""
+    seconds = dict.fromkeys(("rollout", "credit", "update"), 0.0)
+    rows: list[Credited] = []
+    scores, decisions, episodes = [], 0, 0
+    for number in range(recipe.worlds):
+        clock = perf_counter()
+        one, grown = _grown(worlds(old.iteration, number), net, recipe, method, old, number)
+        played = perf_counter()
+        given = credit_of(dressed(grown), method, Now(old.iteration / recipe.iterations, ()))
+        rows += [_credited(made, given) for made in one.made]
+        seconds["rollout"] += played - clock
+        seconds["credit"] += perf_counter() - played
+        scores.append(float(one.score.mean()))
+        decisions += int((grown.decision_e >= 0).sum())
+        episodes += len(grown)
+    clock = perf_counter()
+    new, gradient = updated(net, recipe, rows, old)
+    seconds["update"] = perf_counter() - clock
+    told = Progress(
+        old.iteration,
+        float(np.mean(scores)),
+        decisions,
+        sum(len(r.seen) for r in rows),
+        entropy_of(rows),
+        gradient,
+        seconds,
+    )
+    return replace(new, iteration=old.iteration + 1), told
+
+
+def _grown(
+    world: World, net: Net, recipe: Recipe, method: Method, old: Learner, number: int
+) -> tuple[Record, Trace]:
+    """Episodes and, for a method that needs them, branches: as many in all as the recipe allows."""
+    each = recipe.episodes // recipe.worlds
+    start = seeds(old.seed * 1_000_003 + old.iteration, each, number * each)
+    task = f"{world.name} {old.iteration}.{number}"
+    if "branches" not in method.needs:
+        one = record(world, net, old.w, start, task, recipe.most)
+        return one, one.trace
+    tried = record(world, net, old.w, start[: max(2, each // 20)], task, recipe.most)
+    others = sum(len(m.logp) - len(m.entry) for m in tried.made) / len(tried.score)
+    one = record(world, net, old.w, start[: max(2, int(each / (1 + recipe.branched * others)))], task, recipe.most)
+    return one, forest(one, net, old.w, recipe.branched, recipe.most)
+
+
+def _credited(made: Made, given: Credit) -> Credited:
+    """Credit on the option that was taken, over its probability: the clipped sum over options is then PPO's."""
+    credit = np.zeros(len(made.logp), np.float32)
+    credit[made.entry] = at_rows(given, made.row) / np.exp(made.logp[made.entry])
+    return Credited(made.seen, made.logp, credit, np.ones(len(made.entry), np.float32))
+
+
+def stepped(trace: Trace) -> Trace:
+    """A trace whose outcome is also a reward of steps, in the last turn of a run, and of agents, in the last event of each."""
+    outcome = trace.reward_n["team"]
+    step, agent = np.full(trace.n_events, np.nan), np.full(trace.n_events, np.nan)
+    stand = units.rows(trace, "turn")
+    step[stand] = 0.0
+    last = np.full(len(trace), -1)
+    last[trace.rollout_e[stand]] = stand
+    step[last[last >= 0]] = outcome[last >= 0]
+    acts = np.flatnonzero(trace.agent_e >= 0)
+    final = np.full(trace.n_agents, -1)
+    final[trace.agent_e[acts]] = acts
+    agent[final[final >= 0]] = outcome[trace.rollout_e[final[final >= 0]]]
+    return replace(trace, reward_e={**trace.reward_e, "step": step, "agent": agent})
+
+
+def dressed(trace: Trace) -> Trace:
+    """A `stepped` trace with a token for each decision."""
+    rows = np.flatnonzero(trace.decision_e >= 0)
+    return replace(
+        stepped(trace),
+        owner_k=rows.astype(np.int32),
+        token_k=np.zeros(len(rows), np.int32),
+        logp_k=trace.logp_e[rows],
+        mask_k=np.ones(len(rows), np.int8),
+    )
+
+
+def at_rows(given: Credit, rows: N64) -> F:
+    """What the units that events belong to are paid, each time its weight; 0 where that is nothing or cannot be told."""
+    value = given.value if given.weight is None else given.value * given.weight
+    if given.unit == "token":
+        paid_e = np.full(given.trace.n_events, np.nan)
+        paid_e[given.trace.owner_k] = value
+        told: F = np.nan_to_num(paid_e[rows])
+        return told
+    place = units.place(given.trace, given.unit)[rows]
+    paid: F = np.nan_to_num(np.where(place >= 0, np.append(value, np.nan)[place], np.nan))
+    return paid

@@ -1,0 +1,245 @@
+"""The loop: episodes, what other options would have earned, credit, update; a step is a pure function of the state before it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from podium.envs.draws import U, seeds
+from podium.envs.world import World
+from podium.learn import tape
+from podium.learn.collect import Batch, Rows, collect
+from podium.learn.credit import same_prefix
+from podium.learn.policy import Net, Parameters, Seen, entries_of, joined, taken
+from podium.learn.update import adam, every_option
+
+__all__ = [
+    "Credited",
+    "Learner",
+    "Progress",
+    "Recipe",
+    "Worlds",
+    "begin",
+    "entropy_of",
+    "one_thread",
+    "step",
+    "train",
+    "updated",
+]
+
+N64 = NDArray[np.int64]
+Worlds = Callable[[int, int], World]  # by iteration and number
+Mapped = Callable[..., Iterable[Any]]  # map, or a pool's
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One set of hyper-parameters for all worlds."""
+
+    iterations: int = 40
+    rows: int = 8_000  # decisions that are branched in an iteration, about
+    spread: float = 2.0  # of them in an episode, about
+    worlds: int = 8  # sets of parameters in an iteration
+    tries: int = 8  # options tried at a decision
+    most: int = 100  # decisions of an episode, after which it stops where it can
+    rate: float = 3e-3  # of Adam at the start; falls to 0
+    entropy: float = 0.1  # at the start; falls to 0, and sooner than the rate
+    sharp: float = 4.0  # what is drawn is drawn by π^β, β from 1 at the start to this at the end
+    wander: float = 0.0  # the share of episodes that go where the policy would not; half of them helped nowhere yet
+    clip: float = 0.3
+    epochs: int = 2
+    parts: int = 16  # of a batch, one gradient step each
+    norm: float = 1.0  # the longest gradient
+    episodes: int = 2_000  # of an iteration, branches counted, where a method is paid from traces ...
+    branched: float = 0.25  # ... and of their decisions those that are branched, if it needs branches
+
+
+@dataclass
+class Learner:
+    """Everything that the next step depends on."""
+
+    w: Parameters
+    m: Parameters
+    v: Parameters
+    seed: int
+    iteration: int = 0
+    updates: int = 0
+    doubt: float = 2.0  # of an episode (`collect`), and decisions branched in it, in the iteration before
+    branched: float = 2.0
+
+
+class Progress(NamedTuple):
+    """What an iteration did."""
+
+    iteration: int
+    score: float
+    decisions: int
+    rows: int
+    entropy: float
+    gradient: float
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Credited:
+    """Training rows of one kind."""
+
+    seen: Seen
+    logp: tape.Array
+    credit: tape.Array
+    weight: tape.Array  # of each row
+
+
+def one_thread() -> Any:
+    """A context in which matrices are multiplied by one thread: these are small, and threads that wait for a core that others use
+    made learning six times slower. Cores are used by processes (`train`'s `mapped`) instead."""
+    return threadpool_limits(1, "blas")
+
+
+def begin(net: Net, seed: int) -> Learner:
+    """A learner that knows nothing."""
+    w = net.initial(seed)
+    return Learner(
+        w, {k: np.zeros_like(x) for k, x in w.items()}, {k: np.zeros_like(x) for k, x in w.items()}, seed
+    )
+
+
+def step(net: Net, recipe: Recipe, worlds: Worlds, old: Learner, mapped: Mapped = map) -> tuple[Learner, Progress]:
+    """One iteration; `old` stays as it is. `mapped` may be a pool's, to play on several cores: the result is the same."""
+    clock = time.perf_counter()
+    batches, episodes = _collected(net, recipe, worlds, old, mapped)
+    collected = time.perf_counter()
+    rows = [_credited(part) for part in _kinds([rows for batch in batches for rows in batch.rows])]
+    credited = time.perf_counter()
+    new, gradient = updated(net, recipe, rows, old)
+    done = time.perf_counter()
+    total = sum(len(r.seen) for r in rows)
+    told = Progress(
+        old.iteration,
+        float(np.mean([batch.score.mean() for batch in batches])),
+        sum(batch.decisions for batch in batches),
+        total,
+        entropy_of(rows),
+        gradient,
+        {"rollout": collected - clock, "credit": credited - collected, "update": done - credited},
+    )
+    doubt = max(float(np.mean([batch.doubt for batch in batches])), 1e-3)
+    return replace(new, iteration=old.iteration + 1, doubt=doubt, branched=max(0.05, total / episodes)), told
+
+
+def train(
+    net: Net, recipe: Recipe, worlds: Worlds, learner: Learner, mapped: Mapped = map
+) -> Iterator[tuple[Learner, Progress]]:
+    """Iteration after iteration, from wherever the learner is to the end of the recipe."""
+    while learner.iteration < recipe.iterations:
+        learner, told = step(net, recipe, worlds, learner, mapped)
+        yield learner, told
+
+
+class _Order(NamedTuple):
+    """What one call of `collect` is given."""
+
+    world: World
+    net: Net
+    w: Parameters
+    seed: U
+    share: float
+    recipe: Recipe
+    room: int
+    sharp: float
+
+
+def _carried_out(order: _Order) -> Batch:
+    r = order.recipe
+    how: dict[str, Any] = {
+        "tries": r.tries,
+        "most": r.most,
+        "room": order.room,
+        "sharp": order.sharp,
+        "wander": r.wander,
+    }
+    return collect(order.world, order.net, order.w, order.seed, order.share, **how)
+
+
+def _collected(net: Net, recipe: Recipe, worlds: Worlds, old: Learner, mapped: Mapped) -> tuple[list[Batch], int]:
+    """Episodes in some worlds, as many as should give the rows wanted; and their number."""
+    share = recipe.spread / old.doubt
+    each = int(np.clip(recipe.rows / recipe.worlds / old.branched, 64, recipe.rows))
+    sharp = 1.0 + (recipe.sharp - 1.0) * old.iteration / recipe.iterations
+    orders = []
+    for number in range(recipe.worlds):
+        world = worlds(old.iteration, number)
+        seed = seeds(old.seed * 1_000_003 + old.iteration, each, number * each)
+        room = int(1.3 * recipe.rows / recipe.worlds) * min(recipe.tries, len(world.options))
+        orders.append(_Order(world, net, old.w, seed, share, recipe, room, sharp))
+    return list(mapped(_carried_out, orders)), each * recipe.worlds
+
+
+def _kinds(parts: list[Rows]) -> list[list[Rows]]:
+    kinds: dict[tuple[str, str], list[Rows]] = {}
+    for part in parts:
+        kinds.setdefault((part.seen.kind, part.seen.role), []).append(part)
+    return list(kinds.values())
+
+
+def _credited(parts: list[Rows]) -> Credited:
+    seen = joined([p.seen for p in parts])
+    logp, earned = (np.concatenate([getattr(p, name) for p in parts]) for name in ("logp", "earned"))
+    chance = np.concatenate([p.chance for p in parts])
+    return Credited(seen, logp, same_prefix(earned, logp, seen.start), 1.0 / chance)
+
+
+def entropy_of(rows: list[Credited]) -> float:
+    """Of a decision, on average."""
+    total = sum(float(-(np.exp(r.logp) * r.logp).sum()) for r in rows)
+    return total / max(1, sum(len(r.seen) for r in rows))
+
+
+def updated(net: Net, recipe: Recipe, rows: list[Credited], old: Learner) -> tuple[Learner, float]:
+    """The learner after some gradient steps on credited rows, and the mean length of its gradients."""
+    left = 1.0 - old.iteration / recipe.iterations
+    new = replace(old, w=dict(old.w), m=dict(old.m), v=dict(old.v))
+    scale = float(np.sqrt(np.mean(np.concatenate([r.credit for r in rows]) ** 2))) + 1e-12
+    total = sum(float(r.weight.sum()) for r in rows)
+    dice = np.random.default_rng([old.seed, old.iteration, 0xBA7C])
+    norms = []
+    for _ in range(recipe.epochs):
+        orders = [dice.permutation(len(r.seen)) for r in rows]
+        for part in range(recipe.parts):
+            w = {k: tape.Var(x) for k, x in new.w.items()}
+            loss: Any = None
+            for row, order in zip(rows, orders, strict=True):
+                index = np.sort(order[part :: recipe.parts])
+                if len(index):
+                    term = _loss(net, recipe, w, row, index, scale, left, recipe.parts / total)
+                    loss = term if loss is None else tape.add(loss, term)
+            tape.backward(loss)
+            grad = {k: x.grad for k, x in w.items() if x.grad is not None}
+            norm = float(np.sqrt(sum(float((g * g).sum()) for g in grad.values())))
+            norms.append(norm)
+            shrink = min(1.0, recipe.norm / (norm + 1e-12))
+            new.updates += 1
+            adam(new.w, {k: g * shrink for k, g in grad.items()}, new.m, new.v, new.updates, recipe.rate * left)
+    return new, float(np.mean(norms))
+
+
+def _loss(
+    net: Net, recipe: Recipe, w: Parameters, row: Credited, index: N64, scale: float, left: float, weight: float
+) -> Any:
+    at = entries_of(row.seen, index)
+    logp = net.log_odds(w, taken(row.seen, index))
+    credit = (row.credit[at] / scale).astype(np.float32)
+    return every_option(
+        logp,
+        row.logp[at],
+        credit,
+        np.repeat(row.weight[index] * weight, np.diff(row.seen.start)[index]).astype(np.float32),
+        recipe.clip,
+        recipe.entropy * left**2,
+    )

@@ -1,0 +1,160 @@
+"""Update rules of the method table: losses over log-probabilities and credit, to be minimised; and Adam.
+
+A loss is a pure function. `logp` is of what was done (one entry a decision, turn or token), `old` under the policy that did it, `weight` how
+much each counts; constants are arrays, what a gradient is wanted of is a tape's Var.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.learn import tape
+from podium.learn.policy import Parameters
+from podium.learn.tape import Array, Node
+
+__all__ = [
+    "adam",
+    "clipped",
+    "critic",
+    "dual_clipped",
+    "entropy",
+    "every_option",
+    "imitation",
+    "masked_mirror",
+    "preference",
+    "qmix",
+    "ratio",
+    "reinforce",
+    "truncated",
+    "vdn",
+]
+
+N64 = NDArray[np.int64]
+
+
+def _weighted(gain: Node, weight: Array) -> Node:
+    """-Σ_i w_i gain_i."""
+    return tape.mul(tape.sum_all(tape.mul(gain, weight)), -1.0)
+
+
+def ratio(logp: Node, old: Array, first: N64 | None = None, mean: bool = False) -> Node:
+    """ρ = π / π_old of each entry; with `first`, of each run of entries: a turn's product, or its geometric mean (GSPO).
+
+    ρ_i = exp(logp_i - old_i),   ρ_s = exp(Σ_{i in s} (logp_i - old_i)),   ρ_s = exp(mean_{i in s} (logp_i - old_i))
+    """
+    change = tape.add(logp, -old)
+    if first is not None:
+        change = tape.segment_sum(change, first)
+        if mean:
+            change = tape.mul(change, (1.0 / np.maximum(np.diff(first), 1)).astype(old.dtype))
+    return tape.exp(change)
+
+
+def reinforce(logp: Node, credit: Array, weight: Array) -> Node:
+    """L = -Σ_i w_i A_i log π_i.   from: Williams 1992."""
+    return _weighted(logp, credit * weight)
+
+
+def clipped(rho: Node, credit: Array, weight: Array, low: float = 0.2, high: float = 0.2) -> Node:
+    """L = -Σ_i w_i min(ρ_i A_i, clip(ρ_i, 1 - low, 1 + high) A_i).   from: PPO; DAPO for two sides; ρ by token, turn or sequence (`ratio`)."""
+    return _weighted(_bounded(rho, credit, low, high), weight)
+
+
+def _bounded(rho: Node, credit: Array, low: float, high: float) -> Node:
+    """min(ρ A, clip(ρ, 1 - low, 1 + high) A): only the bound on the side where A pulls can be the smaller one."""
+    bound = np.where(credit >= 0, 1 + high, 1 - low).astype(credit.dtype) * credit
+    return tape.minimum(tape.mul(rho, credit), bound)
+
+
+def dual_clipped(
+    rho: Node, credit: Array, weight: Array, low: float = 0.2, high: float = 0.2, most: float = 3.0
+) -> Node:
+    """As `clipped`, and where A < 0 no less than `most` A: L = -Σ w max(min(ρ A, clip(ρ) A), c A).   from: Ye et al. 2020."""
+    floor = np.where(credit < 0, most * credit, -np.inf).astype(credit.dtype)
+    held = tape.mul(tape.minimum(tape.mul(_bounded(rho, credit, low, high), -1.0), -floor), -1.0)
+    return _weighted(held, weight)
+
+
+def masked_mirror(
+    logp: Node, old: Array, credit: Array, weight: Array, low: float = 0.5, high: float = 2.0, tau: float = 0.1
+) -> Node:
+    """L = -Σ_i w_i [Clip(ρ_i, α, β) A_i - τ (log ρ_i)²]: outside [α, β] nothing is learned from A, whatever its sign.   from: Kimi K2.5."""
+    change = tape.add(logp, -old)
+    rho = tape.exp(change)
+    x = tape.value_of(rho)
+    inside = ((x >= low) & (x <= high)).astype(old.dtype)
+    outside = np.clip(x, low, high) * (1 - inside)
+    held = tape.mul(tape.add(tape.mul(rho, inside), outside.astype(old.dtype)), credit)
+    return _weighted(tape.add(held, tape.mul(tape.mul(change, change), -tau)), weight)
+
+
+def truncated(logp: Node, old: Array, credit: Array, weight: Array, most: float = 2.0) -> Node:
+    """L = -Σ_i w_i min(ρ_i, c) A_i log π_i, the weight min(ρ, c) held constant.   from: truncated importance sampling, Yao et al. 2025."""
+    rho = np.minimum(np.exp(tape.value_of(logp) - old), most)
+    return _weighted(logp, rho * credit * weight)
+
+
+def critic(value: Node, target: Array, weight: Array) -> Node:
+    """L = ½ Σ_i w_i (V_i - G_i)²: what an actor-critic adds to the policy's own loss."""
+    off = tape.add(value, -target)
+    return tape.mul(tape.sum_all(tape.mul(tape.mul(off, off), weight)), 0.5)
+
+
+def entropy(logp: Node, weight: Array) -> Node:
+    """L = Σ_i w_i Σ_k π_k log π_k over all options k: less is more undecided."""
+    return tape.sum_all(tape.mul(tape.mul(tape.exp(logp), logp), weight))
+
+
+def imitation(logp: Node, credit: Array, weight: Array, above: float = 0.0) -> Node:
+    """L = -Σ_i w_i 1[A_i > θ] log π_i: what was good is done again.   from: filtered behaviour cloning, STaR, SiriuS."""
+    return _weighted(logp, (credit > above).astype(weight.dtype) * weight)
+
+
+def preference(
+    better: Node, worse: Node, old_better: Array, old_worse: Array, weight: Array, beta: float = 0.1
+) -> Node:
+    """L = -Σ w log σ(β [(log π_b - old_b) - (log π_w - old_w)]) for pairs of ranked branches.   from: DPO, Rafailov et al. 2023."""
+    margin = tape.add(tape.add(better, -old_better), tape.mul(tape.add(worse, -old_worse), -1.0))
+    return tape.sum_all(tape.mul(tape.softplus(tape.mul(margin, -beta)), weight))
+
+
+def vdn(q: Node, first: N64) -> Node:
+    """Q_tot = Σ_i Q_i over the agents of a team, who are consecutive.   from: Sunehag et al. 2018."""
+    return tape.segment_sum(q, first)
+
+
+def qmix(q: Node, w1: Node, b1: Node, w2: Node, b2: Node) -> Node:
+    """Q_tot = |w2| · elu(|w1| Q + b1) + b2, monotone in every Q_i.   from: Rashid et al. 2018.
+
+    q [teams, agents]; w1 [agents, width], b1 [width], w2 [width, 1], b2 [1] from the state or fitted as they are. TD is `critic` on Q_tot.
+    """
+    hidden = tape.elu(tape.add(tape.matmul(q, tape.absolute(w1)), b1))
+    return tape.column(tape.add(tape.matmul(hidden, tape.absolute(w2)), b2))
+
+
+def every_option(logp: Node, old: Array, credit: Array, weight: Array, clip: float, doubt: float) -> Node:
+    """All options of a decision at once, each clipped as PPO clips the one taken, and h times the entropy:
+
+    L = -Σ_i w_i Σ_k [π_old,k min(ρ_k A_k, clip(ρ_k, 1 - ε, 1 + ε) A_k) - h π_k log π_k],   ρ = π / π_old
+    """
+    loss = _weighted(_bounded(ratio(logp, old), credit, clip, clip), np.exp(old) * weight)
+    return tape.add(loss, tape.mul(entropy(logp, weight), doubt)) if doubt else loss
+
+
+def adam(
+    w: Parameters,
+    grad: Parameters,
+    m: Parameters,
+    v: Parameters,
+    step: int,
+    rate: float,
+    b1: float = 0.9,
+    b2: float = 0.99,
+) -> None:
+    """Adam (Kingma & Ba 2015), in the dicts given: w -= rate m̂ / (√v̂ + 1e-8)."""
+    for name, g in grad.items():
+        m[name] = b1 * m[name] + (1 - b1) * g
+        v[name] = b2 * v[name] + (1 - b2) * g * g
+        mh, vh = m[name] / (1 - b1**step), v[name] / (1 - b2**step)
+        w[name] = (w[name] - rate * mh / (np.sqrt(vh) + 1e-8)).astype(w[name].dtype)

@@ -1,0 +1,101 @@
+"""The leader-board: every method of the table that can act in a world, at equal budgets, beside optimum and trivial policies.
+
+Every method has the same network, the same number of episodes (branches count), the same clipped update and the same dice. What differs is the
+credit: the method's own expression, evaluated on the traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from podium.credit import BadCredit
+from podium.interval import Estimate, estimate
+from podium.learn.evaluate import Judged, judged
+from podium.learn.params import held_out, training
+from podium.learn.policy import Net
+from podium.learn.traced import cannot, traced_step
+from podium.learn.train import Learner, Recipe, begin, one_thread
+from podium.methods import METHODS, Method
+from podium.rewards.ledger import BadReward
+
+__all__ = ["BUDGET", "Board", "Standing", "compare", "learned"]
+
+BUDGET = Recipe(iterations=30, worlds=4)
+JUDGED_FROM = 99_991  # what seeds of episodes for judging come from
+
+
+class Standing(NamedTuple):
+    """How a method did in a world."""
+
+    method: str
+    env: str
+    share: Estimate  # of the gap, over seeds
+    regret: Estimate
+
+
+class Board(NamedTuple):
+    """The standings, best first in each world, and why other methods are not among them."""
+
+    standings: list[Standing]
+    refused: dict[tuple[str, str], str]  # by method and world
+
+
+def learned(env: str, method: Method, recipe: Recipe, seed: int) -> tuple[Net, Learner]:
+    """A policy trained by a method's credit. Raises BadCredit or BadReward where the worlds lack what it needs."""
+    net = Net(training(env, seed, 0, 0))
+    learner = begin(net, seed)
+    while learner.iteration < recipe.iterations:
+        learner, _ = traced_step(net, recipe, lambda i, k: training(env, seed, i, k), method, learner)
+    return net, learner
+
+
+def compare(
+    methods: Sequence[Method],
+    envs: Sequence[str],
+    seeds: Sequence[int],
+    recipe: Recipe = BUDGET,
+    tests: int = 3,
+    episodes: int = 20_000,
+    say: Callable[[str], Any] = lambda text: None,
+) -> Board:
+    """Trains every method in every world on every seed, and judges it on held-out parameters."""
+    standings: list[Standing] = []
+    refused: dict[tuple[str, str], str] = {}
+    for env in envs:
+        for method in methods:
+            if why := cannot(method):
+                refused[method.name, env] = why
+                continue
+            say(f"{env}: {method.name}")
+            try:
+                with one_thread():
+                    found = [_judged(env, method, recipe, seed, tests, episodes) for seed in seeds]
+            except (BadCredit, BadReward) as error:
+                refused[method.name, env] = str(error).partition("; there are")[0]
+                continue
+            share, regret = (
+                estimate(np.array([np.mean([getattr(j, what) for j in each]) for each in found]))
+                for what in ("share", "regret")
+            )
+            standings.append(Standing(method.name, env, share, regret))
+    order = {env: i for i, env in enumerate(envs)}
+    return Board(sorted(standings, key=lambda s: (order[s.env], s.share.mean)), refused)
+
+
+def _judged(env: str, method: Method, recipe: Recipe, seed: int, tests: int, episodes: int) -> list[Judged]:
+    net, learner = learned(env, method, recipe, seed)
+    return [judged(held_out(env, i), net, learner.w, episodes, JUDGED_FROM, recipe.most) for i in range(tests)]
+
+
+def chosen(names: Sequence[str]) -> list[Method]:
+    """Methods by name; all that can act if none is named."""
+    if not names:
+        return [m for m in METHODS.values() if not cannot(m)]
+    unknown = [n for n in names if n not in METHODS]
+    if unknown:
+        raise BadCredit(f"no method called {unknown[0]!r}; there are {', '.join(sorted(METHODS))}")
+    return [replace(METHODS[n]) for n in names]

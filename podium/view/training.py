@@ -1,0 +1,121 @@
+"""What was learned, as self-contained HTML pages: curves, a table, and one run before and one after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+from podium.trace.columns import Trace
+from podium.view.page import picture
+
+__all__ = ["Lesson", "board_page", "lessons_page", "markdown", "run_page"]
+
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 960, 260, 64, 24, 34, 40
+INK, PALE, RULE, LINE = "#1c2530", "#5b6b7b", "#eef1f4", "#6d4aff"
+
+
+class Lesson(NamedTuple):
+    """One decision that was learned: its row of the table, its iterations, and a run before and after."""
+
+    title: str
+    lines: Sequence[Mapping[str, Any]]
+    before: Trace
+    after: Trace
+
+
+def run_page(
+    world: str, told: Mapping[str, Any], lines: Sequence[Mapping[str, Any]], before: Trace, after: Trace
+) -> str:
+    """The page of a training run."""
+    rows = [{"": k.replace("_", " "), " ": v} for k, v in told.items()]
+    return _page(f"Training in {world}", _table(rows), [Lesson(world, lines, before, after)])
+
+
+def lessons_page(title: str, rows: Sequence[Mapping[str, Any]], lessons: Sequence[Lesson]) -> str:
+    """One table, then every decision with its curve and its two runs."""
+    return _page(title, _table(rows), lessons)
+
+
+def board_page(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The leader-board."""
+    return _page("Methods side by side", _table(rows), [])
+
+
+def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The same as a markdown table."""
+    if not rows:
+        return "no method could be trained\n"
+    head = [f"| {' | '.join(rows[0])} |", "|" + "---|" * len(rows[0])]
+    return "\n".join([*head, *(f"| {' | '.join(_shown(v) for v in row.values())} |" for row in rows)]) + "\n"
+
+
+def _page(title: str, table: str, lessons: Sequence[Lesson]) -> str:
+    parts = [
+        f"<h2>{escape(lesson.title)}</h2>{curve(lesson.lines)}"
+        f"<p>One run before training, when every option is as likely:</p>{picture(lesson.before)}"
+        f"<p>The same luck after training:</p>{picture(lesson.after)}"
+        for lesson in lessons
+    ]
+    return f"""<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)} · Podium</title>
+<style>
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 2rem auto; padding: 0 1rem; color: {INK}; }}
+svg {{ width: 100%; height: auto; border: 1px solid #e1e6eb; border-radius: 6px; }}
+table {{ border-collapse: collapse; margin: 1rem 0; }} th, td {{ text-align: left; padding: .25rem 1rem .25rem 0;
+vertical-align: top; border-bottom: 1px solid {RULE}; font-weight: normal; }} th {{ color: {PALE}; }}
+</style>
+<h1>{escape(title)}</h1>
+{table}
+{"".join(parts)}
+</html>
+"""
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    if not rows:
+        return "<p>Nothing was trained.</p>"
+    head = "".join(f"<th>{escape(str(k).replace('_', ' '))}</th>" for k in rows[0])
+    body = "".join(f"<tr>{''.join(f'<td>{escape(_shown(v))}</td>' for v in row.values())}</tr>" for row in rows)
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list | tuple):
+        return " to ".join(_shown(v) for v in value)
+    return str(value)
+
+
+def curve(lines: Sequence[Mapping[str, Any]]) -> str:
+    """The regret by iteration, wherever it was looked at: (V* - V) / |V*| in a world of training that is not trained on."""
+    points = [(line["iteration"] + 1, line["regret"]) for line in lines if line["regret"] is not None]
+    if not points:
+        return "<p>Nothing was looked at on the way.</p>"
+    last = max(x for x, _ in points)
+    top = max(0.01, *(y for _, y in points))
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        return LEFT + (WIDTH - LEFT - RIGHT) * x / last, HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * max(
+            y, 0.0
+        ) / top
+
+    ticks = [top * k / 4 for k in range(5)]
+    ruled = "".join(
+        f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at(0, t)[1]:.1f}" y2="{at(0, t)[1]:.1f}" stroke="{RULE}"/>'
+        f'<text x="{LEFT - 8}" y="{at(0, t)[1] + 4:.1f}" font-size="11" text-anchor="end" fill="{PALE}">{t:.1%}</text>'
+        for t in ticks
+    )
+    way = " ".join(f"{at(x, y)[0]:.1f},{at(x, y)[1]:.1f}" for x, y in points)
+    dots = "".join(
+        f'<circle cx="{at(x, y)[0]:.1f}" cy="{at(x, y)[1]:.1f}" r="3" fill="{LINE}"/>' for x, y in points
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" font-family="system-ui, sans-serif">'
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>'
+        f'<text x="{LEFT}" y="20" font-size="13" font-weight="600" fill="{INK}">regret while it learned</text>{ruled}'
+        f'<polyline points="{way}" fill="none" stroke="{LINE}" stroke-width="2"/>{dots}'
+        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 12}" font-size="11" text-anchor="end" fill="{PALE}">iteration {last}</text></svg>'
+    )
