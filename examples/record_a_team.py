@@ -1,4 +1,4 @@
-"""Record a small scripted team, check the record, and see what its graph says. `make demo` runs this.
+"""Record a small scripted team, check the record, and see what its graph says.
 
 A lead spawns three researchers and a critic. They search, one of them reads a page that nobody vouches for, they
 answer, the critic objects once, the lead aggregates and stops. The clock is simulated, so the record is the same

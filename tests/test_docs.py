@@ -28,7 +28,7 @@ def module(path: Path) -> Any:
 
 @pytest.fixture(scope="session")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which `make demo` has been run."""
+    """A folder in which the small team of the README was recorded."""
     folder = tmp_path_factory.mktemp("demo")
     done = subprocess.run(
         [sys.executable, ROOT / "examples/record_a_team.py"], cwd=folder, capture_output=True, text=True, check=True

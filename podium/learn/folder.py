@@ -34,7 +34,7 @@ __all__ = ["Asked", "BadRecipe", "Run", "read"]
 
 OURS = "branching_policy"  # the method that `train.step` computes straight from columns
 EVERY = 5  # iterations between looks at the regret, and between checkpoints; the first few are all looked at
-WATCHED, WATCHED_WORLDS = 2_000, 3  # episodes of such a look in each of so many worlds
+WATCHED, WATCHED_WORLDS = 1_000, 2  # episodes of such a look in each of so many worlds
 FIRST = 99_991  # what seeds of episodes that are looked at come from
 
 
@@ -123,7 +123,10 @@ class Run:
         self.asked, self.folder = asked, folder
         self.net = Net(training(asked.world, asked.seed, 0, 0))
         said = msgspec.json.format(msgspec.json.encode(asked), indent=1) + b"\n"
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadRecipe(f"{folder} cannot be a run's folder: {error}") from None
         if (folder / "asked.json").exists():
             if (folder / "asked.json").read_bytes() != said:
                 raise BadRecipe(

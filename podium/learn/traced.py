@@ -68,7 +68,18 @@ def record(world: World, net: Net, w: Parameters, seed: U, task: str, most: int)
     for seen, logp, entry, episode, number in views:
         made = Made(seen, logp, entry, rows[first[episode] + number])
         kinds.setdefault((seen.kind, seen.role), []).append(made)
-    return Record(world, trace, [_joined(some) for some in kinds.values()], seed)
+    made_of = [_joined(some) for some in kinds.values()]
+    return Record(world, replace(trace, extra_e={**trace.extra_e, "pi": _odds(trace, made_of)}), made_of, seed)
+
+
+def _odds(trace: Trace, made_of: Sequence[Made]) -> Text:
+    """The label `pi` of every decision: the probabilities of its options, in their order."""
+    said: list[str | None] = [None] * trace.n_events
+    for made in made_of:
+        p, start = np.exp(made.logp).round(6).tolist(), made.seen.start.tolist()
+        for row, low, high in zip(made.row.tolist(), start[:-1], start[1:], strict=True):
+            said[row] = str(p[low:high])
+    return Text.of(said)
 
 
 def _sampled(

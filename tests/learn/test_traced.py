@@ -42,7 +42,9 @@ def test_a_decision_is_paid_what_its_unit_is_paid() -> None:
     outcome = trace.reward_n["team"]
     given = credit_of(trace, "grpo")
     z = (outcome - outcome.mean()) / outcome.std(ddof=1)
-    assert np.allclose(at_rows(given, rows), z[trace.rollout_e[rows]], atol=1e-4)
+    tokens = np.bincount(trace.rollout_e[trace.owner_k], minlength=len(trace))
+    weighed = z / tokens / len(trace)  # every rollout counts alike, whatever its length
+    assert np.allclose(at_rows(given, rows), weighed[trace.rollout_e[rows]], atol=1e-6)
     team = replace(given, unit="team", value=outcome, weight=None)
     assert np.array_equal(at_rows(team, rows), outcome[trace.rollout_e[rows]])
 
