@@ -75,3 +75,15 @@ def test_compare(tmp_path: Path) -> None:
     assert "no method called" in podium("compare", "--methods", "nosuch", *small, at=tmp_path, code=2).stderr
     wrong = podium("compare", "--methods", "grpo", "--envs", "nowhere", at=tmp_path, code=2)
     assert "nowhere" in wrong.stderr
+
+
+def test_bench_regret(tmp_path: Path) -> None:
+    told = strict(
+        podium(
+            "bench", "regret", "--envs", "relay", "--seeds", "2", "--iterations", "2", "--json", at=tmp_path
+        ).stdout
+    )
+    (row,) = told["rows"]
+    assert set(row) == {"env", "decision", "regret", "share_of_gap", "interval", "seeds", "promise"}
+    assert (row["env"], row["decision"], row["seeds"]) == ("relay", "communicate", 2)
+    assert "no world 'nowhere'" in podium("bench", "regret", "--envs", "nowhere", at=tmp_path, code=2).stderr

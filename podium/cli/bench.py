@@ -1,4 +1,4 @@
-"""The verb that measures what is promised of credit."""
+"""The verbs that measure what is promised of credit and of learning."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.live import Live
+from rich.text import Text as Line
 
 from podium.cli.app import Json, app, out, print_rows, say
+from podium.learn.folder import BadRecipe
+from podium.learn.train import Recipe
+from podium.study.regret import PROMISES, rows
 from podium.study.report import pictures, study, told
 
 __all__: list[str] = []
@@ -53,3 +58,45 @@ def fidelity(
     out.print(
         f"not measured: {len(found.refused)} methods, because these worlds lack what they need, or they are cards"
     )
+
+
+@bench.command(epilog="Example: podium bench regret --envs costly_search,relay --seeds 2 --json")
+def regret(
+    full: Annotated[
+        bool, typer.Option("--full", help="All worlds, five seeds, a million episodes; an hour.")
+    ] = False,
+    envs: Annotated[str, typer.Option(help="Worlds, with commas.", metavar="NAME,...")] = "relay,jury",
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 2,
+    iterations: Annotated[int, typer.Option(min=1)] = Recipe.iterations,
+    json: Json = False,
+) -> None:
+    """What the one method leaves of the optimum, and of the gap to the best trivial policy, in held-out worlds."""
+    names = list(PROMISES) if full else [name.strip() for name in envs.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in PROMISES]:
+        raise BadRecipe(f"no world {unknown[0]!r} to train in; there are {', '.join(PROMISES)}")
+    many, episodes = (5, 40_000) if full else (seeds, 4_000)
+    with Live(console=out, auto_refresh=False, transient=True, redirect_stdout=False) as live:
+        found = rows(
+            names,
+            range(many),
+            Recipe(iterations=iterations),
+            episodes,
+            say=lambda text: None if json else live.update(Line(text), refresh=True),
+        )
+    if json:
+        say({"rows": found})
+        return
+    short = [
+        {
+            "env": r["env"],
+            "decision": r["decision"],
+            "regret": f"{r['regret']:.2%}",
+            "at most": f"{r['promise']['regret']:.0%}",
+            "share of the gap": f"{r['share_of_gap']:.3f}",
+            "interval": f"{r['interval'][0]:.3f} to {r['interval'][1]:.3f}",
+            "at most ": f"{r['promise']['share_of_gap']:.2f}",
+            "seeds": r["seeds"],
+        }
+        for r in found
+    ]
+    print_rows(short, False, list(short[0]))
