@@ -36,7 +36,7 @@ from bench.table import Row, at_least, at_most, command, fact
 from podium.envs.draws import seeds
 from podium.envs.gym import _seen
 from podium.envs.world import Policy, View, World, play
-from podium.learn.collect import greedy
+from podium.learn.collect import capped, greedy
 from podium.learn.params import held_out, training
 from podium.learn.policy import Net
 from podium.learn.train import Recipe, begin, step
@@ -224,21 +224,6 @@ class Regret(NamedTuple):
     share: float  # mean over worlds of (V* - V) / (V* - the best trivial policy's)
 
 
-def capped(world: World, policy: Policy, n: int) -> Policy:
-    """The policy, but after so many decisions an episode stops where it may."""
-    if "stop" not in world.options:
-        return policy
-    home, made = world.options.index("stop"), np.zeros(n, np.int64)
-
-    def stops(view: View) -> Numbers:
-        made[view.row] += 1
-        late = (made[view.row] > MOST_DECISIONS) & view.allowed[:, home]
-        answer = policy(view)
-        return np.where(late, home, answer[0] if isinstance(answer, tuple) else answer)
-
-    return stops
-
-
 @cache
 def judged(name: str, tests: bool, number: int, episodes: int) -> Judged:
     """Test world number so and so, or one with training parameters; V is V* + mean(score - score of optimal play, same dice)."""
@@ -273,7 +258,7 @@ def regret(
     lost, error, share = [], [], []
     for number in range(worlds):
         world, best, optimal, trivial = judged(name, tests, number, episodes)
-        played = play(world, capped(world, learned(world), episodes), seeds(number, episodes))
+        played = play(world, capped(world, learned(world), episodes, MOST_DECISIONS), seeds(number, episodes))
         less = best - EXACT[name](world, played.state) if name in EXACT else (optimal - played.score).mean()
         lost.append(less / abs(best))
         error.append(0.0 if name in EXACT else (optimal - played.score).std() / abs(best) / np.sqrt(episodes))

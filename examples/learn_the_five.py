@@ -27,7 +27,7 @@ from podium.view.training import Lesson, lessons_page
 DECISIONS = ("spawn", "delegate", "communicate", "aggregate", "stop")
 RECIPES = Path(runs.__file__).parent / "recipes"
 OUT = Path("out/five")
-TESTS, EPISODES = 3, 4_000
+TESTS, EPISODES = 3, 20_000
 
 
 def asked(decision: str) -> runs.Asked:

@@ -90,7 +90,7 @@ def test_a_team_of_relay_is_judged_exactly() -> None:
 def test_whoever_never_stops_is_stopped() -> None:
     world = make("costly_search", c=0.02)
     for answer in (lambda n: np.ones(n, np.int64), lambda n: (np.ones(n, np.int64), np.zeros(n))):
-        endless = sb3.capped(world, lambda view, answer=answer: answer(len(view)), 3)
+        endless = sb3.capped(world, lambda view, answer=answer: answer(len(view)), 3, sb3.MOST_DECISIONS)
         played = play(world, endless, seeds(0, 3))
         assert played.decisions == 3 * (sb3.MOST_DECISIONS + 1)
 

@@ -16,7 +16,7 @@ from podium.learn.policy import Net, Parameters, Seen, entries_of, joined, seen_
 from podium.learn.tape import Array
 from podium.trace.columns import B, F
 
-__all__ = ["Batch", "Rows", "collect", "greedy", "played"]
+__all__ = ["Batch", "Rows", "capped", "collect", "greedy", "played"]
 
 N64 = NDArray[np.int64]
 DICE, MARK, TRY, WANDER, STRAY = 0xD1CE, 0x3A2C, 0x7217, 0x3A4D, 0x57A1  # addresses of what the learner draws
@@ -60,21 +60,34 @@ def _likeliest(logp: Array, start: N64) -> N64:
     return entry
 
 
-def greedy(net: Net, w: Parameters, world: World, n: int, most: int) -> Policy:
-    """The likeliest option, always, with its log-probability, in n episodes; after `most` decisions an episode stops where it can."""
-    codes, made = net.words.codes(world.options), np.zeros(n, np.int64)
-    home = world.options.index("stop") if "stop" in world.options else -1
+def greedy(net: Net, w: Parameters, world: World) -> Policy:
+    """The likeliest option, always, with its log-probability."""
+    codes = net.words.codes(world.options)
 
     def policy(view: View) -> tuple[N64, F]:
         seen, number = seen_by(view, codes)
         logp = net.log_odds(w, seen)
         entry = _likeliest(logp, seen.start)
-        late = np.repeat(made[view.row] >= most, np.diff(seen.start)) & (number == home)
-        entry[np.repeat(np.arange(len(view)), np.diff(seen.start))[late]] = np.flatnonzero(late)
-        made[view.row] += 1
         return number[entry], logp[entry].astype(np.float64)
 
     return policy
+
+
+def capped(world: World, policy: Policy, n: int, most: int) -> Policy:
+    """The policy in n episodes, but after `most` decisions an episode stops where it may."""
+    if "stop" not in world.options:
+        return policy
+    home, made = world.options.index("stop"), np.zeros(n, np.int64)
+
+    def stops(view: View) -> Any:
+        late = (made[view.row] >= most) & view.allowed[:, home]
+        made[view.row] += 1
+        answer = policy(view)
+        if not isinstance(answer, tuple):
+            return np.where(late, home, answer)
+        return np.where(late, home, answer[0]), np.where(late, 0.0, answer[1])
+
+    return stops
 
 
 class _Actor:
@@ -140,8 +153,8 @@ def collect(
     """Episodes, and some of their decisions branched: each other option (up to `tries` in all) is forced there, and the
     episode goes on under the policy (π^sharp) with the same dice. A decision is branched with the chance min(1, share x doubt).
 
-    A share `wander` of episodes takes, at a third of its decisions, any option: so it is known what to do well where the policy would
-    not go, and going there is judged by that. Their branches do not wander.
+    A share `wander` of episodes takes, at some of its decisions, any option but to stop: at few in one episode and at nearly all in
+    another. So it is known what to do well where the policy would not go, and going there is judged by that. Their branches do not wander.
 
     A branch is a copy of its episode's row in the same state, so that all go on side by side. `room` is how many branches there may
     be at once; decisions that find none are not branched.
@@ -162,7 +175,7 @@ def collect(
         doubt = _doubt(logp, seen.start) * (view.row < n)
         doubts += float(doubt.sum())
         at = actor.made[view.row] - 1
-        _stray(seen, option, chosen, np.flatnonzero(wanders[view.row]), every[view.row], at)
+        _stray(seen, option, chosen, np.flatnonzero(wanders[view.row]), every[view.row], at, actor.home)
         chance = np.where(at < most, np.minimum(1.0, share * doubt), 0.0)
         mark = np.flatnonzero(uniform(every[view.row], MARK, at) < chance)
         if len(mark):
@@ -234,21 +247,23 @@ class _Marked:
         )
 
 
-def _stray(seen: Seen, option: N64, chosen: N64, some: N64, seed: U, at: N64) -> None:
-    """Any option instead of the one chosen, at a third of the decisions of some rows."""
+def _stray(seen: Seen, option: N64, chosen: N64, some: N64, seed: U, at: N64, home: int) -> None:
+    """Any option instead of the one chosen, but not to stop, at some decisions of some rows: how many is drawn by episode."""
     if len(some):
-        some = some[uniform(seed[some], STRAY, at[some]) < 1 / 3]
+        some = some[uniform(seed[some], STRAY, at[some]) < uniform(seed[some], WANDER, 1)]
         start, count = seen.start[some], np.diff(seen.start)[some]
-        chosen[some] = option[start + (uniform(seed[some], STRAY, at[some], 1) * count).astype(np.int64)]
+        other = option[start + (uniform(seed[some], STRAY, at[some], 1) * count).astype(np.int64)]
+        chosen[some] = np.where(other == home, chosen[some], other)
 
 
 def _doubt(logp: Array, start: N64) -> F:
-    """How undecided the policy is in each row: 1 - Σ_k π_k² + 0.01, 0 where there is no choice.
+    """How undecided the policy is in each row: 1 - Σ_k π_k² + 0.2, 0 where there is no choice.
 
-    The gradient of a softmax vanishes with it, so that branching in proportion wastes nothing on what is settled.
+    The gradient of a softmax vanishes with it, so that branching in proportion wastes little on what is settled; the 0.2 keeps weights
+    (the inverse) from being large where the policy is wrongly sure.
     """
     square = np.add.reduceat(np.exp(2.0 * logp.astype(np.float64)), start[:-1])
-    return np.where(np.diff(start) > 1, 1.01 - square, 0.0)
+    return np.where(np.diff(start) > 1, 1.2 - square, 0.0)
 
 
 def _tried(

@@ -20,7 +20,7 @@ from podium.envs.conformance import random_policy
 from podium.envs.draws import seeds
 from podium.envs.world import World, play, worlds
 from podium.learn import checkpoint
-from podium.learn.collect import greedy
+from podium.learn.collect import capped, greedy
 from podium.learn.evaluate import Judged, judged
 from podium.learn.params import TRAINING, held_out, training
 from podium.learn.policy import Net
@@ -215,10 +215,8 @@ class Run:
     def played(self, episodes: int = 200, kept: int = 3) -> tuple[Trace, Trace]:
         """Episodes of a held-out world before training, when any option is as likely, and after; a few of each are kept as traces."""
         world = held_out(self.asked.world, 0)
-        policies = (
-            random_policy(self.asked.seed),
-            greedy(self.net, self.learner.w, world, episodes, self.asked.recipe.most),
-        )
+        learned = capped(world, greedy(self.net, self.learner.w, world), episodes, self.asked.recipe.most)
+        policies = random_policy(self.asked.seed), learned
         made = [world.trace(play(world, p, seeds(FIRST, episodes), log=True).state) for p in policies]
         for name, trace in zip(("before", "after"), made, strict=True):
             files.save(trace[:kept], self.folder / f"{name}.jsonl")

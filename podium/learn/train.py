@@ -42,18 +42,18 @@ Mapped = Callable[..., Iterable[Any]]  # map, or a pool's
 class Recipe:
     """One set of hyper-parameters for all worlds."""
 
-    iterations: int = 40
-    rows: int = 8_000  # decisions that are branched in an iteration, about
+    iterations: int = 60
+    rows: int = 4_500  # decisions that are branched in an iteration, about
     spread: float = 2.0  # of them in an episode, about
     worlds: int = 8  # sets of parameters in an iteration
     tries: int = 8  # options tried at a decision
     most: int = 100  # decisions of an episode, after which it stops where it can
     rate: float = 3e-3  # of Adam at the start; falls to 0
-    entropy: float = 0.1  # at the start; falls to 0, and sooner than the rate
-    sharp: float = 4.0  # what is drawn is drawn by π^β, β from 1 at the start to this at the end
-    wander: float = 0.0  # the share of episodes that go where the policy would not; half of them helped nowhere yet
+    entropy: float = 0.4  # at the start; falls to 0, and sooner than the rate ...
+    sharp: float = 10.0  # ... and what is drawn is drawn by π^β, β from 1 at the start to this at the end
+    wander: float = 0.7  # the share of episodes that go where the policy would not
     clip: float = 0.3
-    epochs: int = 2
+    epochs: int = 6
     parts: int = 16  # of a batch, one gradient step each
     norm: float = 1.0  # the longest gradient
     episodes: int = 2_000  # of an iteration, branches counted, where a method is paid from traces ...

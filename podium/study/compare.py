@@ -25,7 +25,7 @@ from podium.rewards.ledger import BadReward
 
 __all__ = ["BUDGET", "Board", "Standing", "compare", "learned"]
 
-BUDGET = Recipe(iterations=30, worlds=4)
+BUDGET = Recipe(iterations=30, worlds=4, entropy=0.1, epochs=2)
 JUDGED_FROM = 99_991  # what seeds of episodes for judging come from
 
 

@@ -201,6 +201,16 @@ def all_but_stopped(name: str) -> tuple[Net, Any]:
     return net, learner
 
 
+def test_who_wanders_does_not_stop_for_it() -> None:
+    """After a stop there is nothing left to be learned."""
+    net, learner = all_but_stopped("costly_search")
+    learner.w["stop.score"] -= 0.6
+    world = make("costly_search")
+    rows = collect(world, net, learner.w, seeds(0, 50), share=9.0, most=10, wander=1.0, room=5000).rows
+    assert sum(len(r.chosen) for r in rows) > 300
+    assert world.options.index("stop") not in np.concatenate([r.chosen for r in rows])
+
+
 def score_of(net: Net, w: Any) -> float:
     return float(played(make("costly_search"), net, w, seeds(1, 500), sharp=np.inf, most=100).score.mean())
 
