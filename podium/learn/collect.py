@@ -16,7 +16,7 @@ from podium.learn.policy import Net, Parameters, Seen, entries_of, joined, seen_
 from podium.learn.tape import Array
 from podium.trace.columns import B, F
 
-__all__ = ["Batch", "Rows", "capped", "collect", "greedy", "played"]
+__all__ = ["Batch", "Rows", "capped", "collect", "drawn", "greedy", "played"]
 
 N64 = NDArray[np.int64]
 DICE, MARK, TRY, WANDER, STRAY = 0xD1CE, 0x3A2C, 0x7217, 0x3A4D, 0x57A1  # addresses of what the learner draws
@@ -42,7 +42,7 @@ class Batch(NamedTuple):
     doubt: float  # of all decisions of an episode, on average
 
 
-def _drawn(logp: Array, start: N64, u: F) -> N64:
+def drawn(logp: Array, start: N64, u: F) -> N64:
     """The entry drawn by u in every row."""
     total = np.cumsum(np.exp(logp.astype(np.float64)))
     before = np.concatenate([[0.0], total])[start[:-1]]
@@ -113,7 +113,7 @@ class _Actor:
         if np.isinf(self.sharp):
             entry = _likeliest(logp, seen.start)
         else:
-            entry = _drawn(logp * self.sharp, seen.start, uniform(seed, DICE, at))
+            entry = drawn(logp * self.sharp, seen.start, uniform(seed, DICE, at))
         chosen = option[entry]
         if self.home >= 0 and (late := at >= self.most).any():
             chosen = np.where(late & view.allowed[:, self.home], self.home, chosen)

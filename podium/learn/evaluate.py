@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from podium.envs.draws import U, seeds
 from podium.envs.world import Policy, World, play
+from podium.interval import Estimate, estimate
 from podium.learn.collect import played
 from podium.learn.policy import Net, Parameters
 from podium.trace.columns import F
 
-__all__ = ["Judged", "judged"]
+__all__ = ["DICE", "Judged", "judged", "over_seeds"]
+
+DICE = 99_991  # what seeds of episodes for judging come from
 
 
 class Judged(NamedTuple):
@@ -38,7 +41,7 @@ class Judged(NamedTuple):
 
 
 def judged(
-    world: World, net: Net, w: Parameters, episodes: int, seed: int = 0, most: int = 1000, batch: int = 20_000
+    world: World, net: Net, w: Parameters, episodes: int, seed: int = DICE, most: int = 1000, batch: int = 20_000
 ) -> Judged:
     """The likeliest option always, from so many episodes; the first batch judges the trivial policies."""
     optimal, trivial = world.optimal(), world.trivial()
@@ -63,3 +66,12 @@ def judged(
     )
     error = float(learned.std() / np.sqrt(len(learned)))
     return Judged(best, best - float(learned.mean()), error, simple[name], name, episodes)
+
+
+def over_seeds(found: Sequence[Sequence[Judged]]) -> tuple[Estimate, Estimate]:
+    """Share of the gap and regret, each a mean over seeds of its mean over worlds, with its interval over seeds."""
+    share, regret = (
+        estimate(np.array([np.mean([getattr(j, what) for j in one]) for one in found]))
+        for what in ("share", "regret")
+    )
+    return share, regret

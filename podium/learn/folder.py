@@ -21,7 +21,7 @@ from podium.envs.draws import seeds
 from podium.envs.world import World, play, worlds
 from podium.learn import checkpoint
 from podium.learn.collect import capped, greedy
-from podium.learn.evaluate import Judged, judged
+from podium.learn.evaluate import DICE, Judged, judged
 from podium.learn.params import TRAINING, held_out, training
 from podium.learn.policy import Net
 from podium.learn.traced import cannot, traced_step
@@ -35,7 +35,6 @@ __all__ = ["Asked", "BadRecipe", "Run", "read"]
 OURS = "branching_policy"  # the method that `train.step` computes straight from columns
 EVERY = 5  # iterations between looks at the regret, and between checkpoints; the first few are all looked at
 WATCHED, WATCHED_WORLDS = 1_000, 2  # episodes of such a look in each of so many worlds
-FIRST = 99_991  # what seeds of episodes that are looked at come from
 
 
 class BadRecipe(ValueError):
@@ -180,7 +179,8 @@ class Run:
                 regret = None
                 if last or self.learner.iteration < EVERY or not self.learner.iteration % EVERY:
                     seen = [
-                        judged(w, self.net, self.learner.w, WATCHED, FIRST, recipe.most, WATCHED) for w in watched
+                        judged(w, self.net, self.learner.w, WATCHED, most=recipe.most, batch=WATCHED)
+                        for w in watched
                     ]
                     regret = sum(j.regret for j in seen) / len(seen)
                     looks.append(regret)
@@ -207,7 +207,7 @@ class Run:
         """The policy on held-out worlds; also kept as judged.json."""
         worlds, most = (held_out(self.asked.world, number) for number in range(tests)), self.asked.recipe.most
         with one_thread():
-            found = [judged(world, self.net, self.learner.w, episodes, FIRST, most) for world in worlds]
+            found = [judged(world, self.net, self.learner.w, episodes, most=most) for world in worlds]
         rows = [j._asdict() | {"regret": j.regret, "share": j.share} for j in found]
         files.write_whole(self.folder / "judged.json", msgspec.json.encode(rows) + b"\n")
         return found
@@ -217,7 +217,7 @@ class Run:
         world = held_out(self.asked.world, 0)
         learned = capped(world, greedy(self.net, self.learner.w, world), episodes, self.asked.recipe.most)
         policies = random_policy(self.asked.seed), learned
-        made = [world.trace(play(world, p, seeds(FIRST, episodes), log=True).state) for p in policies]
+        made = [world.trace(play(world, p, seeds(DICE, episodes), log=True).state) for p in policies]
         for name, trace in zip(("before", "after"), made, strict=True):
             files.save(trace[:kept], self.folder / f"{name}.jsonl")
         return made[0], made[1]

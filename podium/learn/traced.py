@@ -19,6 +19,7 @@ from podium.envs.branch import branch, choices
 from podium.envs.draws import U, seeds, uniform
 from podium.envs.world import Policy, View, World, play
 from podium.graph import units
+from podium.learn.collect import DICE, MARK, drawn
 from podium.learn.policy import Net, Parameters, Seen, joined, seen_by
 from podium.learn.tape import Array
 from podium.learn.train import Credited, Learner, Progress, Recipe, Worlds, entropy_of, updated
@@ -30,7 +31,6 @@ from podium.trace.do import Do
 __all__ = ["Made", "Record", "at_rows", "cannot", "dressed", "forest", "record", "stepped", "traced_step"]
 
 N64 = NDArray[np.int64]
-DICE, MARK = 0xD1CE, 0x3A2C  # addresses of what the learner draws
 
 
 class Made(NamedTuple):
@@ -99,24 +99,16 @@ def _sampled(
     def policy(view: View) -> tuple[N64, F]:
         seen, option = seen_by(view, codes)
         logp = net.log_odds(w, seen)
-        total = np.cumsum(np.exp(np.asarray(logp, np.float64)))
-        before = np.concatenate([[0.0], total])[seen.start[:-1]]
-        u = uniform(seed[view.row], DICE, number[view.row])
-        entry = np.searchsorted(total, before + u * (total[seen.start[1:] - 1] - before), side="right")
-        entry = np.clip(entry, seen.start[:-1], seen.start[1:] - 1)
-        late = np.repeat(number[view.row] >= most, np.diff(seen.start)) & (option == home)
-        entry[row_of(seen)[late]] = np.flatnonzero(late)
+        entry = drawn(logp, seen.start, uniform(seed[view.row], DICE, number[view.row]))
+        row = np.repeat(np.arange(len(seen)), np.diff(seen.start))
+        late = (number[view.row] >= most)[row] & (option == home)
+        entry[row[late]] = np.flatnonzero(late)
         if views is not None:
             views.append((seen, logp, entry, view.row.copy(), number[view.row]))
         number[view.row] += 1
         return option[entry], np.asarray(logp[entry], np.float64)
 
     return policy
-
-
-def row_of(seen: Seen) -> N64:
-    """The row of each entry."""
-    return np.repeat(np.arange(len(seen)), np.diff(seen.start))
 
 
 def _joined(some: Sequence[Made]) -> Made:

@@ -7,26 +7,22 @@ credit: the method's own expression, evaluated on the traces.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from podium.credit import BadCredit
-from podium.interval import Estimate, estimate
-from podium.learn.evaluate import Judged, judged
+from podium.interval import Estimate
+from podium.learn.evaluate import Judged, judged, over_seeds
 from podium.learn.folder import BadRecipe
 from podium.learn.params import TRAINING, held_out, training
 from podium.learn.policy import Net
 from podium.learn.traced import cannot, traced_step
 from podium.learn.train import Learner, Recipe, begin, one_thread
-from podium.methods import METHODS, Method
+from podium.methods import METHODS, Method, named
 from podium.rewards.ledger import BadReward
 
-__all__ = ["BUDGET", "Board", "Standing", "compare", "learned"]
+__all__ = ["BUDGET", "Board", "Standing", "chosen", "compare", "learned"]
 
 BUDGET = Recipe(iterations=30, worlds=4, entropy=0.1, epochs=2)
-JUDGED_FROM = 99_991  # what seeds of episodes for judging come from
 
 
 class Standing(NamedTuple):
@@ -80,25 +76,16 @@ def compare(
             except (BadCredit, BadReward) as error:
                 refused[method.name, env] = str(error).partition("; there are")[0]
                 continue
-            share, regret = (
-                estimate(np.array([np.mean([getattr(j, what) for j in each]) for each in found]))
-                for what in ("share", "regret")
-            )
-            standings.append(Standing(method.name, env, share, regret))
+            standings.append(Standing(method.name, env, *over_seeds(found)))
     order = {env: i for i, env in enumerate(envs)}
     return Board(sorted(standings, key=lambda s: (order[s.env], s.share.mean)), refused)
 
 
 def _judged(env: str, method: Method, recipe: Recipe, seed: int, tests: int, episodes: int) -> list[Judged]:
     net, learner = learned(env, method, recipe, seed)
-    return [judged(held_out(env, i), net, learner.w, episodes, JUDGED_FROM, recipe.most) for i in range(tests)]
+    return [judged(held_out(env, i), net, learner.w, episodes, most=recipe.most) for i in range(tests)]
 
 
 def chosen(names: Sequence[str]) -> list[Method]:
     """Methods by name; all that can act if none is named."""
-    if not names:
-        return [m for m in METHODS.values() if not cannot(m)]
-    unknown = [n for n in names if n not in METHODS]
-    if unknown:
-        raise BadCredit(f"no method called {unknown[0]!r}; there are {', '.join(sorted(METHODS))}")
-    return [replace(METHODS[n]) for n in names]
+    return [named(n) for n in names] if names else [m for m in METHODS.values() if not cannot(m)]

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from podium.interval import estimate
-from podium.learn.evaluate import Judged, judged
+from podium.learn.evaluate import Judged, judged, over_seeds
 from podium.learn.params import held_out, training
 from podium.learn.policy import Net
 from podium.learn.train import Recipe, begin, one_thread, train
@@ -19,7 +18,6 @@ from podium.learn.train import Recipe, begin, one_thread, train
 __all__ = ["PROMISES", "Promise", "rows"]
 
 UNTOUCHED = range(15, 20)  # held-out worlds that no setting was chosen on
-DICE = 424_242  # what seeds of episodes for judging come from
 
 
 class Promise(NamedTuple):
@@ -70,14 +68,11 @@ def _learned(job: tuple[str, int], recipe: Recipe, episodes: int) -> list[Judged
     with one_thread():
         net = Net(training(env, seed, 0, 0))
         *_, (learner, _) = train(net, recipe, lambda i, k: training(env, seed, i + 1, k), begin(net, seed))
-        return [judged(held_out(env, i), net, learner.w, episodes, DICE, recipe.most) for i in UNTOUCHED]
+        return [judged(held_out(env, i), net, learner.w, episodes, most=recipe.most) for i in UNTOUCHED]
 
 
 def _row(env: str, found: list[list[Judged]]) -> dict[str, Any]:
-    share, regret = (
-        estimate(np.array([np.mean([getattr(j, what) for j in one]) for one in found]))
-        for what in ("share", "regret")
-    )
+    share, regret = over_seeds(found)
     promise = PROMISES[env]
     return {
         "env": env,

@@ -18,7 +18,7 @@ from podium.envs.world import make, play
 from podium.graph import units
 from podium.learn import params, tape
 from podium.learn.checkpoint import load, save
-from podium.learn.collect import DICE, _drawn, collect, played
+from podium.learn.collect import DICE, drawn, collect, played
 from podium.learn.credit import same_prefix
 from podium.learn.memory import Memory
 from podium.learn.policy import Net, Shape, joined, seen_by, taken
@@ -111,7 +111,7 @@ def sampled(world: Any, net: Net, w: Any, seed: Any, made: Any) -> Any:
     def policy(view: Any) -> Any:
         seen, option = seen_by(view, codes)
         logp = net.log_odds(w, seen)
-        entry = _drawn(logp, seen.start, uniform(seed[view.row], DICE, made[view.row]))
+        entry = drawn(logp, seen.start, uniform(seed[view.row], DICE, made[view.row]))
         made[view.row] += 1
         return option[entry], logp[entry].astype(float)
 
