@@ -18,7 +18,7 @@ from podium.envs.world import make, play
 from podium.graph import units
 from podium.learn import params, tape
 from podium.learn.checkpoint import load, save
-from podium.learn.collect import DICE, drawn, collect, played
+from podium.learn.collect import DICE, collect, drawn, played
 from podium.learn.credit import same_prefix
 from podium.learn.memory import Memory
 from podium.learn.policy import Net, Shape, joined, seen_by, taken
