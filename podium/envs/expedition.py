@@ -256,7 +256,8 @@ class Expedition(World):
         allowed[:, self.first[phase] : self.first[phase + 1]] = True
         if phase == SPAWN:
             allowed[:, self.first[SPAWN] : self.first[DELEGATE]] = np.arange(p.widest) < left[:, None]
-        return View(row, PHASES[phase], LEAD, facts, allowed, lambda: self._record(state, row))
+        new = width if phase == AGGREGATE else np.zeros(len(row), np.int64)
+        return View(row, PHASES[phase], LEAD, facts, allowed, lambda: self._record(state, row), new=new)
 
     def _record(self, state: Travelling, row: Rows) -> tuple[F, Rows]:
         """Every return so far, with what its leg was like."""

@@ -85,7 +85,7 @@ class View:
     `facts` are figures of the episode (names: the world's `facts`). `items()` is the record: one row a thing that is there
     or happened, in order (names: the world's `items`), and the row of the view it belongs to. `allowed` says which of
     the world's `options` may be chosen; `about[i, k]` is the item of row i, counted from its first, that option k is
-    about, -1 if none.
+    about, -1 if none. `new` counts the items at the end of each row's record that came since its last decision: 0 unless told.
     """
 
     row: NDArray[np.int64]  # rows of the state
@@ -95,6 +95,7 @@ class View:
     allowed: B
     items: Callable[[], tuple[F, NDArray[np.int64]]]
     about: I | None = None
+    new: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.row)
@@ -109,8 +110,8 @@ class View:
             kept = place[owner] >= 0
             return values[kept], place[owner[kept]]
 
-        about = None if self.about is None else self.about[index]
-        return View(self.row[index], self.kind, self.agent, self.facts[index], self.allowed[index], items, about)
+        about, new = (None if column is None else column[index] for column in (self.about, self.new))
+        return View(self.row[index], self.kind, self.agent, self.facts[index], self.allowed[index], items, about, new)
 
 
 Policy = Callable[[View], Any]  # choices, one option a row; or (choices, log-probabilities)

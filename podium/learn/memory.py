@@ -30,12 +30,12 @@ class Memory:
         self.sum = np.zeros((n, net.shape.item), np.float32)
         self.max = np.full((n, net.shape.item), LOW)
 
-    def pools(self, seen: Seen, row: N64) -> tuple[Array, Array]:
-        """Σ_j e_j and max_j e_j (0 if there is none) of each row of what is seen; `row` are the episodes."""
+    def pools(self, seen: Seen, row: N64) -> tuple[Array, Array, Array, Array]:
+        """Σ_j e_j and max_j e_j (0 if there is none) of each row of what is seen, and of its new items; `row` are the episodes."""
         count = np.diff(seen.first)
         owner, local = np.repeat(np.arange(len(row)), count), _local(seen.first)
         same = self._unchanged(seen, row, owner, local)
-        again = same < self.settled[row]
+        again = (same < self.settled[row]) | (count - seen.new < self.settled[row])
         if again.any():
             self.settled[row[again]], self.sum[row[again]], self.max[row[again]] = 0, 0.0, LOW
         old = self.settled[row]
@@ -50,7 +50,9 @@ class Memory:
         total, top = _pooled(e[~settles], count - same)
         top = np.maximum(self.max[row], top)
         top[count == 0] = 0.0
-        return self.sum[row] + total, top
+        new = e[(local >= (count - seen.new)[owner])[fresh]]
+        ends = np.concatenate([[0], np.cumsum(seen.new)])
+        return self.sum[row] + total, top, tape.segment_sum(new, ends), tape.segment_max(new, ends)
 
     def copy(self, source: N64, target: N64) -> None:
         """Some episodes go on as others do."""

@@ -15,9 +15,9 @@ import numpy as np
 from podium.envs.expedition import LARGE
 from podium.envs.world import World, make, worlds
 
-__all__ = ["TRAINING", "held_out", "training"]
+__all__ = ["TESTS", "TRAINING", "held_out", "training"]
 
-TEST, TESTS = 0x7E57, 20  # the address of test worlds, and how many training stays away from
+TEST, TESTS = 0x7E57, 25  # the address of test worlds, and how many training stays away from
 Draw = Callable[[np.random.Generator], Mapping[str, Any]]
 
 

@@ -20,27 +20,30 @@ __all__ = ["Net", "Parameters", "Seen", "Shape", "Words", "encoded", "entries_of
 N64 = NDArray[np.int64]
 Parameters = dict[str, Any]  # name to array, or to Var while a gradient is wanted
 SCALES = (0.01, 1.0, 100.0)  # of signed logarithms
-KNOTS = np.arange(-1.0, 9.0, dtype=np.float32)  # of hats: a whole number from -1 to 8 is a category of its own
+KNOTS = np.array([-1, 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64], np.float32)  # small whole numbers, then two an octave
 PER_FIGURE = len(SCALES) + len(KNOTS)
 STRIDE = 8192  # numbers that an option's label may have
 
 
 def encoded(figures: Array) -> Array:
-    """Every raw figure in one way: asinh(x / s) / 3 at three scales, and hats max(0, 1 - |x - k|), k = -1 .. 8.
+    """Every raw figure in one way: asinh(x / s) / 3 at three scales, and hats: x between two knots is shared by them in proportion.
 
-    [n, f] to [n, 13 f]. Nothing is fitted.
+    [n, f] to [n, 17 f]. Beyond the last knot its hat stays 1. Nothing is fitted.
+
+    >>> encoded(np.array([[5.0]]))[0, len(SCALES):].tolist()
+    [0.0, 0.0, 0.0, 0.0, 0.0, 0.5, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     """
-    x = figures.astype(np.float32)
-    out = np.empty((*x.shape, PER_FIGURE), np.float32)
+    x = figures.astype(np.float32).ravel()
+    out = np.zeros((len(x), PER_FIGURE), np.float32)
     for i, scale in enumerate(SCALES):
-        np.arcsinh(x * np.float32(1.0 / scale), out=out[..., i])
-        out[..., i] *= np.float32(1 / 3)
-    hats = out[..., len(SCALES) :]
-    np.subtract(x[..., None], KNOTS, out=hats)
-    np.abs(hats, out=hats)
-    np.subtract(np.float32(1), hats, out=hats)
-    np.maximum(hats, 0, out=hats)
-    return out.reshape(len(x), x.shape[1] * PER_FIGURE)
+        np.arcsinh(x * np.float32(1.0 / scale), out=out[:, i])
+    out[:, : len(SCALES)] *= np.float32(1 / 3)
+    np.clip(x, KNOTS[0], KNOTS[-1], out=x)
+    knot = np.minimum(np.searchsorted(KNOTS, x, side="right"), len(KNOTS) - 1)  # the one after x
+    share = (KNOTS[knot] - x) / (KNOTS[knot] - KNOTS[knot - 1])
+    at = np.arange(0, out.size, PER_FIGURE) + (len(SCALES) + knot)
+    out.ravel()[at - 1], out.ravel()[at] = share, 1 - share
+    return out.reshape(len(figures), figures.shape[1] * PER_FIGURE)
 
 
 class Words:
@@ -68,7 +71,7 @@ def _split(label: str) -> tuple[str, int]:
 class Seen:
     """What decisions of one kind see, ragged: no row knows how long another is.
 
-    Items of row i are first[i] to first[i + 1]; its options are the entries start[i] to start[i + 1].
+    Items of row i are first[i] to first[i + 1], the last new[i] of them new to it; its options are the entries start[i] to start[i + 1].
     """
 
     kind: str
@@ -79,9 +82,15 @@ class Seen:
     start: N64
     option: N64  # of each entry: the code of its label
     item: N64  # of each entry: the item it is about, -1 if none
+    new: N64
 
     def __len__(self) -> int:
         return len(self.facts)
+
+    def fresh(self) -> tuple[N64, N64]:
+        """The items that are new, row after row, and where those of each row begin among them."""
+        end = np.concatenate([[0], np.cumsum(self.new)])
+        return np.arange(end[-1]) + np.repeat(self.first[1:] - end[1:], self.new), end
 
 
 def seen_by(view: View, codes: N64) -> tuple[Seen, N64]:
@@ -97,7 +106,8 @@ def seen_by(view: View, codes: N64) -> tuple[Seen, N64]:
         item = np.where(local >= 0, first[row] + local, -1)
     role = re.sub(r"\s*\d+$", "", view.agent)
     option = np.where(item >= 0, codes[number] // STRIDE * STRIDE, codes[number])
-    return Seen(view.kind, role, view.facts, items, first, start, option, item), number
+    new = np.zeros(len(view), np.int64) if view.new is None else view.new
+    return Seen(view.kind, role, view.facts, items, first, start, option, item, new), number
 
 
 def _ranges(first: N64, index: N64) -> tuple[N64, N64]:
@@ -122,6 +132,7 @@ def taken(seen: Seen, index: N64) -> Seen:
         start=start,
         option=seen.option[entries],
         item=item,
+        new=seen.new[index],
     )
 
 
@@ -142,6 +153,7 @@ def joined(parts: Sequence[Seen]) -> Seen:
         start=np.concatenate([[0], *(p.start[1:] + k for p, k in zip(parts, entries, strict=False))]),
         option=np.concatenate([p.option for p in parts]),
         item=np.concatenate([np.where(p.item >= 0, p.item + k, -1) for p, k in zip(parts, items, strict=False)]),
+        new=np.concatenate([p.new for p in parts]),
     )
 
 
@@ -150,8 +162,8 @@ class Shape:
     """How wide the network is."""
 
     item: int = 32
-    context: int = 64
-    head: int = 64
+    context: int = 128
+    head: int = 128
     per_role: bool = False  # parameters of its own for every role; else all share them
 
 
@@ -159,7 +171,7 @@ class Net:
     """The architecture for a world: which parameters there are, and what they make of what is seen.
 
     e_j = tanh(W₂ tanh(W₁ φ(item_j)))                      each item alone
-    c = relu(U₂ relu(U₁ [φ(facts), asinh Σ_j e_j, max_j e_j, φ(number of items)]))
+    c = relu(U₂ relu(U₁ [φ(facts), asinh Σ_j e_j, max_j e_j, the same two over new items, φ(number of items)]))
     score_k = v · relu(A_kind c + word_k + N φ(number_k) + I e_about(k)),   π = softmax over the allowed options
     """
 
@@ -180,7 +192,7 @@ class Net:
             "item2": (s.item, s.item),
             "item2b": (s.item,),
             "facts": (facts, s.context),
-            "pool": (2 * s.item + PER_FIGURE, s.context),
+            "pool": (4 * s.item + PER_FIGURE, s.context),
             "contextb": (s.context,),
             "context2": (s.context, s.context),
             "context2b": (s.context,),
@@ -207,7 +219,10 @@ class Net:
     def context(self, w: Parameters, seen: Seen) -> tuple[Node, Node]:
         """What is made of facts and record, and of each item."""
         items = self.embedded(w, seen.items, seen.role)
-        return self.read(w, seen, tape.segment_sum(items, seen.first), tape.segment_max(items, seen.first)), items
+        at, first = seen.fresh()
+        new = tape.gather(items, at)
+        pools = [f(x, ends) for x, ends in ((items, seen.first), (new, first)) for f in (tape.segment_sum, tape.segment_max)]
+        return self.read(w, seen, *pools), items
 
     def embedded(self, w: Parameters, items: F, role: str) -> Node:
         """e_j of each item."""
@@ -215,11 +230,11 @@ class Net:
         e: Node = tape.tanh(tape.add(tape.matmul(encoded(items), at("item1")), at("item1b")))
         return tape.tanh(tape.add(tape.matmul(e, at("item2")), at("item2b")))
 
-    def read(self, w: Parameters, seen: Seen, total: Node, top: Node) -> Node:
-        """c of each row, from the facts and what is made of the record."""
+    def read(self, w: Parameters, seen: Seen, total: Node, top: Node, new_total: Node, new_top: Node) -> Node:
+        """c of each row, from the facts and what is made of the record and of what is new in it."""
         at = self._at(w, seen.role)
         count = encoded(np.diff(seen.first)[:, None])
-        pools = tape.concat([tape.asinh(total), top, count])
+        pools = tape.concat([tape.asinh(total), top, tape.asinh(new_total), new_top, count])
         c = tape.add(tape.matmul(encoded(seen.facts), at("facts")), tape.matmul(pools, at("pool")))
         c = tape.relu(tape.add(c, at("contextb")))
         return tape.relu(tape.add(tape.matmul(c, at("context2")), at("context2b")))

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from itertools import product
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
+import podium
 from podium.learn.evaluate import Judged, judged, over_seeds
-from podium.learn.params import held_out, training
+from podium.learn.params import TESTS, held_out, training
 from podium.learn.policy import Net
 from podium.learn.train import Recipe, begin, one_thread, train
+from podium.trace.files import write_whole
 
 __all__ = ["PROMISES", "Promise", "rows"]
 
-UNTOUCHED = range(15, 20)  # held-out worlds that no setting was chosen on
+UNTOUCHED = range(TESTS - 5, TESTS)  # held-out worlds that no setting was chosen on
+LARGE, SIZES = "expedition/large", 2  # there are two sizes to test on, and an episode of 1,000 agents takes long:
+FEWER = 20  # times fewer episodes of them
 
 
 class Promise(NamedTuple):
@@ -48,27 +56,47 @@ def rows(
     seeds: Sequence[int],
     recipe: Recipe,
     episodes: int,
+    folder: Path,
     cores: int = 2,
     say: Callable[[str], Any] = lambda text: None,
 ) -> list[dict[str, Any]]:
-    """A row for each world: means over seeds of means over held-out worlds, so many episodes of each, and the interval of the share of the gap over seeds."""
-    jobs = list(product(envs, seeds))
+    """A row for each world: means over seeds of means over held-out worlds, so many episodes of each, and the interval of the share of the
+    gap over seeds. What was learned is kept in the folder as it comes, and not learned again by the same code."""
+    jobs = [(env, seed, recipe, episodes, folder) for env, seed in product(envs, seeds)]
+    folder.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(cores, get_context("spawn")) as pool:
         found: dict[str, list[list[Judged]]] = {env: [] for env in envs}
-        for (env, seed), one in zip(
-            jobs, pool.map(_learned, jobs, [recipe] * len(jobs), [episodes] * len(jobs)), strict=True
-        ):
+        for (env, seed, *_), one in zip(jobs, pool.map(_kept, *zip(*jobs, strict=True)), strict=True):
             found[env].append(one)
             say(f"{env}, seed {seed}: {np.mean([j.share for j in one]):.3f} of the gap")
     return [_row(env, found[env]) for env in envs]
 
 
-def _learned(job: tuple[str, int], recipe: Recipe, episodes: int) -> list[Judged]:
-    env, seed = job
+def _kept(env: str, seed: int, recipe: Recipe, episodes: int, folder: Path) -> list[Judged]:
+    """As `_learned`, or what it made before."""
+    asked = msgspec.json.encode([env, seed, recipe, episodes, list(UNTOUCHED)]) + _code()
+    path = folder / f"{env.replace('/', '-')}-{seed}-{hashlib.sha256(asked).hexdigest()[:12]}.json"
+    if path.exists():
+        return [Judged(*one) for one in msgspec.json.decode(path.read_bytes())]
+    made = _learned(env, seed, recipe, episodes)
+    write_whole(path, msgspec.json.encode(made))
+    return made
+
+
+@cache
+def _code() -> bytes:
+    """A fingerprint of all that decides what is learned."""
+    files = [f for part in ("learn", "envs") for f in sorted((Path(podium.__path__[0]) / part).glob("*.py"))]
+    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).digest()
+
+
+def _learned(env: str, seed: int, recipe: Recipe, episodes: int) -> list[Judged]:
+    numbers = range(SIZES) if env == LARGE else UNTOUCHED
+    each = episodes // FEWER if env == LARGE else episodes
     with one_thread():
         net = Net(training(env, seed, 0, 0))
         *_, (learner, _) = train(net, recipe, lambda i, k: training(env, seed, i + 1, k), begin(net, seed))
-        return [judged(held_out(env, i), net, learner.w, episodes, most=recipe.most) for i in UNTOUCHED]
+        return [judged(held_out(env, i), net, learner.w, each, most=recipe.most, batch=min(each, 20_000)) for i in numbers]
 
 
 def _row(env: str, found: list[list[Judged]]) -> dict[str, Any]:

@@ -51,9 +51,12 @@ def test_memory_is_the_same_as_reading_anew(name: str) -> None:
             break
         seen, _ = seen_by(view, codes)
         items = net.embedded(w, seen.items, seen.role)
-        total, top = memory.pools(seen, view.row)
+        total, top, new_total, new_top = memory.pools(seen, view.row)
         np.testing.assert_allclose(total, tape.segment_sum(items, seen.first), atol=1e-4)
         np.testing.assert_allclose(top, tape.segment_max(items, seen.first), atol=2e-5)
+        new = [items[end - n : end] for end, n in zip(seen.first[1:], seen.new, strict=True)]
+        np.testing.assert_allclose(new_total, [x.sum(axis=0) for x in new], atol=1e-4)
+        np.testing.assert_allclose(new_top, [x.max(axis=0) if len(x) else 0 * x.sum(axis=0) for x in new], atol=2e-5)
         odds = np.where(view.allowed, dice.random(view.allowed.shape) + 0.01, 0.0)
         world.act(state, view, odds.argmax(axis=1))
 
