@@ -44,7 +44,11 @@ def measure(full: bool) -> list[Row]:
 def _played(folder: Path) -> tuple[float, list[str]]:
     began = perf_counter()
     ran = subprocess.run(
-        [sys.executable, str(ROOT / "examples/learn_the_five.py")], cwd=folder, capture_output=True, text=True, check=True
+        [sys.executable, str(ROOT / "examples/learn_the_five.py")],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return perf_counter() - began, [line for line in ran.stdout.splitlines() if " s. Open " not in line]
 

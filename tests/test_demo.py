@@ -28,4 +28,7 @@ def test_a_decision_of_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     lines = demo.runs.Run(demo.asked("communicate"), folder).lines
     page = lessons_page("demo", [row], [Lesson("communicate", lines, *runs)])
     assert "regret while it learned" in page
-    assert page.count("<svg") == 3
+    assert "communicate: share of each option" in page
+    assert (
+        page.count("<svg") == 6
+    )  # regret, two kinds of decision, gradients of two roles, a run before and one after

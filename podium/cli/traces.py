@@ -15,9 +15,13 @@ from rich.table import Table
 from rich.text import Text as Line
 
 from podium.cli.app import Json, Paths, app, out, say
+from podium.cli.tokens import Allowed, show_tokens, told_tokens
 from podium.trace import files, wire
 from podium.trace.findings import Finding, Unreadable
+from podium.trace.log import CHECKED
 from podium.trace.rules import RULES
+from podium.trace.scan import LOG_EVENTS
+from podium.trace.tokens import Exactness, exactness
 from podium.view import lanes as swim
 from podium.view.page import page
 from podium.view.plain import plain
@@ -26,17 +30,30 @@ from podium.view.summary import summary
 __all__ = ["show_summary"]
 
 
-@app.command(epilog="Example: podium check run.json runs/ --json")
-def check(paths: Paths, json: Json = False) -> None:
+@app.command(epilog="Example: podium check run.json runs/ --tokens --allow fork --json")
+def check(
+    paths: Paths,
+    tokens: Annotated[
+        bool, typer.Option("--tokens", help="Also prove that contexts are, id by id, what the model saw.")
+    ] = False,
+    allow: Annotated[
+        list[Allowed] | None,
+        typer.Option(help="With --tokens: a class beside clean that is no failure; repeatable."),
+    ] = None,
+    json: Json = False,
+) -> None:
     """Check traces against every rule. Exit 0: clean or warnings only; 1: errors; 2: something cannot be read."""
     findings: list[Finding] = []
+    exact: list[tuple[str, Exactness]] = []
     unreadable = 0
     with _reading() as progress:
         for path in paths:
             try:
-                for finding in files.check_paths(path, progress=progress):
-                    findings.append(finding)
-                    if not json:
+                for one in files.read(path, shape=LOG_EVENTS if tokens else CHECKED, progress=progress):
+                    findings += one.findings
+                    if tokens and one.trace is not None:
+                        exact.append((one.file, exactness(one.trace)))
+                    for finding in () if json else one.findings:
                         out.print(Line(plain(finding), style="red" if finding.level == "error" else "yellow"))
             except Unreadable as error:
                 unreadable += 1
@@ -44,14 +61,19 @@ def check(paths: Paths, json: Json = False) -> None:
                 if not json:
                     print(f"podium: {plain(error)}", file=sys.stderr)
     errors = sum(f.level == "error" for f in findings) - unreadable
+    told = told_tokens(exact, allow or ())
+    failed = bool(errors or unreadable or (tokens and not told["ok"]))
+    if tokens and not json:
+        show_tokens(told)
     if json:
-        say({"ok": not errors and not unreadable, "findings": findings})
+        say({"ok": not failed, "findings": findings} | ({"tokens": told} if tokens else {}))
     elif not unreadable or len(paths) > 1:
         warnings = len(findings) - errors - unreadable
         count = f"{errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}"
         count += f", {unreadable} cannot be read" if unreadable else ""
-        out.print(Line("clean" if not findings else count, style="red" if errors or unreadable else "green"))
-    raise typer.Exit(2 if unreadable else 1 if errors else 0)
+        said = "clean" if not findings else count
+        out.print(Line(f"rules: {said}" if tokens else said, style="red" if errors or unreadable else "green"))
+    raise typer.Exit(2 if unreadable else 1 if failed else 0)
 
 
 @contextmanager

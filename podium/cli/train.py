@@ -84,16 +84,36 @@ def _followed(run: Run, quiet: bool) -> None:
 
 def _line(run: Run, line: dict[str, Any]) -> Table:
     seconds = sum(line["seconds"].values())
-    table = Table("iteration", "return", "regret", "entropy", "gradient", "decisions/s", box=None)
+    table = Table("iteration", "return", "regret", "entropy", "gradient", "decisions/s", "decides", box=None)
     table.add_row(
         f"{line['iteration'] + 1} of {run.asked.recipe.iterations}",
         f"{line['score']:.4f}",
         "" if line["regret"] is None else f"{line['regret']:.1%}",
         f"{line['entropy']:.3f}",
-        f"{line['gradient']:.3f}",
+        _gradients(line),
         f"{line['decisions'] / seconds:,.0f}",
+        Line(_mix(line["mix"])),
     )
     return table
+
+
+def _gradients(line: dict[str, Any]) -> str:
+    """The length of the gradient and, where several roles learn, of each one's part."""
+    roles = ", ".join(f"{role} {length:.3f}" for role, length in line["gradients"].items())
+    return f"{line['gradient']:.3f}" + (f" ({roles})" if len(line["gradients"]) > 1 else "")
+
+
+def _mix(mix: dict[str, Any]) -> str:
+    """The share of each kind of decision, and of its options, commonest first.
+
+    >>> _mix({"stop": {"share": 1.0, "options": {"go on": 0.25, "stop": 0.75}}})
+    'stop 100%: stop 75, go on 25'
+    """
+    lines = []
+    for kind, told in mix.items():
+        words = sorted(told["options"].items(), key=lambda item: -item[1])[:4]
+        lines.append(f"{kind} {told['share']:.0%}: {', '.join(f'{word} {x:.0%}'[:-1] for word, x in words)}")
+    return "\n".join(lines)
 
 
 def _told(run: Run, found: list[Judged]) -> dict[str, Any]:

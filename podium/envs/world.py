@@ -111,7 +111,9 @@ class View:
             return values[kept], place[owner[kept]]
 
         about, new = (None if column is None else column[index] for column in (self.about, self.new))
-        return View(self.row[index], self.kind, self.agent, self.facts[index], self.allowed[index], items, about, new)
+        return View(
+            self.row[index], self.kind, self.agent, self.facts[index], self.allowed[index], items, about, new
+        )
 
 
 Policy = Callable[[View], Any]  # choices, one option a row; or (choices, log-probabilities)

@@ -13,7 +13,7 @@ from podium.learn.train import Learner
 
 __all__ = ["load", "save"]
 
-TABLES = ("w", "m", "v")
+TABLES = ("w", "m", "v", "held")
 
 
 def save(learner: Learner, path: Path) -> None:
@@ -34,6 +34,8 @@ def load(path: Path) -> Learner:
     """The learner that was saved, to the bit."""
     held: Any
     with np.load(path, allow_pickle=False) as held:
-        tables: dict[str, Any] = {t: {k[2:]: held[k] for k in held.files if k.startswith(f"{t}:")} for t in TABLES}
+        tables: dict[str, Any] = {
+            t: {k.removeprefix(f"{t}:"): held[k] for k in held.files if k.startswith(f"{t}:")} for t in TABLES
+        }
         numbers: dict[str, Any] = {k: held[k].item() for k in held.files if ":" not in k}
     return Learner(**tables, **numbers)

@@ -12,6 +12,7 @@ from podium.envs.draws import U, uniform
 from podium.envs.world import Policy, View, World
 from podium.learn import tape
 from podium.learn.memory import Memory
+from podium.learn.mix import Tally, named
 from podium.learn.policy import Net, Parameters, Seen, entries_of, joined, seen_by, taken
 from podium.learn.tape import Array
 from podium.trace.columns import B, F
@@ -39,7 +40,8 @@ class Batch(NamedTuple):
     rows: list[Rows]
     score: F  # of the episodes as they were played
     decisions: int  # all that the policy made
-    doubt: float  # of all decisions of an episode, on average
+    doubt: float  # of all decisions of an episode that may be branched, on average
+    mix: Tally  # what was chosen in episodes that did not wander
 
 
 def drawn(logp: Array, start: N64, u: F) -> N64:
@@ -104,7 +106,7 @@ class _Actor:
     def choose(self, view: View, seed: U) -> tuple[Seen, N64, Array, N64]:
         """What is seen, the option of each entry, its log-probability, and the option chosen in each row."""
         seen, option = seen_by(view, self.codes)
-        if view.about is None:
+        if view.about is None and not self.net.shape.per_role:  # what is remembered is what one role made of it
             context = self.net.read(self.w, seen, *self.memory.pools(seen, view.row))
             logp = tape.log_softmax(self.net.scores(self.w, seen, context, None), seen.start)
         else:
@@ -135,7 +137,7 @@ def played(world: World, net: Net, w: Parameters, seed: U, *, most: int = 400, s
     actor = _Actor(world, net, w, len(seed), most, sharp)
     while (view := world.view(state)) is not None:
         world.act(state, view, actor.choose(view, seed[view.row])[3])
-    return Batch([], state.score, actor.decisions, np.nan)
+    return Batch([], state.score, actor.decisions, np.nan, {})
 
 
 def collect(
@@ -149,6 +151,7 @@ def collect(
     room: int = 0,
     sharp: float = 1.0,
     wander: float = 0.0,
+    roles: tuple[str, ...] | None = None,
 ) -> Batch:
     """Episodes, and some of their decisions branched: each other option (up to `tries` in all) is forced there, and the
     episode goes on under the policy (π^sharp) with the same dice. A decision is branched with the chance min(1, share x doubt).
@@ -157,7 +160,7 @@ def collect(
     another. So it is known what to do well where the policy would not go, and going there is judged by that. Their branches do not wander.
 
     A branch is a copy of its episode's row in the same state, so that all go on side by side. `room` is how many branches there may
-    be at once; decisions that find none are not branched.
+    be at once; decisions that find none are not branched. With `roles`, only their decisions are.
     """
     n = len(seed)
     room = room or 12 * n * min(tries, len(world.options))
@@ -170,9 +173,12 @@ def collect(
     found: list[_Marked] = []
     running = np.full(n + room, -1)  # the number, over all found, of the entry that a branch answers
     earned, entries, doubts = np.zeros(1 << 12), 0, 0.0
+    tally: dict[str, N64] = {}
     while (view := world.view(state)) is not None:
         seen, option, logp, chosen = actor.choose(view, every[view.row])
-        doubt = _doubt(logp, seen.start) * (view.row < n)
+        doubt = _doubt(logp, seen.start) * ((view.row < n) & (roles is None or seen.role in roles))
+        meant = chosen[(view.row < n) & ~wanders[view.row]]
+        tally[view.kind] = tally.get(view.kind, 0) + np.bincount(meant, minlength=len(world.options))
         doubts += float(doubt.sum())
         at = actor.made[view.row] - 1
         _stray(seen, option, chosen, np.flatnonzero(wanders[view.row]), every[view.row], at, actor.home)
@@ -203,7 +209,8 @@ def collect(
         running[done] = -1
         free = np.concatenate([free, done])
     rows = _rows(found, earned, state.score)
-    return Batch(rows, state.score[:n][~wanders[:n]], actor.decisions, doubts / n)
+    mix = {kind: named(net.words.words, actor.codes, count) for kind, count in tally.items()}
+    return Batch(rows, state.score[:n][~wanders[:n]], actor.decisions, doubts / n, mix)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -24,6 +24,7 @@ from podium.learn.collect import capped, greedy
 from podium.learn.evaluate import DICE, Judged, judged
 from podium.learn.params import TRAINING, held_out, training
 from podium.learn.policy import Net
+from podium.learn.regimes import network, roles_of, started, wrong
 from podium.learn.traced import cannot, traced_step
 from podium.learn.train import Learner, Progress, Recipe, begin, one_thread, step
 from podium.methods import METHODS
@@ -49,6 +50,7 @@ class Asked:
     method: str = OURS
     seed: int = 0
     patience: int = 0  # looks at the regret without a better one, after which it ends; 0: never
+    start: str = ""  # the folder of another run, or its checkpoint, whose parameters this one starts with
     recipe: Recipe = field(default_factory=Recipe)
 
 
@@ -97,6 +99,8 @@ def checked(asked: Asked, where: str) -> Asked:
     for name, least in low.items():
         if getattr(how, name) < least:
             raise BadRecipe(f"{where}: {name} must be {least} or more, got {getattr(how, name)}")
+    if why := wrong(how, roles_of(training(asked.world, asked.seed, 0, 0))):
+        raise BadRecipe(f"{where}: {asked.world}: {why}")
     if asked.method != OURS:
         if why := cannot(METHODS[asked.method]):
             raise BadRecipe(f"{where}: {why}")
@@ -120,7 +124,7 @@ class Run:
 
     def __init__(self, asked: Asked, folder: Path) -> None:
         self.asked, self.folder = asked, folder
-        self.net = Net(training(asked.world, asked.seed, 0, 0))
+        self.net = network(training(asked.world, asked.seed, 0, 0), asked.recipe)
         said = msgspec.json.format(msgspec.json.encode(asked), indent=1) + b"\n"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -140,12 +144,16 @@ class Run:
 
     def _resumed(self, path: Path) -> Learner:
         new = begin(self.net, self.asked.seed)
+        if self.asked.start and not path.exists():
+            source = Path(self.asked.start)
+            source = source / "learner.npz" if source.is_dir() else source
+            try:
+                return replace(new, w=started(new.w, _loaded(source).w))
+            except ValueError as error:
+                raise BadRecipe(f"start: {source}: {error}") from None
         if not path.exists():
             return new
-        try:
-            old = checkpoint.load(path)
-        except (OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile) as error:
-            raise BadRecipe(f"{path} cannot be read ({error}); expected the checkpoint of this run") from None
+        old = _loaded(path)
         if {k: x.shape for k, x in old.w.items()} != {k: x.shape for k, x in new.w.items()}:
             raise BadRecipe(f"{path} is of another network; expected the checkpoint of this run")
         return old
@@ -221,6 +229,13 @@ class Run:
         for name, trace in zip(("before", "after"), made, strict=True):
             files.save(trace[:kept], self.folder / f"{name}.jsonl")
         return made[0], made[1]
+
+
+def _loaded(path: Path) -> Learner:
+    try:
+        return checkpoint.load(path)
+    except (OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile) as error:
+        raise BadRecipe(f"{path} cannot be read ({error}); expected the checkpoint of a run") from None
 
 
 def _watched(asked: Asked) -> list[World]:

@@ -15,12 +15,26 @@ from podium.learn import tape
 from podium.learn.tape import Array, Node
 from podium.trace.columns import F
 
-__all__ = ["Net", "Parameters", "Seen", "Shape", "Words", "encoded", "entries_of", "joined", "seen_by", "taken"]
+__all__ = [
+    "Net",
+    "Parameters",
+    "Seen",
+    "Shape",
+    "Words",
+    "encoded",
+    "entries_of",
+    "joined",
+    "role_of",
+    "seen_by",
+    "taken",
+]
 
 N64 = NDArray[np.int64]
 Parameters = dict[str, Any]  # name to array, or to Var while a gradient is wanted
 SCALES = (0.01, 1.0, 100.0)  # of signed logarithms
-KNOTS = np.array([-1, 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64], np.float32)  # small whole numbers, then two an octave
+KNOTS = np.array(
+    [-1, 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64], np.float32
+)  # small whole numbers, then two an octave
 PER_FIGURE = len(SCALES) + len(KNOTS)
 STRIDE = 8192  # numbers that an option's label may have
 
@@ -93,6 +107,15 @@ class Seen:
         return np.arange(end[-1]) + np.repeat(self.first[1:] - end[1:], self.new), end
 
 
+def role_of(agent: str) -> str:
+    """An agent's name without its number.
+
+    >>> role_of("mate 2")
+    'mate'
+    """
+    return re.sub(r"\s*\d+$", "", agent)
+
+
 def seen_by(view: View, codes: N64) -> tuple[Seen, N64]:
     """A view without padding, and the option number of each entry. An option about an item is known by the item, not by number."""
     items, owner = view.items()
@@ -104,10 +127,9 @@ def seen_by(view: View, codes: N64) -> tuple[Seen, N64]:
     else:
         local = view.about[row, number]
         item = np.where(local >= 0, first[row] + local, -1)
-    role = re.sub(r"\s*\d+$", "", view.agent)
     option = np.where(item >= 0, codes[number] // STRIDE * STRIDE, codes[number])
     new = np.zeros(len(view), np.int64) if view.new is None else view.new
-    return Seen(view.kind, role, view.facts, items, first, start, option, item, new), number
+    return Seen(view.kind, role_of(view.agent), view.facts, items, first, start, option, item, new), number
 
 
 def _ranges(first: N64, index: N64) -> tuple[N64, N64]:
@@ -175,13 +197,13 @@ class Net:
     score_k = v · relu(A_kind c + word_k + N φ(number_k) + I e_about(k)),   π = softmax over the allowed options
     """
 
-    def __init__(self, world: World, shape: Shape = Shape()) -> None:  # noqa: B008 (immutable)
-        self.shape = shape
+    def __init__(self, world: World, shape: Shape = Shape(), roles: Sequence[str] = ("lead",)) -> None:  # noqa: B008 (immutable)
+        self.shape, self.roles = shape, tuple(roles)
         self.kinds = world.decides
         self.words = Words(world.options)
         self.figures = len(world.facts), len(world.items)
 
-    def initial(self, seed: int, roles: Sequence[str] = ("lead",)) -> Parameters:
+    def initial(self, seed: int) -> Parameters:
         """Parameters at the start: orthogonal-like scale, and every option as likely."""
         dice = np.random.default_rng([seed, 0x1EA2])
         facts, items = (n * PER_FIGURE for n in self.figures)
@@ -208,7 +230,7 @@ class Net:
                 f"{kind}.score": (s.head, 1),
             }
         made: Parameters = {}
-        for role in roles if s.per_role else ("",):
+        for role in self.roles if s.per_role else ("",):
             for name, size in sizes.items():
                 zero = name.endswith("b") or name.endswith(".score") or name.startswith("value")
                 scale = 0.0 if zero else np.sqrt(2.0 / size[0])
@@ -221,7 +243,11 @@ class Net:
         items = self.embedded(w, seen.items, seen.role)
         at, first = seen.fresh()
         new = tape.gather(items, at)
-        pools = [f(x, ends) for x, ends in ((items, seen.first), (new, first)) for f in (tape.segment_sum, tape.segment_max)]
+        pools = [
+            f(x, ends)
+            for x, ends in ((items, seen.first), (new, first))
+            for f in (tape.segment_sum, tape.segment_max)
+        ]
         return self.read(w, seen, *pools), items
 
     def embedded(self, w: Parameters, items: F, role: str) -> Node:

@@ -20,9 +20,11 @@ from podium.envs.draws import U, seeds, uniform
 from podium.envs.world import Policy, View, World, play
 from podium.graph import units
 from podium.learn.collect import DICE, MARK, drawn
+from podium.learn.mix import named, shares
 from podium.learn.policy import Net, Parameters, Seen, joined, seen_by
+from podium.learn.regimes import acting, remembered
 from podium.learn.tape import Array
-from podium.learn.train import Credited, Learner, Progress, Recipe, Worlds, entropy_of, updated
+from podium.learn.train import Credited, Learner, Progress, Recipe, Worlds, entropy_of, taught
 from podium.methods import Method, credit_of
 from podium.rewards.ledger import Now
 from podium.trace.columns import F, Text, Trace, concat
@@ -161,6 +163,7 @@ def traced_step(net: Net, recipe: Recipe, worlds: Worlds, method: Method, old: L
     """One iteration by a method's credit; as `train.step`, `recipe.episodes` episodes instead of so many branched decisions."""
     seconds = dict.fromkeys(("rollout", "credit", "update"), 0.0)
     rows: list[Credited] = []
+    chosen: list[tuple[str, dict[str, int]]] = []
     scores, decisions, episodes = [], 0, 0
     for number in range(recipe.worlds):
         clock = perf_counter()
@@ -168,13 +171,14 @@ def traced_step(net: Net, recipe: Recipe, worlds: Worlds, method: Method, old: L
         played = perf_counter()
         given = credit_of(dressed(grown), method, Now(old.iteration / recipe.iterations, ()))
         rows += [_credited(made, given) for made in one.made]
+        chosen += [(made.seen.kind, _named(net, made)) for made in one.made]
         seconds["rollout"] += played - clock
         seconds["credit"] += perf_counter() - played
         scores.append(float(one.score.mean()))
         decisions += int((grown.decision_e >= 0).sum())
         episodes += len(grown)
     clock = perf_counter()
-    new, gradient = updated(net, recipe, rows, old)
+    new, gradient, gradients = taught(net, recipe, rows, old)
     seconds["update"] = perf_counter() - clock
     told = Progress(
         old.iteration,
@@ -183,9 +187,16 @@ def traced_step(net: Net, recipe: Recipe, worlds: Worlds, method: Method, old: L
         sum(len(r.seen) for r in rows),
         entropy_of(rows),
         gradient,
+        gradients,
+        shares(chosen),
         seconds,
     )
-    return replace(new, iteration=old.iteration + 1), told
+    held = remembered(recipe, new.held, old.w, told.score)
+    return replace(new, iteration=old.iteration + 1, held=held), told
+
+
+def _named(net: Net, made: Made) -> dict[str, int]:
+    return named(net.words.words, *np.unique(made.seen.option[made.entry], return_counts=True))
 
 
 def _grown(
@@ -195,13 +206,14 @@ def _grown(
     each = recipe.episodes // recipe.worlds
     start = seeds(old.seed * 1_000_003 + old.iteration, each, number * each)
     task = f"{world.name} {old.iteration}.{number}"
+    w = acting(recipe, old.w, old.held)
     if "branches" not in method.needs:
-        one = record(world, net, old.w, start, task, recipe.most)
+        one = record(world, net, w, start, task, recipe.most)
         return one, one.trace
-    tried = record(world, net, old.w, start[: max(2, each // 20)], task, recipe.most)
+    tried = record(world, net, w, start[: max(2, each // 20)], task, recipe.most)
     others = sum(len(m.logp) - len(m.entry) for m in tried.made) / len(tried.score)
-    one = record(world, net, old.w, start[: max(2, int(each / (1 + recipe.branched * others)))], task, recipe.most)
-    return one, forest(one, net, old.w, recipe.branched, recipe.most)
+    one = record(world, net, w, start[: max(2, int(each / (1 + recipe.branched * others)))], task, recipe.most)
+    return one, forest(one, net, w, recipe.branched, recipe.most)
 
 
 def _credited(made: Made, given: Credit) -> Credited:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,9 @@ from podium.envs.world import World
 from podium.learn import tape
 from podium.learn.collect import Batch, Rows, collect
 from podium.learn.credit import same_prefix
+from podium.learn.mix import shares
 from podium.learn.policy import Net, Parameters, Seen, entries_of, joined, taken
+from podium.learn.regimes import Plan, acting, learners, remembered, truncated_credit
 from podium.learn.update import adam, every_option
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "entropy_of",
     "one_thread",
     "step",
+    "taught",
     "train",
     "updated",
 ]
@@ -39,8 +42,8 @@ Mapped = Callable[..., Iterable[Any]]  # map, or a pool's
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """One set of hyper-parameters for all worlds."""
+class Recipe(Plan):
+    """One set of hyper-parameters for all worlds, and who learns when."""
 
     iterations: int = 60
     rows: int = 4_500  # decisions that are branched in an iteration, about
@@ -72,6 +75,7 @@ class Learner:
     updates: int = 0
     doubt: float = 2.0  # of an episode (`collect`), and decisions branched in it, in the iteration before
     branched: float = 2.0
+    held: Parameters = field(default_factory=dict)  # what the regime and the schedule remember, by name
 
 
 class Progress(NamedTuple):
@@ -83,6 +87,8 @@ class Progress(NamedTuple):
     rows: int
     entropy: float
     gradient: float
+    gradients: dict[str, float]  # of each role that learned
+    mix: dict[str, dict[str, Any]]  # what was decided: `mix.shares`
     seconds: dict[str, float]
 
 
@@ -117,20 +123,25 @@ def step(net: Net, recipe: Recipe, worlds: Worlds, old: Learner, mapped: Mapped 
     collected = time.perf_counter()
     rows = [_credited(part) for part in _kinds([rows for batch in batches for rows in batch.rows])]
     credited = time.perf_counter()
-    new, gradient = updated(net, recipe, rows, old)
+    new, gradient, gradients = taught(net, recipe, rows, old)
     done = time.perf_counter()
     total = sum(len(r.seen) for r in rows)
+    score = float(np.mean([batch.score.mean() for batch in batches]))
     told = Progress(
         old.iteration,
-        float(np.mean([batch.score.mean() for batch in batches])),
+        score,
         sum(batch.decisions for batch in batches),
         total,
         entropy_of(rows),
         gradient,
+        gradients,
+        shares(item for batch in batches for item in batch.mix.items()),
         {"rollout": collected - clock, "credit": credited - collected, "update": done - credited},
     )
     doubt = max(float(np.mean([batch.doubt for batch in batches])), 1e-3)
-    return replace(new, iteration=old.iteration + 1, doubt=doubt, branched=max(0.05, total / episodes)), told
+    held = remembered(recipe, new.held, old.w, score)
+    new = replace(new, iteration=old.iteration + 1, doubt=doubt, branched=max(0.05, total / episodes), held=held)
+    return new, told
 
 
 def train(
@@ -153,6 +164,7 @@ class _Order(NamedTuple):
     recipe: Recipe
     room: int
     sharp: float
+    roles: tuple[str, ...] | None
 
 
 def _carried_out(order: _Order) -> Batch:
@@ -163,6 +175,7 @@ def _carried_out(order: _Order) -> Batch:
         "room": order.room,
         "sharp": order.sharp,
         "wander": r.wander,
+        "roles": order.roles,
     }
     return collect(order.world, order.net, order.w, order.seed, order.share, **how)
 
@@ -172,12 +185,13 @@ def _collected(net: Net, recipe: Recipe, worlds: Worlds, old: Learner, mapped: M
     share = recipe.spread / old.doubt
     each = int(np.clip(recipe.rows / recipe.worlds / old.branched, 64, recipe.rows))
     sharp = 1.0 + (recipe.sharp - 1.0) * old.iteration / recipe.iterations
+    w, roles = acting(recipe, old.w, old.held), learners(recipe, net.roles, old.iteration, old.held)
     orders = []
     for number in range(recipe.worlds):
         world = worlds(old.iteration, number)
         seed = seeds(old.seed * 1_000_003 + old.iteration, each, number * each)
         room = int(1.3 * recipe.rows / recipe.worlds) * min(recipe.tries, len(world.options))
-        orders.append(_Order(world, net, old.w, seed, share, recipe, room, sharp))
+        orders.append(_Order(world, net, w, seed, share, recipe, room, sharp, roles))
     return list(mapped(_carried_out, orders)), each * recipe.worlds
 
 
@@ -201,32 +215,84 @@ def entropy_of(rows: list[Credited]) -> float:
     return total / max(1, sum(len(r.seen) for r in rows))
 
 
-def updated(net: Net, recipe: Recipe, rows: list[Credited], old: Learner) -> tuple[Learner, float]:
-    """The learner after some gradient steps on credited rows, and the mean length of its gradients."""
+def taught(net: Net, recipe: Recipe, rows: list[Credited], old: Learner) -> tuple[Learner, float, dict[str, float]]:
+    """The learner after the update of its regime on the rows of those who learn now; the mean length of its gradients, and of each role's.
+
+    Decoupled roles share nothing, so that each is updated as if it were alone, with its own count of Adam's steps.
+    """
+    if recipe.regime != "shared" and not net.shape.per_role:
+        raise ValueError(f"regime {recipe.regime!r} needs parameters for each role; `regimes.network` makes them")
+    who = learners(recipe, net.roles, old.iteration, old.held)
+    rows = [r for r in rows if who is None or r.seen.role in who]
+    if recipe.staleness and recipe.correction == "truncated":
+        rows = [_current(net, old.w, row, recipe.truncate) for row in rows]
+    if recipe.regime != "decoupled":
+        return updated(net, recipe, rows, old)
+    new, lengths = old, {}
+    for role in dict.fromkeys(r.seen.role for r in rows):
+        name = f"updates/{role}"
+        before = int(old.held.get(name, 0))
+        alone = replace(new, updates=before)
+        one, lengths[role], _ = updated(net, recipe, [r for r in rows if r.seen.role == role], alone)
+        new = replace(
+            one, updates=new.updates + one.updates - before, held=one.held | {name: np.array(one.updates)}
+        )
+    return new, float(np.sqrt(sum(x * x for x in lengths.values()))), lengths
+
+
+def _current(net: Net, w: Parameters, row: Credited, most: float) -> Credited:
+    """A row that others' weights acted in, as one of these weights, its credit by truncated importance weights."""
+    now = net.log_odds(w, row.seen)
+    return replace(row, logp=now, credit=truncated_credit(row.credit, row.logp, now, most))
+
+
+def updated(
+    net: Net, recipe: Recipe, rows: list[Credited], old: Learner
+) -> tuple[Learner, float, dict[str, float]]:
+    """The learner after some gradient steps on credited rows; the mean length of its gradients, and of each role's part of them."""
+    if not rows:
+        return old, 0.0, {}
     left = 1.0 - old.iteration / recipe.iterations
     new = replace(old, w=dict(old.w), m=dict(old.m), v=dict(old.v))
     scale = float(np.sqrt(np.mean(np.concatenate([r.credit for r in rows]) ** 2))) + 1e-12
     total = sum(float(r.weight.sum()) for r in rows)
     dice = np.random.default_rng([old.seed, old.iteration, 0xBA7C])
-    norms = []
+    norms: list[float] = []
+    lengths: dict[str, list[float]] = {}
     for _ in range(recipe.epochs):
         orders = [dice.permutation(len(r.seen)) for r in rows]
         for part in range(recipe.parts):
             w = {k: tape.Var(x) for k, x in new.w.items()}
-            loss: Any = None
+            losses: dict[str, Any] = {}
             for row, order in zip(rows, orders, strict=True):
                 index = np.sort(order[part :: recipe.parts])
                 if len(index):
-                    term = _loss(net, recipe, w, row, index, scale, left, recipe.parts / total)
-                    loss = term if loss is None else tape.add(loss, term)
-            tape.backward(loss)
-            grad = {k: x.grad for k, x in w.items() if x.grad is not None}
-            norm = float(np.sqrt(sum(float((g * g).sum()) for g in grad.values())))
+                    term, role = _loss(net, recipe, w, row, index, scale, left, recipe.parts / total), row.seen.role
+                    losses[role] = tape.add(losses[role], term) if role in losses else term
+            grad: Parameters = {}
+            for role, loss in losses.items():
+                part_of = _gradient(loss, w)
+                lengths.setdefault(role, []).append(_length(part_of))
+                grad |= {k: grad[k] + g if k in grad else g for k, g in part_of.items()}
+            norm = _length(grad)
             norms.append(norm)
             shrink = min(1.0, recipe.norm / (norm + 1e-12))
             new.updates += 1
             adam(new.w, {k: g * shrink for k, g in grad.items()}, new.m, new.v, new.updates, recipe.rate * left)
-    return new, float(np.mean(norms))
+    return new, float(np.mean(norms)), {role: float(np.mean(some)) for role, some in lengths.items()}
+
+
+def _gradient(loss: Any, w: Parameters) -> Parameters:
+    """Of a loss by each parameter that it depends on; leaves none behind."""
+    tape.backward(loss)
+    grad = {k: x.grad for k, x in w.items() if x.grad is not None}
+    for x in w.values():
+        x.grad = None
+    return grad
+
+
+def _length(grad: Parameters) -> float:
+    return float(np.sqrt(sum(float((g * g).sum()) for g in grad.values())))
 
 
 def _loss(

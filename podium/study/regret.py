@@ -96,7 +96,10 @@ def _learned(env: str, seed: int, recipe: Recipe, episodes: int) -> list[Judged]
     with one_thread():
         net = Net(training(env, seed, 0, 0))
         *_, (learner, _) = train(net, recipe, lambda i, k: training(env, seed, i + 1, k), begin(net, seed))
-        return [judged(held_out(env, i), net, learner.w, each, most=recipe.most, batch=min(each, 20_000)) for i in numbers]
+        return [
+            judged(held_out(env, i), net, learner.w, each, most=recipe.most, batch=min(each, 20_000))
+            for i in numbers
+        ]
 
 
 def _row(env: str, found: list[list[Judged]]) -> dict[str, Any]:

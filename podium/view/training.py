@@ -12,7 +12,8 @@ from podium.view.page import picture
 __all__ = ["Lesson", "board_page", "lessons_page", "markdown", "run_page"]
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 960, 260, 64, 24, 34, 40
-INK, PALE, RULE, LINE = "#1c2530", "#5b6b7b", "#eef1f4", "#6d4aff"
+INK, PALE, RULE = "#1c2530", "#5b6b7b", "#eef1f4"
+COLOURS = ("#6d4aff", "#0b8a5f", "#c2571a", "#1f6fb2", "#a3247a", "#7a6a00")
 
 
 class Lesson(NamedTuple):
@@ -52,7 +53,7 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _page(title: str, table: str, lessons: Sequence[Lesson]) -> str:
     parts = [
-        f"<h2>{escape(lesson.title)}</h2>{curve(lesson.lines)}"
+        f"<h2>{escape(lesson.title)}</h2>{curve(lesson.lines)}{details(lesson.lines)}"
         f"<p>One run before training, when every option is as likely:</p>{picture(lesson.before)}"
         f"<p>The same luck after training:</p>{picture(lesson.after)}"
         for lesson in lessons
@@ -94,28 +95,56 @@ def curve(lines: Sequence[Mapping[str, Any]]) -> str:
     points = [(line["iteration"] + 1, line["regret"]) for line in lines if line["regret"] is not None]
     if not points:
         return "<p>Nothing was looked at on the way.</p>"
-    last = max(x for x, _ in points)
-    top = max(0.01, *(y for _, y in points))
+    return chart("regret while it learned", {"": points}, percent=True)
+
+
+def details(lines: Sequence[Mapping[str, Any]]) -> str:
+    """What was decided by iteration, one chart a kind of decision; and where several roles learn, the length of each one's gradient."""
+    kinds, roles = (sorted({name for line in lines for name in line[what]}) for what in ("mix", "gradients"))
+    charts = []
+    for kind in kinds:
+        told = [(line["iteration"] + 1, line["mix"][kind]["options"]) for line in lines if kind in line["mix"]]
+        words = sorted({word for _, options in told for word in options})
+        if 1 < len(words) <= len(COLOURS):
+            shares = {word: [(x, options.get(word, 0.0)) for x, options in told] for word in words}
+            charts.append(chart(f"{kind}: share of each option", shares, percent=True))
+    if len(roles) > 1:
+        lengths = {
+            role: [(line["iteration"] + 1, line["gradients"].get(role, 0.0)) for line in lines] for role in roles
+        }
+        charts.append(chart("length of the gradient of each role", lengths))
+    return "".join(charts)
+
+
+def chart(title: str, series: Mapping[str, Sequence[tuple[float, float]]], percent: bool = False) -> str:
+    """Lines over iterations, each with its name."""
+    points = [point for line in series.values() for point in line]
+    last, top = max(x for x, _ in points), max(0.01, *(y for _, y in points))
 
     def at(x: float, y: float) -> tuple[float, float]:
         return LEFT + (WIDTH - LEFT - RIGHT) * x / last, HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * max(
             y, 0.0
         ) / top
 
-    ticks = [top * k / 4 for k in range(5)]
     ruled = "".join(
         f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at(0, t)[1]:.1f}" y2="{at(0, t)[1]:.1f}" stroke="{RULE}"/>'
-        f'<text x="{LEFT - 8}" y="{at(0, t)[1] + 4:.1f}" font-size="11" text-anchor="end" fill="{PALE}">{t:.1%}</text>'
-        for t in ticks
+        f'<text x="{LEFT - 8}" y="{at(0, t)[1] + 4:.1f}" font-size="11" text-anchor="end" fill="{PALE}">'
+        f"{f'{t:.1%}' if percent else f'{t:.3g}'}</text>"
+        for t in (top * k / 4 for k in range(5))
     )
-    way = " ".join(f"{at(x, y)[0]:.1f},{at(x, y)[1]:.1f}" for x, y in points)
-    dots = "".join(
-        f'<circle cx="{at(x, y)[0]:.1f}" cy="{at(x, y)[1]:.1f}" r="3" fill="{LINE}"/>' for x, y in points
-    )
+    drawn = ""
+    for i, (name, line) in enumerate(series.items()):
+        way = " ".join(f"{at(x, y)[0]:.1f},{at(x, y)[1]:.1f}" for x, y in line)
+        drawn += f'<polyline points="{way}" fill="none" stroke="{COLOURS[i]}" stroke-width="2"/>'
+        drawn += "".join(
+            f'<circle cx="{at(x, y)[0]:.1f}" cy="{at(x, y)[1]:.1f}" r="3" fill="{COLOURS[i]}"/>' for x, y in line
+        )
+        drawn += (
+            f'<text x="{LEFT + 110 * i}" y="{HEIGHT - 12}" font-size="11" fill="{COLOURS[i]}">{escape(name)}</text>'
+        )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" font-family="system-ui, sans-serif">'
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>'
-        f'<text x="{LEFT}" y="20" font-size="13" font-weight="600" fill="{INK}">regret while it learned</text>{ruled}'
-        f'<polyline points="{way}" fill="none" stroke="{LINE}" stroke-width="2"/>{dots}'
+        f'<text x="{LEFT}" y="20" font-size="13" font-weight="600" fill="{INK}">{escape(title)}</text>{ruled}{drawn}'
         f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 12}" font-size="11" text-anchor="end" fill="{PALE}">iteration {last}</text></svg>'
     )

@@ -107,5 +107,5 @@ def test_lines_are_strict_json(tmp_path: Path) -> None:
     run = finished(tmp_path / "run")
     for line in (run.folder / "iterations.jsonl").read_bytes().splitlines():
         assert set(msgspec.json.decode(line)) == {
-            "iteration", "score", "decisions", "rows", "entropy", "gradient", "regret",
+            "iteration", "score", "decisions", "rows", "entropy", "gradient", "gradients", "mix", "regret",
         }  # fmt: skip

@@ -56,7 +56,9 @@ def test_memory_is_the_same_as_reading_anew(name: str) -> None:
         np.testing.assert_allclose(top, tape.segment_max(items, seen.first), atol=2e-5)
         new = [items[end - n : end] for end, n in zip(seen.first[1:], seen.new, strict=True)]
         np.testing.assert_allclose(new_total, [x.sum(axis=0) for x in new], atol=1e-4)
-        np.testing.assert_allclose(new_top, [x.max(axis=0) if len(x) else 0 * x.sum(axis=0) for x in new], atol=2e-5)
+        np.testing.assert_allclose(
+            new_top, [x.max(axis=0) if len(x) else 0 * x.sum(axis=0) for x in new], atol=2e-5
+        )
         odds = np.where(view.allowed, dice.random(view.allowed.shape) + 0.01, 0.0)
         world.act(state, view, odds.argmax(axis=1))
 

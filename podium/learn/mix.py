@@ -1,0 +1,50 @@
+"""What a policy decides: the share of each kind of decision, and of each of its options by word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.learn.policy import STRIDE
+
+__all__ = ["Tally", "named", "shares"]
+
+N64 = NDArray[np.int64]
+Tally = dict[str, dict[str, int]]  # by kind and word: how often
+
+
+def named(words: Sequence[str], option: N64, count: N64) -> dict[str, int]:
+    """How often each word was chosen, from codes of options; an option that is only a number goes by that.
+
+    >>> named(["", "spawn"], np.array([1 + 0, 1 * STRIDE + 4, 1 * STRIDE + 5]), np.array([2, 3, 1]))
+    {'0': 2, 'spawn': 4}
+    """
+    found: dict[str, int] = {}
+    for code, many in zip(option.tolist(), count.tolist(), strict=True):
+        if many:
+            word = words[code // STRIDE] or str(code % STRIDE - 1)
+            found[word] = found.get(word, 0) + many
+    return dict(sorted(found.items()))
+
+
+def shares(tallies: Iterable[tuple[str, Mapping[str, int]]]) -> dict[str, dict[str, Any]]:
+    """Of each kind its share of all decisions, and the shares of its options.
+
+    >>> shares([("stop", {"go on": 3}), ("spawn", {"spawn": 4}), ("stop", {"stop": 1})])["stop"]
+    {'share': 0.5, 'options': {'go on': 0.75, 'stop': 0.25}}
+    """
+    kinds: Tally = {}
+    for kind, words in tallies:
+        of = kinds.setdefault(kind, {})
+        for word, many in words.items():
+            of[word] = of.get(word, 0) + many
+    total = {kind: sum(words.values()) for kind, words in sorted(kinds.items())}
+    every = sum(total.values())
+    return {
+        kind: {"share": n / every, "options": {word: m / n for word, m in sorted(kinds[kind].items())}}
+        for kind, n in total.items()
+        if n
+    }
