@@ -1,59 +1,141 @@
-"""Training throughput: decisions a second with rollout, credit and update, and where the time goes."""
+"""Training throughput, where the time goes, and what same-prefix credit does where to stop at once is a trap.
+
+python -m bench.learn [--full] [--json]
+"""
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import sys
-import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from time import perf_counter
+from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+import numpy as np
 
-from podium.learn import params
+from bench.table import Row, adding, at_least, best, command, fact
+from podium.envs.draws import seeds
+from podium.envs.world import World, make
+from podium.learn.collect import played
+from podium.learn.params import training
 from podium.learn.policy import Net
-from podium.learn.train import Recipe, begin, train
+from podium.learn.traced import traced_step
+from podium.learn.train import Learner, Progress, Recipe, begin, one_thread, step, train
+from podium.methods import METHODS
 
-__all__ = ["main", "measured"]
+__all__ = ["measure"]
 
-
-def measured(name: str, iterations: int, cores: int, rows: int) -> dict[str, object]:
-    """Trains for some iterations, the first not counted."""
-    net = Net(params.training(name, 0, 0, 0))
-    recipe = replace(Recipe(), rows=rows)
-    told = []
-    with ProcessPoolExecutor(cores) as pool:
-        mapped = pool.map if cores > 1 else map
-        steps = train(net, recipe, lambda i, k: params.training(name, 0, i + 1, k), begin(net, 0), mapped)
-        next(steps)
-        clock = time.perf_counter()
-        for _ in range(iterations):
-            told.append(next(steps)[1])
-        seconds = time.perf_counter() - clock
-    split = {k: sum(t.seconds[k] for t in told) / seconds for k in told[0].seconds}
-    decisions = sum(t.decisions for t in told)
-    return {
-        "env": name,
-        "decisions_per_second": round(decisions / seconds),
-        "branched": sum(t.rows for t in told),
-    } | {k: round(v, 3) for k, v in split.items()}
+WORLDS = ("scouts", "crew", "relay", "jury", "costly_search")  # a world for each decision
+CORES, SPEED = 2, 100_000
+PLAIN = "grpo"
+TRAP = {"legs": 4, "pool": 6, "widest": 3}  # random play loses here, and who stops at once loses nothing
 
 
-def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--envs", default="costly_search,crew,relay,jury,scouts")
-    parser.add_argument("--iterations", type=int, default=10)
-    parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--rows", type=int, default=Recipe.rows)
-    given = parser.parse_args(argv)
-    rows = [measured(name, given.iterations, given.cores, given.rows) for name in given.envs.split(",")]
-    for row in rows:
-        print(json.dumps(row))
-    return 0
+def measure(full: bool) -> list[Row]:
+    return [*_speed(12 if full else 2), *_trap(full)]
+
+
+def _speed(iterations: int) -> list[Row]:
+    """Decisions a second on both cores, and the share of every stage; for a method of the table, which is paid from traces, too."""
+    with one_thread(), ProcessPoolExecutor(CORES) as pool:
+        ours = {name: _timed(name, _ours(name, pool.map), iterations) for name in WORLDS}
+        traced = _timed("costly_search", _by_method("costly_search", "dr_mas"), iterations)
+    total = sum(sum(t.decisions for t in told) for told, _ in ours.values()) / sum(s for _, s in ours.values())
+    rows = [
+        at_least(
+            "6.4.decisions",
+            "decisions a second in training, rollout, credit and update, all five worlds",
+            total,
+            SPEED,
+        ),
+        fact("6.4.adding", "seconds of adding ten million numbers in the same run", best(1, adding)[0]),
+    ]
+    for name, (told, seconds) in {**ours, "costly_search by dr_mas from traces": traced}.items():
+        id = name.split()[0] + (".traced" if " " in name else "")
+        rows.append(fact(f"6.4.{id}", f"{name}: decisions a second", sum(t.decisions for t in told) / seconds))
+        rows += [
+            fact(
+                f"6.4.{id}.{stage}",
+                f"{name}: share of the time in {stage}",
+                sum(t.seconds[stage] for t in told) / seconds,
+            )
+            for stage in told[0].seconds
+        ]
+    return rows
+
+
+Steps = Iterator[tuple[Learner, Progress]]
+
+
+def _timed(name: str, steps: Steps, iterations: int) -> tuple[list[Progress], float]:
+    """Some iterations after the first, and their seconds."""
+    next(steps)
+    clock = perf_counter()
+    told = [next(steps)[1] for _ in range(iterations)]
+    return told, perf_counter() - clock
+
+
+def _ours(name: str, mapped: Callable[..., Any]) -> Steps:
+    net = Net(training(name, 0, 0, 0))
+    return train(net, Recipe(), lambda i, k: training(name, 0, i + 1, k), begin(net, 0), mapped)
+
+
+def _by_method(name: str, method: str) -> Steps:
+    net = Net(training(name, 0, 0, 0))
+    learner = begin(net, 0)
+    while True:
+        learner, told = traced_step(
+            net, Recipe(), lambda i, k: training(name, 0, i + 1, k), METHODS[method], learner
+        )
+        yield learner, told
+
+
+def _trap(full: bool) -> list[Row]:
+    """Expeditions in which any option at random loses: what is learned, from the same start, with as many episodes or more by plain."""
+    world = make("expedition", **TRAP)
+    many, seeds_ = (40, 3) if full else (8, 1)
+    recipe = replace(Recipe(), iterations=many, rows=1_000, worlds=1)
+    with one_thread():
+        ours = [_worth(world, recipe, seed, lambda *a: step(*a)) for seed in range(seeds_)]
+        plain = [
+            _worth(
+                world,
+                recipe,
+                seed,
+                lambda net, how, worlds, old: traced_step(net, how, worlds, METHODS[PLAIN], old),
+            )
+            for seed in range(seeds_)
+        ]
+    at_random, optimum = world.random_value(), world.optimum()
+    where = f"a small expedition, {seeds_} seeds"
+    return [
+        fact("6.1.trap.random", f"{where}: any option at random (0: to stop at once)", at_random),
+        fact(
+            "6.1.trap.plain",
+            f"{where}: learned by {PLAIN}'s outcome credit, share of the optimum",
+            np.mean(plain) / optimum,
+        ),
+        fact(
+            "6.1.trap.ours",
+            f"{where}: learned by same-prefix credit, share of the optimum",
+            np.mean(ours) / optimum,
+        ),
+        at_least(
+            "6.1.trap",
+            f"{where}: same-prefix credit less {PLAIN}, of the optimum",
+            (np.mean(ours) - np.mean(plain)) / optimum,
+            0.0,
+        ),
+    ]
+
+
+def _worth(world: World, recipe: Recipe, seed: int, once: Callable[..., tuple[Learner, Progress]]) -> float:
+    net = Net(world)
+    learner = begin(net, seed)
+    for _ in range(recipe.iterations):
+        learner, _ = once(net, recipe, lambda i, k: world, learner)
+    return float(played(world, net, learner.w, seeds(99, 20_000), most=recipe.most, sharp=np.inf).score.mean())
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    command(measure, __doc__)

@@ -70,7 +70,9 @@ def regret(
     iterations: Annotated[int, typer.Option(min=1)] = Recipe.iterations,
     json: Json = False,
 ) -> None:
-    """What the one method leaves of the optimum, and of the gap to the best trivial policy, in held-out worlds."""
+    """What the one method leaves of the optimum, and of the gap to the best trivial policy, in held-out worlds.
+
+    What was learned is kept in out/regret: a run that was ended goes on where it was."""
     names = list(PROMISES) if full else [name.strip() for name in envs.split(",") if name.strip()]
     if unknown := [name for name in names if name not in PROMISES]:
         raise BadRecipe(f"no world {unknown[0]!r} to train in; there are {', '.join(PROMISES)}")
@@ -81,6 +83,7 @@ def regret(
             range(many),
             Recipe(iterations=iterations),
             episodes,
+            Path("out") / "regret",
             say=lambda text: None if json else live.update(Line(text), refresh=True),
         )
     if json:

@@ -14,7 +14,7 @@ from podium.learn.collect import played
 from podium.learn.policy import Net, Parameters
 from podium.trace.columns import F
 
-__all__ = ["DICE", "Judged", "judged", "over_seeds"]
+__all__ = ["DICE", "Judged", "beside", "judged", "over_seeds"]
 
 DICE = 99_991  # what seeds of episodes for judging come from
 
@@ -43,7 +43,16 @@ class Judged(NamedTuple):
 def judged(
     world: World, net: Net, w: Parameters, episodes: int, seed: int = DICE, most: int = 1000, batch: int = 20_000
 ) -> Judged:
-    """The likeliest option always, from so many episodes; the first batch judges the trivial policies."""
+    """The likeliest option always, from so many episodes."""
+    return beside(
+        world, lambda dice: played(world, net, w, dice, most=most, sharp=np.inf).score, episodes, seed, batch
+    )
+
+
+def beside(
+    world: World, score: Callable[[U], F], episodes: int, seed: int = DICE, batch: int = 20_000
+) -> Judged:
+    """What scores by their seeds are worth, from so many episodes; the first batch judges the trivial policies."""
     optimal, trivial = world.optimal(), world.trivial()
     best = world.optimum()
 
@@ -56,14 +65,7 @@ def judged(
 
     simple = {name: best - float(lost(of(policy), 0, batch).mean()) for name, policy in trivial.items()}
     name = max(simple, key=lambda k: simple[k])
-    learned = np.concatenate(
-        [
-            lost(
-                lambda dice: played(world, net, w, dice, most=most, sharp=np.inf).score, i, min(batch, episodes - i)
-            )
-            for i in range(0, episodes, batch)
-        ]
-    )
+    learned = np.concatenate([lost(score, i, min(batch, episodes - i)) for i in range(0, episodes, batch)])
     error = float(learned.std() / np.sqrt(len(learned)))
     return Judged(best, best - float(learned.mean()), error, simple[name], name, episodes)
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from time import perf_counter
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.credit import Credit
+from podium.credit import Credit, apply
 from podium.envs.branch import branch, choices
 from podium.envs.draws import U, seeds, uniform
 from podium.envs.world import Policy, View, World, play
@@ -24,8 +23,8 @@ from podium.learn.mix import named, shares
 from podium.learn.policy import Net, Parameters, Seen, joined, seen_by
 from podium.learn.regimes import acting, remembered
 from podium.learn.tape import Array
-from podium.learn.train import Credited, Learner, Progress, Recipe, Worlds, entropy_of, taught
-from podium.methods import Method, credit_of
+from podium.learn.train import Credited, Learner, Progress, Recipe, Stopwatch, Worlds, entropy_of, taught
+from podium.methods import Method, scored
 from podium.rewards.ledger import Now
 from podium.trace.columns import F, Text, Trace, concat
 from podium.trace.do import Do
@@ -161,25 +160,25 @@ def cannot(method: Method) -> str:
 
 def traced_step(net: Net, recipe: Recipe, worlds: Worlds, method: Method, old: Learner) -> tuple[Learner, Progress]:
     """One iteration by a method's credit; as `train.step`, `recipe.episodes` episodes instead of so many branched decisions."""
-    seconds = dict.fromkeys(("rollout", "credit", "update"), 0.0)
+    watch = Stopwatch()
     rows: list[Credited] = []
     chosen: list[tuple[str, dict[str, int]]] = []
-    scores, decisions, episodes = [], 0, 0
+    scores, decisions = [], 0
     for number in range(recipe.worlds):
-        clock = perf_counter()
         one, grown = _grown(worlds(old.iteration, number), net, recipe, method, old, number)
-        played = perf_counter()
-        given = credit_of(dressed(grown), method, Now(old.iteration / recipe.iterations, ()))
+        watch.lap("rollout")
+        trace = dressed(grown)
+        watch.lap("graph")
+        reward = scored(trace, method, Now(old.iteration / recipe.iterations, ()))
+        watch.lap("reward")
+        given = apply(reward, method.credit)
         rows += [_credited(made, given) for made in one.made]
+        watch.lap("credit")
         chosen += [(made.seen.kind, _named(net, made)) for made in one.made]
-        seconds["rollout"] += played - clock
-        seconds["credit"] += perf_counter() - played
         scores.append(float(one.score.mean()))
         decisions += int((grown.decision_e >= 0).sum())
-        episodes += len(grown)
-    clock = perf_counter()
     new, gradient, gradients = taught(net, recipe, rows, old)
-    seconds["update"] = perf_counter() - clock
+    watch.lap("update")
     told = Progress(
         old.iteration,
         float(np.mean(scores)),
@@ -189,7 +188,7 @@ def traced_step(net: Net, recipe: Recipe, worlds: Worlds, method: Method, old: L
         gradient,
         gradients,
         shares(chosen),
-        seconds,
+        watch.seconds,
     )
     held = remembered(recipe, new.held, old.w, told.score)
     return replace(new, iteration=old.iteration + 1, held=held), told

@@ -26,6 +26,7 @@ __all__ = [
     "Learner",
     "Progress",
     "Recipe",
+    "Stopwatch",
     "Worlds",
     "begin",
     "entropy_of",
@@ -45,18 +46,18 @@ Mapped = Callable[..., Iterable[Any]]  # map, or a pool's
 class Recipe(Plan):
     """One set of hyper-parameters for all worlds, and who learns when."""
 
-    iterations: int = 60
+    iterations: int = 120
     rows: int = 4_500  # decisions that are branched in an iteration, about
     spread: float = 2.0  # of them in an episode, about
     worlds: int = 8  # sets of parameters in an iteration
     tries: int = 8  # options tried at a decision
     most: int = 100  # decisions of an episode, after which it stops where it can
-    rate: float = 3e-3  # of Adam at the start; falls to 0
-    entropy: float = 0.4  # at the start; falls to 0, and sooner than the rate ...
-    sharp: float = 10.0  # ... and what is drawn is drawn by π^β, β from 1 at the start to this at the end
-    wander: float = 0.7  # the share of episodes that go where the policy would not
+    rate: float = 1e-3  # of Adam at the start; falls to 0
+    entropy: float = 0.4  # at the start; falls to 0
+    sharp: float = 10.0  # what is drawn is drawn by π^β: others' options are judged by play that is nearly sure
+    wander: float = 0.9  # the share of episodes that go where the policy would not
     clip: float = 0.3
-    epochs: int = 6
+    epochs: int = 3
     parts: int = 16  # of a batch, one gradient step each
     norm: float = 1.0  # the longest gradient
     episodes: int = 2_000  # of an iteration, branches counted, where a method is paid from traces ...
@@ -92,6 +93,19 @@ class Progress(NamedTuple):
     seconds: dict[str, float]
 
 
+class Stopwatch:
+    """Seconds by stage: `lap` adds those since the lap before."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(("rollout", "graph", "reward", "credit", "update"), 0.0)
+        self._since = time.perf_counter()
+
+    def lap(self, stage: str) -> None:
+        now = time.perf_counter()
+        self.seconds[stage] += now - self._since
+        self._since = now
+
+
 @dataclass(frozen=True)
 class Credited:
     """Training rows of one kind."""
@@ -118,13 +132,13 @@ def begin(net: Net, seed: int) -> Learner:
 
 def step(net: Net, recipe: Recipe, worlds: Worlds, old: Learner, mapped: Mapped = map) -> tuple[Learner, Progress]:
     """One iteration; `old` stays as it is. `mapped` may be a pool's, to play on several cores: the result is the same."""
-    clock = time.perf_counter()
+    watch = Stopwatch()
     batches, episodes = _collected(net, recipe, worlds, old, mapped)
-    collected = time.perf_counter()
+    watch.lap("rollout")
     rows = [_credited(part) for part in _kinds([rows for batch in batches for rows in batch.rows])]
-    credited = time.perf_counter()
+    watch.lap("credit")
     new, gradient, gradients = taught(net, recipe, rows, old)
-    done = time.perf_counter()
+    watch.lap("update")
     total = sum(len(r.seen) for r in rows)
     score = float(np.mean([batch.score.mean() for batch in batches]))
     told = Progress(
@@ -136,7 +150,7 @@ def step(net: Net, recipe: Recipe, worlds: Worlds, old: Learner, mapped: Mapped 
         gradient,
         gradients,
         shares(item for batch in batches for item in batch.mix.items()),
-        {"rollout": collected - clock, "credit": credited - collected, "update": done - credited},
+        watch.seconds,
     )
     doubt = max(float(np.mean([batch.doubt for batch in batches])), 1e-3)
     held = remembered(recipe, new.held, old.w, score)
@@ -163,7 +177,6 @@ class _Order(NamedTuple):
     share: float
     recipe: Recipe
     room: int
-    sharp: float
     roles: tuple[str, ...] | None
 
 
@@ -173,7 +186,7 @@ def _carried_out(order: _Order) -> Batch:
         "tries": r.tries,
         "most": r.most,
         "room": order.room,
-        "sharp": order.sharp,
+        "sharp": r.sharp,
         "wander": r.wander,
         "roles": order.roles,
     }
@@ -184,14 +197,13 @@ def _collected(net: Net, recipe: Recipe, worlds: Worlds, old: Learner, mapped: M
     """Episodes in some worlds, as many as should give the rows wanted; and their number."""
     share = recipe.spread / old.doubt
     each = int(np.clip(recipe.rows / recipe.worlds / old.branched, 64, recipe.rows))
-    sharp = 1.0 + (recipe.sharp - 1.0) * old.iteration / recipe.iterations
     w, roles = acting(recipe, old.w, old.held), learners(recipe, net.roles, old.iteration, old.held)
     orders = []
     for number in range(recipe.worlds):
         world = worlds(old.iteration, number)
         seed = seeds(old.seed * 1_000_003 + old.iteration, each, number * each)
         room = int(1.3 * recipe.rows / recipe.worlds) * min(recipe.tries, len(world.options))
-        orders.append(_Order(world, net, w, seed, share, recipe, room, sharp, roles))
+        orders.append(_Order(world, net, w, seed, share, recipe, room, roles))
     return list(mapped(_carried_out, orders)), each * recipe.worlds
 
 
@@ -307,5 +319,5 @@ def _loss(
         credit,
         np.repeat(row.weight[index] * weight, np.diff(row.seen.start)[index]).astype(np.float32),
         recipe.clip,
-        recipe.entropy * left**2,
+        recipe.entropy * left,
     )

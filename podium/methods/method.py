@@ -12,7 +12,7 @@ from podium.rewards.ledger import Now
 from podium.rewards.ledger import read as read_reward
 from podium.trace.columns import Trace
 
-__all__ = ["METHODS", "Known", "Method", "Needs", "add", "credit_of", "named"]
+__all__ = ["METHODS", "Known", "Method", "Needs", "add", "credit_of", "named", "scored"]
 
 Known = Literal["formula", "partial", "abstract"]
 Needs = Literal[
@@ -73,7 +73,11 @@ def named(name: str) -> Method:
 def credit_of(trace: Trace, method: Method | str, now: Now = Now()) -> Credit:  # noqa: B008 (immutable)
     """The credit that a method gives to every unit it pays."""
     row = named(method) if isinstance(method, str) else method
-    if not row.credit:
-        raise BadCredit(f"{row.name} is a card: {row.unknown}")
-    scored = Credit(trace, row.unit, rewards.score(trace, row.reward, row.unit, now))
-    return apply(scored, row.credit)
+    return apply(scored(trace, row, now), row.credit)
+
+
+def scored(trace: Trace, method: Method, now: Now = Now()) -> Credit:  # noqa: B008 (immutable)
+    """What a method's credit starts from: the reward of every unit it pays."""
+    if not method.credit:
+        raise BadCredit(f"{method.name} is a card: {method.unknown}")
+    return Credit(trace, method.unit, rewards.score(trace, method.reward, method.unit, now))
