@@ -49,9 +49,7 @@ def judged(
     )
 
 
-def beside(
-    world: World, score: Callable[[U], F], episodes: int, seed: int = DICE, batch: int = 20_000
-) -> Judged:
+def beside(world: World, score: Callable[[U], F], episodes: int, seed: int = DICE, batch: int = 20_000) -> Judged:
     """What scores by their seeds are worth, from so many episodes; the first batch judges the trivial policies."""
     optimal, trivial = world.optimal(), world.trivial()
     best = world.optimum()

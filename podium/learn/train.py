@@ -47,7 +47,7 @@ class Recipe(Plan):
     """One set of hyper-parameters for all worlds, and who learns when."""
 
     iterations: int = 120
-    rows: int = 4_500  # decisions that are branched in an iteration, about
+    rows: int = 1_500  # decisions of each kind that are branched in an iteration, about
     spread: float = 2.0  # of them in an episode, about
     worlds: int = 8  # sets of parameters in an iteration
     tries: int = 8  # options tried at a decision
@@ -196,13 +196,14 @@ def _carried_out(order: _Order) -> Batch:
 def _collected(net: Net, recipe: Recipe, worlds: Worlds, old: Learner, mapped: Mapped) -> tuple[list[Batch], int]:
     """Episodes in some worlds, as many as should give the rows wanted; and their number."""
     share = recipe.spread / old.doubt
-    each = int(np.clip(recipe.rows / recipe.worlds / old.branched, 64, recipe.rows))
+    rows = recipe.rows * len(net.kinds)
+    each = int(np.clip(rows / recipe.worlds / old.branched, 64, rows))
     w, roles = acting(recipe, old.w, old.held), learners(recipe, net.roles, old.iteration, old.held)
     orders = []
     for number in range(recipe.worlds):
         world = worlds(old.iteration, number)
         seed = seeds(old.seed * 1_000_003 + old.iteration, each, number * each)
-        room = int(1.3 * recipe.rows / recipe.worlds) * min(recipe.tries, len(world.options))
+        room = int(1.3 * rows / recipe.worlds) * min(recipe.tries, len(world.options))
         orders.append(_Order(world, net, w, seed, share, recipe, room, roles))
     return list(mapped(_carried_out, orders)), each * recipe.worlds
 

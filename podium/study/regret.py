@@ -25,7 +25,7 @@ __all__ = ["PROMISES", "Promise", "rows"]
 
 UNTOUCHED = range(TESTS - 5, TESTS)  # held-out worlds that no setting was chosen on
 LARGE, SIZES = "expedition/large", 2  # there are two sizes to test on, and an episode of 1,000 agents takes long:
-FEWER = 20  # times fewer episodes of them
+FEWER = 4  # times fewer episodes of them
 ELSEWHERE = ("checkpoint", "folder", "mix", "text", "traced")  # modules that learning here does not go through
 
 
