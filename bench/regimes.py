@@ -21,7 +21,7 @@ from podium.study.regret import UNTOUCHED
 
 __all__ = ["ROWS", "learned", "main"]
 
-WORLD, RECIPE = "relay", Recipe(iterations=30, rows=3_000)  # as the recipe `communicate`
+WORLD, RECIPE = "relay", Recipe(iterations=40)  # as the recipe `communicate`
 HALF = "frozen at half"  # from a joint run that was ended half-way
 ROWS: dict[str, Mapping[str, Any]] = {
     "B, shared": {},

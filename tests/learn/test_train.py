@@ -238,7 +238,7 @@ def test_every_hyper_parameter_matters() -> None:
         return learner.w["contextb"]
 
     small = Recipe(iterations=2, rows=300, worlds=2, most=4, norm=0.01, clip=0.01)
-    other = {"iterations": 3, "rows": 200, "spread": 0.5, "worlds": 3, "tries": 2, "rate": 1e-3, "entropy": 0.0}
+    other = {"iterations": 3, "rows": 200, "spread": 0.5, "worlds": 3, "tries": 2, "rate": 2e-3, "entropy": 0.0}
     other |= {"sharp": 1.0, "wander": 0.5, "clip": 0.5, "epochs": 1, "parts": 4, "norm": 9.0}
     before = learned(small)
     same = [
