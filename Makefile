@@ -3,22 +3,29 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test proofs setup mcp clean
+.PHONY: demo test proofs setup lm mcp clean
 
 demo: setup
 	$(BIN)/python examples/learn_the_five.py
 
-test: setup mcp
+test: setup lm mcp
 	$(BIN)/ruff check podium tests bench examples
 	$(BIN)/ruff format --check podium tests bench examples
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 --ignore tests/test_proofs.py
 	$(BIN)/pytest tests/test_proofs.py
 
-proofs: setup mcp
+proofs: setup lm mcp
 	$(BIN)/python -m bench.proofs
 
 setup: $(VENV)/installed
+
+# torch and transformers, which the demo does without.
+lm: $(VENV)/lm
+
+$(VENV)/lm: constraints.txt $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lm]'
+	@touch $@
 
 # MCP servers from npm and PyPI, to test the client on. Where they cannot be had, those tests say so and are skipped.
 mcp: $(VENV)/mcp/tried

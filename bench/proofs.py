@@ -28,6 +28,8 @@ BENCHES = (
     "fidelity",
     "harness",
     "harness_doors",
+    "learn",
+    "lm_packed",
 )
 
 

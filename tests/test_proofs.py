@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from bench import credit, detectors, envs, fidelity, harness, harness_doors, inputs, metrics, parl, shapley, trace
+from bench import (
+    credit,
+    detectors,
+    envs,
+    fidelity,
+    harness,
+    harness_doors,
+    inputs,
+    lm_packed,
+    metrics,
+    parl,
+    shapley,
+    trace,
+)
 from bench.proofs import page
 from bench.table import at_least, at_most, fact
 
@@ -24,6 +37,7 @@ PARTS = trace.PARTS | {
     "fidelity": fidelity,
     "harness": harness,
     "harness_doors": harness_doors,
+    "lm_packed": lm_packed,
 }
 
 

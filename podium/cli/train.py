@@ -15,7 +15,7 @@ from rich.text import Text as Line
 
 from podium.cli.app import Json, app, out, print_rows, say
 from podium.learn.evaluate import Judged
-from podium.learn.folder import Asked, BadRecipe, Run, read
+from podium.learn.folder import BadRecipe, Run, read
 from podium.metrics import measure
 from podium.study.compare import BUDGET, Board, chosen, compare
 from podium.trace.files import write_whole
@@ -34,16 +34,27 @@ def train(
     ] = "stop",
     folder: Annotated[Path | None, typer.Option("--out", help="The run's folder; out/RECIPE unless told.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the recipe's.")] = None,
+    policy: Annotated[
+        str,
+        typer.Option(help="net: a small network over what the world shows; lm: language models.", metavar="KIND"),
+    ] = "net",
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Of --policy lm: tiny, smollm2, or a folder with a model of transformers.", metavar="MODEL"
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Train an orchestrator in a world by a method's credit. A run that was ended goes on where it was."""
-    asked = _asked(recipe, seed)
-    run = Run(asked, folder or Path("out") / Path(recipe).stem)
+    run = _run(recipe, folder, seed, policy, model)
     _followed(run, quiet=json)
     before, after = run.played()
     found = run.judged()
     told = _told(run, found)
-    write_whole(run.folder / "report.html", run_page(asked.world, told, run.lines, before[0], after[0]).encode())
+    write_whole(
+        run.folder / "report.html", run_page(run.asked.world, told, run.lines, before[0], after[0]).encode()
+    )
     if json:
         say(told | {"metrics": [m.plain() for m in measure(after)]})
         return
@@ -51,22 +62,41 @@ def train(
     out.print(f"report: {run.folder / 'report.html'}")
 
 
-def _asked(recipe: str, seed: int | None) -> Asked:
+def _run(recipe: str, folder: Path | None, seed: int | None, policy: str, model: str | None) -> Any:
+    """The run: of a small network, or of language models."""
+    text, stem = _text(recipe), Path(recipe).stem
+    changes: dict[str, Any] = {} if seed is None else {"seed": seed}
+    if policy == "net":
+        if model is not None:
+            raise BadRecipe("--model goes with --policy lm")
+        return Run(replace(read(text, recipe), **changes), folder or Path("out") / stem)
+    if policy != "lm":
+        raise BadRecipe(f"--policy must be net or lm, got {policy!r}")
+    try:
+        from podium.learn.lm import run
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("podium"):
+            raise
+        raise BadRecipe(
+            f"language models need the package {error.name}, which is not installed: pip install 'podium[lm]'"
+        ) from None
+    return run.LmRun(replace(run.read(text, recipe, model), **changes), folder or Path("out") / f"{stem}-lm")
+
+
+def _text(recipe: str) -> str:
     path = Path(recipe)
     if not path.suffix and (RECIPES / f"{recipe}.toml").exists():
         path = RECIPES / f"{recipe}.toml"
     try:
-        text = path.read_text()
+        return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         there = ", ".join(sorted(p.stem for p in RECIPES.glob("*.toml")))
         raise BadRecipe(
             f"cannot read the recipe {recipe!r} ({error}); expected a TOML file, or one of {there}"
         ) from None
-    asked = read(text, recipe)
-    return asked if seed is None else replace(asked, seed=seed)
 
 
-def _followed(run: Run, quiet: bool) -> None:
+def _followed(run: Any, quiet: bool) -> None:
     """Trains, with a table that lives."""
     with Live(console=out, auto_refresh=False, transient=True, redirect_stdout=False) as live:
         try:
@@ -82,14 +112,14 @@ def _followed(run: Run, quiet: bool) -> None:
             raise typer.Exit(130) from None
 
 
-def _line(run: Run, line: dict[str, Any]) -> Table:
+def _line(run: Any, line: dict[str, Any]) -> Table:
     seconds = sum(line["seconds"].values())
     table = Table("iteration", "return", "regret", "entropy", "gradient", "decisions/s", "decides", box=None)
     table.add_row(
-        f"{line['iteration'] + 1} of {run.asked.recipe.iterations}",
+        f"{line['iteration'] + 1} of {run.last}",
         f"{line['score']:.4f}",
         "" if line["regret"] is None else f"{line['regret']:.1%}",
-        f"{line['entropy']:.3f}",
+        "" if line["entropy"] is None else f"{line['entropy']:.3f}",
         _gradients(line),
         f"{line['decisions'] / seconds:,.0f}",
         Line(_mix(line["mix"])),
@@ -116,12 +146,13 @@ def _mix(mix: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _told(run: Run, found: list[Judged]) -> dict[str, Any]:
+def _told(run: Any, found: list[Judged]) -> dict[str, Any]:
     return {
         "world": run.asked.world,
         "method": run.asked.method,
         "seed": run.asked.seed,
         "iterations": run.learner.iteration,
+        **run.kind,
         "held_out": len(found),
         "value": float(np.mean([j.value for j in found])),
         "optimum": float(np.mean([j.optimum for j in found])),
@@ -142,8 +173,9 @@ def _print(told: dict[str, Any], before: Any, after: Any) -> None:
                 f"{new.estimate.mean:.4g}",
             )
     out.print(table)
+    before_it = f"before {told['before']:.4f}, " if "before" in told else ""
     out.print(
-        f"{told['world']}, {told['held_out']} held-out worlds: learned {told['value']:.4f}, optimum {told['optimum']:.4f}, "
+        f"{told['world']}, {told['held_out']} {'world' if told['held_out'] == 1 else 'held-out worlds'}: {before_it}learned {told['value']:.4f}, optimum {told['optimum']:.4f}, "
         f"best trivial {told['trivial']:.4f}: regret {told['regret']:.2%}, {told['share_of_gap']:.0%} of the gap left"
     )
 

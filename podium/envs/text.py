@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from podium.envs.world import BadParameter, Policy, View, World
 from podium.trace.columns import F
 
-__all__ = ["action", "grammar", "prompt", "prompts", "read", "through_text"]
+__all__ = ["action", "change", "changed", "grammar", "prompt", "prompts", "read", "through_text"]
 
 _NOTHING = "nothing yet"
 
@@ -43,6 +43,44 @@ def _prompt(world: World, view: View, i: int, values: F) -> str:
         lines.append(f"- {world.options[k]}{about}")
     lines.append("answer with one option")
     return "\n".join(lines)
+
+
+def change(world: World, old: str, new: str) -> str:
+    """What a later prompt says that an earlier one of the same agent did not: the lines that are others or new (of a record that has become shorter
+    all of it), and the options where they are others. What is asked is not asked again. `changed` gives the later prompt back."""
+    (head, record, options), (head2, record2, options2) = _parts(world, old), _parts(world, new)
+    lines = [b for a, b in zip(head, head2, strict=True) if a != b]
+    items, items2 = ([line for line in some[1:] if line != _NOTHING] for some in (record, record2))
+    lines += [line for line in items2 if line not in items] if len(items2) >= len(items) else record2
+    return "\n".join([*lines, *(options2[:-1] if options2 != options else [])])
+
+
+def changed(world: World, old: str, text: str) -> str:
+    """The prompt that a change of an earlier one leads to."""
+    head, record, options = _parts(world, old)
+    lines, names = text.split("\n"), [line.partition(": ")[0] for line in head]
+    if "options:" in lines:
+        at = lines.index("options:")
+        options, lines = [*lines[at:], options[-1]], lines[:at]
+    if record[0] in lines:
+        at = lines.index(record[0])
+        record, lines = lines[at:], lines[:at]
+    for line in filter(None, lines):
+        name = line.partition(": ")[0]
+        if name in names:
+            head[names.index(name)] = line
+        elif int(name) + 1 < len(record) and record[-1] != _NOTHING:
+            record[int(name) + 1] = line
+        else:
+            record = [*(r for r in record if r != _NOTHING), line]
+    return "\n".join([*head, *record, *options])
+
+
+def _parts(world: World, text: str) -> tuple[list[str], list[str], list[str]]:
+    """The lines of a prompt: who decides what and the facts; the record under its title; the options and what is asked."""
+    lines = text.split("\n")
+    start, end = 3 + len(world.facts), lines.index("options:")
+    return lines[:start], lines[start:end], lines[end:]
 
 
 def grammar(world: World, view: View, i: int) -> str:

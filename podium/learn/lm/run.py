@@ -1,0 +1,283 @@
+"""A training run of language models on disk: the same folder as that of a structured policy (`podium.learn.folder`), with weights in `learner.safetensors`.
+
+A run that was ended at any moment goes on from its last checkpoint to the same files, to the bit on one machine with the same number of threads.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import numpy as np
+import torch
+
+from podium.envs.conformance import random_policy
+from podium.envs.draws import seeds
+from podium.envs.world import LEAD, View, World, make, play
+from podium.learn import folder
+from podium.learn.evaluate import DICE, Judged, beside
+from podium.learn.folder import BadRecipe, Folder
+from podium.learn.lm import optimiser
+from podium.learn.lm.losses import named
+from podium.learn.lm.models import Share, Team, team
+from podium.learn.lm.play import Manner, likeliest_of, recorded, scores
+from podium.learn.lm.train import Settings, begin, computing, own_weights, step
+from podium.learn.params import held_out, training
+from podium.methods import METHODS
+from podium.trace import files
+from podium.trace.columns import Trace
+
+__all__ = ["Asked", "LmRun", "agents_of", "read"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A recipe for language models: as that of a structured policy, and how language models learn."""
+
+    world: str
+    method: str
+    seed: int
+    patience: int
+    iterations: int
+    most: int
+    lm: Settings = field(default_factory=Settings)
+
+
+def read(text: str, where: str, model: str | None = None) -> Asked:
+    """A recipe as TOML: as for a structured policy, and a table `[lm]`. Raises BadRecipe.
+
+    >>> asked = read('world = "sprt"\\niterations = 9\\n[lm]\\nrate = 1e-4', "a recipe")
+    >>> asked.iterations, asked.lm.rate, asked.lm.model
+    (9, 0.0001, 'tiny')
+    """
+    base = folder.read(text, where)
+    table = tomllib.loads(text).get("lm", {})
+    if not isinstance(table, dict):
+        raise BadRecipe(f"{where}: lm must be a table, [lm], got {table!r}")
+    known = {f.name for f in fields(Settings)}
+    if unknown := [key for key in table if key not in known]:
+        raise BadRecipe(f"{where}: no setting {unknown[0]!r} in [lm]; there are {', '.join(sorted(known))}")
+    try:
+        settings = msgspec.convert(table, Settings)
+    except msgspec.ValidationError as error:
+        raise BadRecipe(
+            f"{where}: {str(error)[0].lower()}{str(error)[1:]}".replace(" - at `$.", " in `lm.")
+        ) from None
+    if model is not None:
+        settings = replace(settings, model=model)
+    how = base.recipe
+    asked = Asked(
+        base.world,
+        base.method,
+        base.seed,
+        base.patience,
+        settings.iterations or how.iterations,
+        settings.most or how.most,
+        settings,
+    )
+    return _checked(asked, where)
+
+
+def _checked(asked: Asked, where: str) -> Asked:
+    how = asked.lm
+    least = {"episodes": 2, "worlds": 1, "longest": 1, "epochs": 1, "parts": 1, "most_tokens": 1, "threads": 1}
+    for name, low in (least | {"rows": 1, "width": 2, "watched": 1, "judged": 1, "lora": 0, "keep": 0}).items():
+        if getattr(how, name) < low:
+            raise BadRecipe(f"{where}: lm.{name} must be {low} or more, got {getattr(how, name)}")
+    words = {"share": get_args(Share), "regime": ("A", "B", "C"), "dtype": ("float32", "bfloat16")}
+    for name, allowed in words.items():
+        if getattr(how, name) not in allowed:
+            raise BadRecipe(f"{where}: lm.{name} must be one of {', '.join(allowed)}, got {getattr(how, name)!r}")
+    if how.regime == "A" and how.share == "one":
+        raise BadRecipe(f'{where}: in regime A only the lead learns, which takes share = "role" or "agent"')
+    named(how.update or METHODS[asked.method].update)
+    if how.params:
+        make(asked.world.split("/")[0], **how.params)
+    return asked
+
+
+def agents_of(world: World) -> list[str]:
+    """Who decides in a world, as some random episodes show."""
+    found: dict[str, None] = {}
+    policy = random_policy(0)
+
+    def watched(view: View) -> Any:
+        found[view.agent] = None
+        return policy(view)
+
+    play(world, watched, seeds(0, 8))
+    return list(found)
+
+
+class LmRun:
+    """A training run of language models in a folder: begun, or gone on with where it was."""
+
+    def __init__(self, asked: Asked, path: Path) -> None:
+        self.asked, self.folder = asked, path
+        self.settings, self.method = asked.lm, METHODS[asked.method]
+        self.update = named(asked.lm.update or self.method.update)
+        self.manner = Manner(
+            free=asked.lm.free,
+            longest=asked.lm.longest,
+            digits=asked.lm.digits,
+            most=asked.most,
+            rows=asked.lm.rows,
+            width=asked.lm.width,
+        )
+        self.held: Folder | None = None
+        with self._threads():
+            self.learner = begin(self.fresh(), asked.seed, self.settings, self.update)
+            self.held = Folder(path, asked)
+            self._resume(path / "learner.safetensors")
+        self.held.cut(self.learner.iteration)
+
+    @contextmanager
+    def _threads(self) -> Iterator[None]:
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.settings.threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+    def fresh(self) -> Team:
+        """The team before it has learned anything."""
+        how = self.settings
+        agents = agents_of(self._drawn(0, 0))
+        made = team(
+            how.model,
+            agents,
+            share=how.share,  # type: ignore[arg-type]
+            lora=how.lora,
+            frozen=how.frozen,
+            seed=self.asked.seed,
+            device=how.device,
+        )
+        if how.regime == "A":
+            for mind in made.minds.values():
+                mind.frozen = mind.name != made.of(LEAD)
+        return made
+
+    def _drawn(self, iteration: int, number: int) -> World:
+        """The world to train in: that of the recipe, or one drawn by address."""
+        asked = self.asked
+        if asked.lm.params:
+            return make(asked.world.split("/")[0], **asked.lm.params)
+        return training(asked.world, asked.seed, iteration, number)
+
+    def _resume(self, path: Path) -> None:
+        if not path.exists():
+            return
+        weights = own_weights(self.learner.team)
+        try:
+            tables, numbers = optimiser.load(path)
+            shapes = {k: tuple(w.shape) for k, w in tables["w"].items()}
+            if shapes != {k: tuple(w.shape) for k, w in weights.items()}:
+                raise BadRecipe(f"{path} is of another model; expected the checkpoint of this run")
+            with torch.no_grad():
+                for table, held in (("w", weights), ("m", self.learner.m), ("v", self.learner.v)):
+                    for name, w in held.items():
+                        w.copy_(tables[table][name])
+            for name in ("iteration", "updates", "most_tokens"):
+                setattr(self.learner, name, numbers[name])
+        except (OSError, KeyError, ValueError) as error:
+            if isinstance(error, BadRecipe):
+                raise
+            raise BadRecipe(f"{path} cannot be read ({error}); expected the checkpoint of this run") from None
+
+    def _save(self) -> None:
+        learner = self.learner
+        tables = {"w": own_weights(learner.team), "m": learner.m, "v": learner.v}
+        numbers = {name: getattr(learner, name) for name in ("iteration", "updates", "most_tokens")}
+        optimiser.save(self.folder / "learner.safetensors", tables, numbers)
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """What every iteration did."""
+        return self.held.lines if self.held else []
+
+    @property
+    def last(self) -> int:
+        """The iterations that the recipe asks for."""
+        return self.asked.iterations
+
+    @property
+    def kind(self) -> dict[str, Any]:
+        """What there is to say of the policy: its model, and what it was worth before it learned, its likeliest answers too."""
+        before = self.judged(of=self.fresh())
+        return {"model": self.settings.model, "before": float(np.mean([j.value for j in before]))}
+
+    def iterations(self) -> Iterator[dict[str, Any]]:
+        """Goes on to the end of the recipe, or until nothing gets better; tells of every iteration."""
+        assert self.held is not None
+        watched = [self._drawn(0, 1 + k) for k in range(1 if self.settings.params else folder.WATCHED_WORLDS)]
+
+        def once() -> dict[str, Any]:
+            told = step(
+                self.learner,
+                self.settings,
+                self.manner,
+                lambda iteration, number: self._drawn(iteration + 1, number),
+                self.method,
+                self.update,
+                self.last,
+                self._kept,
+            )
+            return told._asdict()
+
+        def look() -> float:
+            return float(
+                np.mean([self._judged(w, self.learner.team, self.settings.watched).regret for w in watched])
+            )
+
+        with self._threads():
+            yield from self.held.follow(self.last, self.asked.patience, once, look, self._save)
+
+    def _kept(self, trace: Trace) -> None:
+        """Traces of every so many iterations stay in the folder."""
+        if self.settings.keep and not self.learner.iteration % self.settings.keep:
+            (self.folder / "traces").mkdir(exist_ok=True)
+            name = str(trace.task_id_n[0]).split(" ")[-1]
+            files.save(trace, self.folder / "traces" / f"{name}.jsonl")
+
+    def _judged(self, world: World, of: Team, episodes: int) -> Judged:
+        with computing(self.settings):
+            return beside(world, lambda dice: scores(world, of, dice, self.manner), episodes)
+
+    def _tests(self, tests: int) -> list[World]:
+        if self.settings.params:
+            return [self._drawn(0, 0)]
+        return [held_out(self.asked.world, number) for number in range(tests)]
+
+    def judged(self, tests: int = 2, episodes: int = 0, of: Team | None = None) -> list[Judged]:
+        """The likeliest answers, in the world of the recipe or in held-out ones; also kept as judged.json."""
+        episodes = episodes or self.settings.judged
+        with self._threads():
+            found = [self._judged(world, of or self.learner.team, episodes) for world in self._tests(tests)]
+        if of is None:
+            rows = [j._asdict() | {"regret": j.regret, "share": j.share} for j in found]
+            files.write_whole(self.folder / "judged.json", msgspec.json.encode(rows) + b"\n")
+        return found
+
+    def played(self, episodes: int = 100, kept: int = 3) -> tuple[Trace, Trace]:
+        """Episodes before training, as the model speaks then, and after, its likeliest answers; a few of each are kept as traces."""
+        world, dice = self._tests(1)[0], seeds(DICE, episodes)
+        with self._threads(), computing(self.settings):
+            before, _ = recorded(world, self.fresh(), dice, self.manner, version="0", task=world.name)
+            after, _ = recorded(
+                world,
+                self.learner.team,
+                dice,
+                self.manner,
+                version=str(self.learner.iteration),
+                task=world.name,
+                pick=likeliest_of,
+            )
+        for name, trace in (("before", before), ("after", after)):
+            files.save(trace[:kept], self.folder / f"{name}.jsonl")
+        return before, after

@@ -1,0 +1,367 @@
+"""Language models that learn: whose tokens are paid what, the gradient against every path alone, and runs that end the same however often they are ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from podium.credit.forest import copies  # noqa: E402
+from podium.envs.draws import seeds  # noqa: E402
+from podium.envs.world import make  # noqa: E402
+from podium.learn.folder import BadRecipe  # noqa: E402
+from podium.learn.lm import packed, train  # noqa: E402
+from podium.learn.lm.losses import BadUpdate, named  # noqa: E402
+from podium.learn.lm.models import BadModel, team  # noqa: E402
+from podium.learn.lm.play import Manner, grown, options_of, recorded  # noqa: E402
+from podium.learn.lm.run import LmRun, read  # noqa: E402
+from podium.learn.lm.train import Settings, begin, own_weights, paid, step, trees  # noqa: E402
+from podium.learn.traced import stepped  # noqa: E402
+from podium.methods import METHODS, credit_of  # noqa: E402
+from podium.trace.columns import Trace  # noqa: E402
+from podium.trace.files import load  # noqa: E402
+
+SMALL = """
+world = "costly_search"
+iterations = 3
+[lm]
+params = { c = 0.05, most = 3 }
+episodes = 6
+branched = 1.0
+digits = 1
+parts = 2
+watched = 4
+judged = 40
+keep = 2
+"""
+KEPT = ("asked.json", "iterations.jsonl", "learner.safetensors", "judged.json", "before.jsonl", "after.jsonl")
+SHORT = Manner(digits=1, most=3)
+SEARCH = make("costly_search", c=0.05, most=3)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def forest(n: int = 6, share: float = 0.7) -> tuple[Any, Trace]:
+    made = team("tiny", ["lead"])
+    trace, talk = recorded(SEARCH, made, seeds(0, n), SHORT, version="0", task="t")
+    return made, grown(trace, talk, share, version="0") if share else trace
+
+
+def alone(made: Any, trace: Trace, weight_k: Any) -> dict[str, Any]:
+    """The gradient of -Σ_k w_k log p_k, each generation's own path through the model alone."""
+    mind = made.minds["all"]
+    mind.model.module.zero_grad()
+    for row in np.unique(trace.owner_k[weight_k != 0]).tolist():
+        ids, up = [], row
+        while up >= 0:
+            ids, up = [*trace.token_k[trace.owner_k == up].tolist(), *ids], int(trace.context_e[up])
+        logits = mind.wake()(input_ids=torch.tensor([ids])).logits[0]
+        said = np.flatnonzero((trace.owner_k == row) & ~np.isnan(trace.logp_k))
+        options = options_of(mind, msgspec.json.decode(str(trace.options_e[row])))
+        among = options.among(options.paths.index(tuple(trace.token_k[said].tolist())))
+        for i, k in enumerate(said.tolist()):
+            z = logits[len(ids) - len(said) + i - 1]
+            logp = z[trace.token_k[k]] - torch.logsumexp(z[list(among[i])], 0)
+            (-float(weight_k[k]) * logp).backward(retain_graph=True)
+    return {k: w.grad.clone() for k, w in mind.weights().items() if w.grad is not None}
+
+
+@pytest.mark.parametrize(("method", "share"), [("branching_policy", 0.7), ("rloo", 0.0), ("dr_mas", 0.0)])
+def test_the_gradient_is_that_of_every_path_alone(method: str, share: float) -> None:
+    made, trace = forest(share=share)
+    pay = paid(trace, credit_of(stepped(trace), method))
+    assert (pay.share_k > 0).any()
+    expected = alone(made, trace, pay.credit_k * pay.share_k)
+    mind = made.minds["all"]
+    tree, column = trees(trace, pay, mind, made)  # type: ignore[misc]
+    assert tree.rho > 1.5
+    assert np.isclose(column["share"].sum(), pay.share_k.sum())  # every token once
+    mind.model.module.zero_grad()
+    weight = torch.from_numpy(column["share"] * column["credit"]).float()
+    packed.loss_and_backward(mind.wake(), [tree], lambda logp, of: -(weight[of] * logp).sum(), 400)
+    for name, w in mind.weights().items():
+        if name in expected:
+            scale = float(expected[name].abs().max()) + 1e-12
+            assert float((w.grad - expected[name]).abs().max()) / scale < 1e-4, name
+
+
+def test_options_of_a_branched_decision_count_as_likely_as_they_are() -> None:
+    _, trace = forest()
+    pay = paid(trace, credit_of(stepped(trace), "branching_policy"))
+    rows = np.flatnonzero(np.bincount(trace.owner_k, pay.share_k, minlength=trace.n_events))
+    assert not copies(trace, rows).any()
+    share = {row: pay.share_k[trace.owner_k == row].max() for row in rows.tolist()}
+    for row, found in share.items():
+        pi = msgspec.json.decode(str(trace.extra_e["pi"][row]))
+        label = msgspec.json.decode(str(trace.options_e[row])).index(trace.chosen_e[row])
+        assert np.isclose(found, pi[label])
+    total = np.bincount(trace.owner_k, pay.share_k * pay.credit_k)  # Σ_k π_k A_k = 0 in every context
+    assert np.isclose(total.sum(), 0.0, atol=1e-6)
+    assert np.isclose((pay.share_k * pay.credit_k**2).sum() / pay.share_k.sum(), 1.0)
+
+
+def test_entropy_is_paid_for_doubt() -> None:
+    """What h adds to the credit of options adds up to nothing, and is more for what is less likely."""
+    _, trace = forest()
+    given = credit_of(stepped(trace), "branching_policy")
+    without, with_it = paid(trace, given), paid(trace, given, entropy=0.5)
+    more = with_it.credit_k - without.credit_k
+    trained = without.share_k > 0
+    np.testing.assert_allclose(more[trained].argmax(), without.share_k[trained].argmin())
+    assert np.isclose((without.share_k * more).sum(), 0.0, atol=1e-9)
+
+
+def test_every_update_of_the_table_is_known_or_refused_by_name() -> None:
+    refused = []
+    for method in METHODS.values():
+        try:
+            named(method.update)
+        except BadUpdate as error:
+            refused.append(method.update)
+            assert method.update in str(error)  # noqa: PT017 (most do not raise)
+    assert named(METHODS["gspo"].update).level == "sequence"
+    assert named(METHODS["dapo"].update).high == 0.28
+    assert not [words for words in refused if words.startswith(("clip", "reinforce", "any", "dual"))]
+
+
+def test_it_learns_what_pays() -> None:
+    """At a price of almost nothing one look is better than none: the untrained model takes it about half of the time."""
+    world, made = make("costly_search", c=0.01, most=1), team("tiny", ["lead"])
+    settings = Settings(episodes=12, branched=1.0, digits=1, rate=3e-3, epochs=1, parts=1)
+    update = named("clip(token)")
+    learner = begin(made, 0, settings, update)
+    manner = Manner(digits=1, most=3)
+    told = [
+        step(learner, settings, manner, lambda i, k: world, METHODS["branching_policy"], update, 20)
+        for _ in range(5)
+    ]
+    trace, _ = recorded(world, made, seeds(9, 40), manner, version="5", task="t")
+    first = np.flatnonzero((trace.t_e == 0) & (trace.decision_e >= 0))
+    went = np.mean([word == "go on" for word in trace.chosen_e.take(first).strings()])
+    assert went > 0.9
+    assert told[-1].entropy < told[0].entropy
+
+
+@pytest.mark.parametrize("method", ["grpo", "gspo", "remax", "branching_policy"])
+def test_a_step_by_any_method(method: str) -> None:
+    settings = Settings(episodes=6, branched=0.5, digits=1, epochs=1, parts=1)
+    made = team("tiny", ["lead"])
+    update = named(METHODS[method].update)
+    before = {k: w.detach().clone() for k, w in own_weights(made).items()}
+    learner = begin(made, 0, settings, update)
+    if method == "remax":
+        with pytest.raises(ValueError, match="greedy"):
+            step(learner, settings, SHORT, lambda i, k: SEARCH, METHODS[method], update, 5)
+        return
+    told = step(learner, settings, SHORT, lambda i, k: SEARCH, METHODS[method], update, 5)
+    assert told.rows > 0
+    assert told.gradient > 0
+    assert any(not torch.equal(before[k], w) for k, w in own_weights(made).items())
+
+
+def test_agents_that_say_nothing_need_no_policy() -> None:
+    made = team("tiny", ["lead"], share="role")
+    trace, _ = recorded(SEARCH, made, seeds(0, 4), SHORT, version="0", task="t")
+    assert "look" in trace.name_a.strings()
+    assert trees(trace, paid(trace, credit_of(stepped(trace), "rloo")), made.minds["lead"], made) is not None
+
+
+def relay(regime: str, **how: Any) -> tuple[dict[str, bool], train.Lesson]:
+    """Which policies changed in a step, and what it told."""
+    world = make("relay", n=2)
+    settings = Settings(episodes=6, branched=0.5, digits=1, epochs=1, parts=1, regime=regime, **how)
+    made = team("tiny", ["lead", "mate 1", "mate 2"], share="role", lora=settings.lora, frozen=settings.frozen)
+    if regime == "A":
+        made.minds["mate"].frozen = True
+    before = {k: w.detach().clone() for k, w in made.model.module.named_parameters()}
+    every = {
+        n: {k: w.detach().clone() for k, w in replace(m, frozen=False).weights().items()}
+        for n, m in made.minds.items()
+    }
+    update = named("clip(token)")
+    told = step(
+        begin(made, 0, settings, update),
+        settings,
+        SHORT,
+        lambda i, k: world,
+        METHODS["branching_policy"],
+        update,
+        5,
+    )
+    after = {n: replace(m, frozen=False).weights() for n, m in made.minds.items()}
+    if settings.lora:
+        base = {k: w for k, w in made.model.module.named_parameters() if "lora" not in k}
+        assert all(torch.equal(before[k], w) for k, w in base.items())
+    return {n: any(not torch.equal(every[n][k], w) for k, w in after[n].items()) for n in after}, told
+
+
+@pytest.mark.parametrize("lora", [0, 2])
+@pytest.mark.parametrize(("regime", "learns"), [("A", [True, False]), ("B", [True, True]), ("C", [True, True])])
+def test_regimes_train_whom_they_should(regime: str, learns: list[bool], lora: int) -> None:
+    changed, _ = relay(regime, lora=lora)
+    assert [changed["lead"], changed["mate"]] == learns
+
+
+def test_a_divergence_from_the_start_is_told_and_holds_back() -> None:
+    _, told = relay("B", lora=2, kl=0.1)
+    assert told.divergence is not None
+    assert told.divergence == pytest.approx(0.0, abs=1e-9)  # nothing has changed in the first step
+    update, settings = (
+        named("clip(token)"),
+        Settings(episodes=6, branched=1.0, digits=1, parts=1, epochs=4, rate=1e-2, kl=1.0),
+    )
+    made = team("tiny", ["lead"])
+    learner = begin(made, 0, settings, update)
+    first = {k: w.clone() for k, w in learner.reference.items()}
+    far = [
+        step(learner, settings, SHORT, lambda i, k: SEARCH, METHODS["branching_policy"], update, 5).divergence
+        for _ in range(2)
+    ]
+    assert far[1] is not None
+    assert far[1] > 0
+    assert all(torch.equal(first[k], w) for k, w in learner.reference.items())
+
+
+@pytest.mark.parametrize(
+    "how", [{"dtype": "bfloat16"}, {"checkpointing": True}, {"update": "clip(turn)"}, {"most_tokens": 260}]
+)
+def test_other_ways_to_compute_go_the_same_way(how: dict[str, Any]) -> None:
+    def after(**more: Any) -> dict[str, Any]:
+        settings = Settings(episodes=4, branched=1.0, digits=1, epochs=1, parts=1, **more)
+        made, update = team("tiny", ["lead"]), named(more.get("update", "clip(token)"))
+        before = {k: w.detach().clone() for k, w in own_weights(made).items()}
+        learner = begin(made, 0, settings, update)
+        for _ in range(2):  # after the first, it reads and speaks as before
+            step(learner, settings, SHORT, lambda i, k: SEARCH, METHODS["branching_policy"], update, 5)
+        return {k: (w.detach() - before[k]).flatten() for k, w in own_weights(made).items()}
+
+    plain, other = after(), after(**how)
+    a, b = (torch.cat(list(x.values())) for x in (plain, other))
+    alike = float(torch.nn.functional.cosine_similarity(a, b, 0))
+    assert alike > (0.5 if "dtype" in how else 0.99)
+
+
+def test_out_of_memory_goes_on_with_fewer_tokens_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(episodes=4, branched=1.0, digits=1, epochs=1, parts=1, most_tokens=4096)
+    update, real = named("clip(token)"), packed.loss_and_backward
+
+    def small(model: Any, made: Any, loss: Any, most: int, **more: Any) -> Any:
+        if most > 1024:
+            raise torch.OutOfMemoryError("no room")
+        return real(model, made, loss, most, **more)
+
+    monkeypatch.setattr(packed, "loss_and_backward", small)
+    learner = begin(team("tiny", ["lead"]), 0, settings, update)
+    told = step(learner, settings, SHORT, lambda i, k: SEARCH, METHODS["branching_policy"], update, 5)
+    assert told.most_tokens == learner.most_tokens == 1024
+    monkeypatch.setattr(packed, "loss_and_backward", lambda *a, **k: small(None, None, None, 9999))
+    with pytest.raises(BadModel, match="out of memory in the update with"):
+        step(learner, settings, SHORT, lambda i, k: SEARCH, METHODS["branching_policy"], update, 5)
+
+
+def finished(folder: Path, recipe: str = SMALL) -> LmRun:
+    run = LmRun(read(recipe, "here"), folder)
+    for _ in run.iterations():
+        pass
+    run.played(4, 2)
+    run.judged(1, 20)
+    return run
+
+
+def kept(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in KEPT}
+
+
+def test_a_run_that_is_killed_at_any_moment_ends_the_same(tmp_path: Path) -> None:
+    whole = finished(tmp_path / "whole")
+    assert [line["iteration"] for line in whole.lines] == [0, 1, 2]
+    (tmp_path / "recipe.toml").write_text(SMALL)
+    code = (
+        "import sys; from pathlib import Path; from podium.learn.lm.run import LmRun, read\n"
+        "run = LmRun(read(Path(sys.argv[1]).read_text(), 'here'), Path(sys.argv[2]))\n"
+        "for _ in run.iterations(): print(flush=True)\n"
+    )
+    argv = [sys.executable, "-c", code, str(tmp_path / "recipe.toml"), str(tmp_path / "killed")]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        os.kill(process.pid, signal.SIGKILL)
+    killed = finished(tmp_path / "killed")
+    assert kept(killed.folder) == kept(whole.folder)
+    names = sorted(path.name for path in (whole.folder / "traces").iterdir())
+    assert names == ["0.0.jsonl", "2.0.jsonl"]
+    for name in names:
+        assert (whole.folder / "traces" / name).read_bytes() == (killed.folder / "traces" / name).read_bytes()
+    stored = load(whole.folder / "traces" / "2.0.jsonl")
+    pay = paid(stored, credit_of(stepped(stored), "branching_policy"))
+    made = trees(stored, pay, whole.learner.team.minds["all"], whole.learner.team)
+    assert made is not None  # what was stored can be trained on
+
+    (killed.folder / "learner.safetensors").write_bytes(b"nothing")
+    with pytest.raises(BadRecipe, match=r"learner\.safetensors cannot be read"):
+        LmRun(killed.asked, killed.folder)
+    with pytest.raises(BadRecipe, match="holds another run"):
+        LmRun(replace(whole.asked, seed=3), whole.folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("lm = 3", "lm must be a table"),
+        ("[lm]\nrats = 1", "no setting 'rats' in [lm]; there are"),
+        ('[lm]\nrate = "fast"', "expected `float`, got `str`"),
+        ("[lm]\nepisodes = 1", "lm.episodes must be 2 or more, got 1"),
+        ('[lm]\nshare = "none"', "lm.share must be one of one, role, agent"),
+        ('[lm]\nregime = "A"', "in regime A only the lead learns"),
+        ('[lm]\nupdate = "magic"', "tokens cannot be trained by the update 'magic'"),
+        ("[lm]\nparams = { q = 3 }", "costly_search has no parameter 'q'"),
+    ],
+)
+def test_a_wrong_recipe_is_said(text: str, says: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        read('world = "costly_search"\n' + text, "here")
+    assert says in str(caught.value)
+
+
+def podium(*argv: str, before: str = "pass") -> subprocess.CompletedProcess[str]:
+    code = f"import sys; {before}; sys.argv = ['podium', *{list(argv)!r}]; from podium.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def test_from_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text(SMALL.replace("iterations = 3", "iterations = 1"))
+    recipe, out = str(tmp_path / "recipe.toml"), str(tmp_path / "run")
+    done = podium("train", recipe, "--policy", "lm", "--model", "tiny", "--out", out, "--json")
+    assert done.returncode == 0, done.stderr
+    told = msgspec.json.decode(done.stdout)
+    assert {"before", "value", "optimum", "trivial", "regret", "model"} <= set(told)
+    assert "<svg" in (tmp_path / "run" / "report.html").read_text()
+    for argv, says in (
+        (("--policy", "lm", "--model", str(tmp_path)), "holds no model"),
+        (("--policy", "llm"), "--policy must be net or lm, got 'llm'"),
+        (("--model", "tiny"), "--model goes with --policy lm"),
+    ):
+        done = podium("train", recipe, "--out", str(tmp_path / "other"), *argv)
+        assert done.returncode == 2
+        assert says in done.stderr
+        assert "Traceback" not in done.stderr
+    done = podium("train", recipe, "--policy", "lm", before="sys.modules['torch'] = None")
+    assert done.returncode == 2
+    assert "language models need the package torch, which is not installed: pip install 'podium[lm]'" in done.stderr
