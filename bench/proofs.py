@@ -29,6 +29,8 @@ BENCHES = (
     "harness",
     "harness_doors",
     "learn",
+    "demo",
+    "lm",
     "lm_packed",
 )
 

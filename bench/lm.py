@@ -1,0 +1,71 @@
+"""What a language model learns from nothing on two cores: `podium train stop --policy lm --model tiny`, timed and judged.
+
+python -m bench.lm [--full] [--json]
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+import msgspec
+
+from bench.table import Row, adding, at_least, at_most, best, command, fact
+
+__all__ = ["measure"]
+
+SECONDS, LEARNED = 300.0, 0.5
+
+
+def measure(full: bool) -> list[Row]:
+    """The run whole. The quick size has no rows: `tests/learn/lm` goes the same way with fewer iterations."""
+    if not full:
+        return []
+    with tempfile.TemporaryDirectory() as folder:
+        began = perf_counter()
+        ran = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "podium.cli",
+                "train",
+                "stop",
+                "--policy",
+                "lm",
+                "--model",
+                "tiny",
+                "--json",
+                "--out",
+                "out",
+            ],
+            cwd=folder,
+            capture_output=True,
+            check=True,
+        )
+        seconds = perf_counter() - began
+        told = msgspec.json.decode(ran.stdout)
+        checked = _tokens(Path(folder) / "out" / "after.jsonl")
+    gained = (told["value"] - told["before"]) / (told["optimum"] - told["before"])
+    return [
+        at_most("9.3.seconds", "podium train stop --policy lm --model tiny: seconds", seconds, SECONDS),
+        fact("9.3.adding", "seconds of adding ten million numbers in the same run", best(1, adding)[0]),
+        fact("9.3.before", "its likeliest answers before training: score", told["before"]),
+        fact("9.3.after", "its likeliest answers after training: score", told["value"]),
+        fact("9.3.trivial", "the best policy that ignores what it sees: score", told["trivial"]),
+        fact("9.3.optimum", "the exact optimum: score", told["optimum"]),
+        at_least("9.3.gained", "of the way from before to the optimum, what was learned", gained, LEARNED),
+        at_most("9.3.tokens", "its traces: exit status of podium check --tokens", checked, 0),
+    ]
+
+
+def _tokens(trace: Path) -> int:
+    return subprocess.run(
+        [sys.executable, "-m", "podium.cli", "check", "--tokens", str(trace)], capture_output=True
+    ).returncode
+
+
+if __name__ == "__main__":
+    command(measure, __doc__)
