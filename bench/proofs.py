@@ -28,17 +28,18 @@ BENCHES = (
     "fidelity",
     "harness",
     "harness_doors",
-    "learn",
     "demo",
     "lm",
     "lm_packed",
 )
 
 
-def page(rows: list[Row]) -> str:
-    """The table as markdown, with where and when it was measured."""
+def page(rows: list[Row], old: str = "") -> str:
+    """The table as markdown, with where and when it was measured; after the rows of an old page that were not measured again."""
     verdicts = {True: "holds", False: "**misses**", None: ""}
-    lines = [f"| `{r['id']}` | {r['what']} | {figure(r)} | {r['target']} | {verdicts[r['ok']]} |" for r in rows]
+    again = {f"| `{r['id']}`" for r in rows}
+    lines = [line for line in old.splitlines() if line.startswith("| `") and line.split(" | ")[0] not in again]
+    lines += [f"| `{r['id']}` | {r['what']} | {figure(r)} | {r['target']} | {verdicts[r['ok']]} |" for r in rows]
     return (
         f"""# Speed and size
 
@@ -58,7 +59,11 @@ def main() -> None:
     options.add_argument("names", nargs="*", help=f"which of {', '.join(BENCHES)}; all unless told")
     options.add_argument("--quick", action="store_true", help="smaller sizes; the verdicts are then only a hint")
     options.add_argument("--json", action="store_true", help="one line of JSON at the end instead of a table")
-    options.add_argument("--page", type=Path, help="also write the table as a page of the docs")
+    options.add_argument(
+        "--page",
+        type=Path,
+        help="also write the table as a page of the docs; with names, into the one that is there",
+    )
     args = options.parse_args()
     if unknown := set(args.names) - set(BENCHES):
         options.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
@@ -67,7 +72,7 @@ def main() -> None:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
         rows += importlib.import_module(f"bench.{name}").measure(not args.quick)
     if args.page:
-        args.page.write_text(page(rows))
+        args.page.write_text(page(rows, args.page.read_text() if args.names and args.page.exists() else ""))
     if args.json:
         print(json.dumps({"rows": rows}))
     else:

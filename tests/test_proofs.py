@@ -61,3 +61,12 @@ def test_a_verdict_is_what_the_figure_says() -> None:
     ]
     assert [r["ok"] for r in rows] == [True, False, False, None]
     assert "**misses**" in page(rows)
+
+
+def test_what_is_not_measured_again_stays_on_the_page() -> None:
+    old = page([fact("a", "one", 1.0), fact("b", "two", 2.0)])
+    new = page([fact("b", "two", 3.0)], old)
+    assert [line for line in new.splitlines() if "`" in line and line.startswith("| `")] == [
+        "| `a` | one | 1 |  |  |",
+        "| `b` | two | 3 |  |  |",
+    ]
