@@ -50,7 +50,7 @@ def judged(
 
 
 def beside(world: World, score: Callable[[U], F], episodes: int, seed: int = DICE, batch: int = 20_000) -> Judged:
-    """What scores by their seeds are worth, from so many episodes; the first batch judges the trivial policies."""
+    """What scores by their seeds are worth, from so many episodes less those without a score (NaN); the first batch judges the trivial policies."""
     optimal, trivial = world.optimal(), world.trivial()
     best = world.optimum()
 
@@ -64,8 +64,9 @@ def beside(world: World, score: Callable[[U], F], episodes: int, seed: int = DIC
     simple = {name: best - float(lost(of(policy), 0, batch).mean()) for name, policy in trivial.items()}
     name = max(simple, key=lambda k: simple[k])
     learned = np.concatenate([lost(score, i, min(batch, episodes - i)) for i in range(0, episodes, batch)])
+    learned = learned[~np.isnan(learned)]
     error = float(learned.std() / np.sqrt(len(learned)))
-    return Judged(best, best - float(learned.mean()), error, simple[name], name, episodes)
+    return Judged(best, best - float(learned.mean()), error, simple[name], name, len(learned))
 
 
 def over_seeds(found: Sequence[Sequence[Judged]]) -> tuple[Estimate, Estimate]:

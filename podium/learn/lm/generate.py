@@ -6,7 +6,8 @@ tokens, keys of a row lie in their order from 0 on with nothing but masked zeros
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from podium.envs.draws import U, uniform
-from podium.learn.lm.models import BadModel, Mind, finite
+from podium.learn.lm.models import BadModel, Mind, finite, out_of_memory
 from podium.trace.columns import F
 
 __all__ = ["SPEECH", "Choice", "Options", "Reader", "Spoken", "likeliest", "log_softmax", "picked", "speak"]
@@ -52,7 +53,8 @@ class Reader:
         self.mind, self.rows, self.width = mind, rows, width
         self.length = np.zeros(1, np.int64)  # tokens of each thread
         self.state = np.zeros(1, np.int64)  # equal where two threads hold the same tokens
-        self._known: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._known: dict[tuple[int, tuple[int, ...]], int] = {}  # the state that a state and tokens lead to
+        self._came: list[tuple[int, tuple[int, ...]]] = [(0, ())]  # and back
         self._kept: dict[int, list[Any]] = {}  # of each layer its keys and values [threads, heads, tokens, size]
         self.tokens = 0  # that went through the model
 
@@ -76,11 +78,20 @@ class Reader:
         for i, (thread, some) in enumerate(zip(threads.tolist(), tokens, strict=True)):
             of[i] = first.setdefault((int(self.state[thread]), tuple(some)), i)
         leads = np.unique(of)
-        logits = self._read(threads[leads], [tuple(tokens[i]) for i in leads])
+        with self._fits():
+            logits = self._read(threads[leads], [tuple(tokens[i]) for i in leads])
         follows = np.flatnonzero(of != np.arange(len(of)))
         self.copy(threads[of[follows]], threads[follows])
         out: F = logits[np.searchsorted(leads, of)]
         return out
+
+    def held(self, state: int) -> list[int]:
+        """The tokens that went through the model to come to a state."""
+        parts = []
+        while state:
+            state, some = self._came[state]
+            parts.append(some)
+        return [token for some in reversed(parts) for token in some]
 
     def rewind(self, threads: N64, length: N64, state: N64) -> None:
         """Threads as they were when they had these lengths and states."""
@@ -88,12 +99,25 @@ class Reader:
 
     def copy(self, source: N64, target: N64) -> None:
         """Threads that hold what others hold; a thread that is rewound after it holds what the other held then."""
-        self._room()
+        with self._fits():
+            self._room()
         if len(source) and self._kept:
             end = int(self.length[source].max())
             for kept in (held for layer in self._kept.values() for held in layer):
                 kept[target, :, :end] = kept[source, :, :end]
         self.rewind(target, self.length[source], self.state[source])
+
+    @contextmanager
+    def _fits(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            raise BadModel(
+                f"out of memory in generation with {len(self.length) - 1} contexts of up to {self.length.max()} tokens; "
+                "fewer episodes or rows at once, or a smaller model, would need less"
+            ) from None
 
     def _read(self, threads: N64, tokens: list[tuple[int, ...]]) -> F:
         """Block by block: one token alone, or blocks of `width` of which the first may be short, so that the last token comes last."""
@@ -115,7 +139,11 @@ class Reader:
                         if done[j] == size[j]:
                             logits[j] = found[row]
         for thread, said in zip(threads.tolist(), tokens, strict=True):
-            self.state[thread] = self._known.setdefault((int(self.state[thread]), said), len(self._known) + 1)
+            came = int(self.state[thread]), said
+            if came not in self._known:
+                self._known[came] = len(self._came)
+                self._came.append(came)
+            self.state[thread] = self._known[came]
         return finite(torch.stack(logits), self.mind.model.name)  # type: ignore[no-any-return]
 
     def _forward(self, threads: N64, tokens: list[tuple[int, ...]], width: int) -> Any:
@@ -246,6 +274,7 @@ class Spoken(NamedTuple):
     ids: list[int]
     logp: list[float]
     ended: bool  # by the token that ends an answer, not for its length
+    fault: str | None = None  # why there is none, where an endpoint was asked
 
 
 def speak(

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 from transformers.utils import logging
 
 from podium.learn.folder import BadRecipe
+
+if TYPE_CHECKING:
+    from podium.learn.lm.endpoint import Voice
 
 __all__ = ["BadModel", "Frame", "Mind", "Model", "Share", "Team", "load", "role_of", "team", "tiny"]
 
@@ -212,6 +215,7 @@ class Mind:
     model: Model
     adapter: str | None = None
     frozen: bool = False
+    voice: Voice | None = None  # the endpoint that speaks for it, if one does
 
     def wake(self) -> Any:
         """The module, acting by this policy's weights."""
@@ -292,6 +296,10 @@ def adapted(module: Any, names: Sequence[str], rank: int, seed: int) -> Any:
         for name in names[1:]:
             held.add_adapter(_adapter(name), how)
     return held.eval()
+
+
+def out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def finite(values: Any, where: str) -> Any:

@@ -19,12 +19,14 @@ from podium.envs.branch import branch, choices
 from podium.envs.draws import U, uniform
 from podium.envs.world import BadParameter, View, World, play
 from podium.learn.collect import MARK
-from podium.learn.lm.generate import SPEECH, Options, Reader, likeliest, picked, speak
+from podium.learn.lm.endpoint import BadEndpoint, Request, Voice
+from podium.learn.lm.generate import SPEECH, Options, Reader, Spoken, likeliest, picked, speak
 from podium.learn.lm.models import Mind, Team
 from podium.trace.columns import F, Text, Trace, concat
 from podium.trace.do import Do
+from podium.trace.tokens import DIGEST, digest
 
-__all__ = ["Manner", "Talk", "Turn", "grown", "likeliest_of", "options_of", "recorded", "scores"]
+__all__ = ["Manner", "Talk", "Turn", "answered", "grown", "likeliest_of", "options_of", "recorded", "scores"]
 
 N64 = NDArray[np.int64]
 Pick = Callable[[F, F], N64]
@@ -40,6 +42,7 @@ class Manner:
     most: int = 100  # decisions of an episode, after which it stops where it can
     rows: int = 32  # contexts that are read at once ...
     width: int = 32  # ... and tokens of each
+    remote: bool = False  # policies that are trained speak through their endpoints too; frozen ones always do
 
 
 class Turn(NamedTuple):
@@ -53,7 +56,7 @@ class Turn(NamedTuple):
     logp: tuple[float, ...]  # of the tokens said, under the distribution they were drawn from
     prompt: str
     state: int  # of the reader, once it has read what was given
-    how: str  # constrained, free or forced
+    how: str  # constrained, free, forced, or lost: an endpoint that did not answer
     ways: tuple[
         tuple[float, ...], ...
     ] = ()  # of each option that could be said, the log-probabilities of its tokens
@@ -94,27 +97,37 @@ class Talk:
 
     def _decided(self, view: View, number: N64) -> tuple[N64, F]:
         mind = self.team.minds[self.team.of(view.agent)]
+        rows, prompts = view.row.tolist(), text.prompts(self.world, rounded(view, self.manner.digits))
+        asked = [self._asked(mind, row, view.agent, shown) for row, shown in zip(rows, prompts, strict=True)]
+        if (voice := self.voice(mind)) is not None:
+            return self._remote(view, voice, mind, number, asked)
         reader = self.readers.setdefault(mind.name, Reader(mind, self.manner.rows, self.manner.width))
-        asked = [
-            self._asked(mind, reader, row, view.agent, shown)
-            for row, shown in zip(
-                view.row.tolist(), text.prompts(self.world, rounded(view, self.manner.digits)), strict=True
-            )
-        ]
-        threads = np.array([self.threads[row, view.agent] for row in view.row.tolist()])
-        first = reader.read(threads, [read for _, read in asked])
+        news = [self._news(reader, row, turn) for row, turn in zip(rows, asked, strict=True)]
+        threads = np.array([self.threads[row, view.agent] for row in rows])
+        first = reader.read(threads, news)
         state, length = reader.state[threads].copy(), reader.length[threads].copy()
-        turns = [turn._replace(state=s) for (turn, _), s in zip(asked, state.tolist(), strict=True)]
+        turns = [turn._replace(state=s) for turn, s in zip(asked, state.tolist(), strict=True)]
         answer = self._free if self.manner.free else self._constrained
         chosen, logp = answer(view, reader, threads, first, number, turns)
         reader.rewind(threads, length, state)
         return chosen, logp
 
-    def _asked(self, mind: Mind, reader: Reader, row: int, agent: str, shown: str) -> tuple[Turn, tuple[int, ...]]:
-        """The turn as far as it was given, and the tokens to read for it: what was said last, and what is new."""
+    def voice(self, mind: Mind) -> Voice | None:
+        """The endpoint that speaks for a policy here, if one does."""
+        return mind.voice if mind.frozen or self.manner.remote else None
+
+    def heard(self) -> dict[str, list[Turn]]:
+        """Of each policy that an endpoint speaks for, its turns."""
+        found: dict[str, list[Turn]] = {}
+        for turn in (turn for made in self.turns for turn in made if turn is not None):
+            mind = self.team.minds[self.team.of(turn.agent)]
+            if self.voice(mind) is not None:
+                found.setdefault(mind.name, []).append(turn)
+        return found
+
+    def _asked(self, mind: Mind, row: int, agent: str, shown: str) -> Turn:
+        """The turn as far as it was given."""
         frame, ids, made = mind.model.frame, mind.model.ids, self.turns[row]
-        if (row, agent) not in self.threads:
-            self.threads[row, agent] = int(reader.threads(1)[0])
         before = next((k for k in range(len(made) - 1, -1, -1) if (turn := made[k]) and turn.agent == agent), -1)
         if before >= 0:
             last = made[before]
@@ -122,13 +135,31 @@ class Talk:
             given = (*frame.again, *ids(text.change(self.world, last.prompt, shown)), *frame.ask)
             start = last.start + len(last.given) + len(last.said)
             if start + len(given) + self._room(mind) <= mind.model.longest:
-                return Turn(agent, before, start, given, (), (), shown, 0, ""), (*last.said, *given)
-        thread = np.array([self.threads[row, agent]])
-        reader.rewind(
-            thread, np.zeros(1, np.int64), np.zeros(1, np.int64)
-        )  # begun, or begun anew where it was full
-        given = (*frame.open, *ids(shown), *frame.ask)
-        return Turn(agent, -1, 0, given, (), (), shown, 0, ""), given
+                return Turn(agent, before, start, given, (), (), shown, 0, "")
+        given = (*frame.open, *ids(shown), *frame.ask)  # begun, or begun anew where it was full
+        return Turn(agent, -1, 0, given, (), (), shown, 0, "")
+
+    def _news(self, reader: Reader, row: int, turn: Turn) -> tuple[int, ...]:
+        """The tokens to read for a turn: what was said last, and what is new."""
+        if (row, turn.agent) not in self.threads:
+            self.threads[row, turn.agent] = int(reader.threads(1)[0])
+        if turn.before >= 0:
+            last = self.turns[row][turn.before]
+            assert last is not None
+            return (*last.said, *turn.given)
+        thread, zero = np.array([self.threads[row, turn.agent]]), np.zeros(1, np.int64)
+        reader.rewind(thread, zero, zero)
+        return turn.given
+
+    def _context(self, row: int, turn: Turn) -> tuple[int, ...]:
+        """All tokens before an answer, as they were given and said."""
+        parts, at = [turn.given], turn.before
+        while at >= 0:
+            last = self.turns[row][at]
+            assert last is not None
+            parts += [last.said, last.given]
+            at = last.before
+        return tuple(token for part in reversed(parts) for token in part)
 
     def _room(self, mind: Mind) -> int:
         """Tokens that an answer may take."""
@@ -163,12 +194,31 @@ class Talk:
     def _free(
         self, view: View, reader: Reader, threads: N64, first: F, number: N64, turns: list[Turn]
     ) -> tuple[N64, F]:
-        """Whatever is said, read by the grammar. What it cannot read is a fault, and the first option that ends or else is allowed is taken."""
-        chosen, logp = np.zeros(len(view), np.int64), np.full(len(view), np.nan)
+        """Whatever is said, read by the grammar."""
         spoken = speak(reader, threads, first, self.seed[view.row], number, self.manner.longest, self.pick)
+        return self._understood(view, reader.mind, turns, spoken)
+
+    def _remote(self, view: View, voice: Voice, mind: Mind, number: N64, turns: list[Turn]) -> tuple[N64, F]:
+        """Whatever an endpoint says, read by the grammar. It is given ids and a seed with an address."""
+        seeds = (uniform(self.seed[view.row], SPEECH, number) * 2**31).astype(np.int64).tolist()
+        asked = [
+            Request(self._context(row, turn), seed)
+            for row, turn, seed in zip(view.row.tolist(), turns, seeds, strict=True)
+        ]
+        temperature = 0.0 if self.pick is likeliest_of else 1.0
+        spoken = voice.answers(mind.model, asked, self.manner.longest, temperature, self.manner.rows)
+        return self._understood(view, mind, turns, spoken)
+
+    def _understood(self, view: View, mind: Mind, turns: list[Turn], spoken: list[Spoken]) -> tuple[N64, F]:
+        """What the grammar cannot read, or was not said, is a fault, and the first option that ends or else is allowed is taken."""
+        chosen, logp = np.zeros(len(view), np.int64), np.full(len(view), np.nan)
         for i, (said, turn) in enumerate(zip(spoken, turns, strict=True)):
+            if said.fault is not None:
+                chosen[i] = default(view.allowed[i], self.home)
+                self.turns[int(view.row[i])].append(turn._replace(how="lost", fault=said.fault))
+                continue
             fault = None
-            answer = reader.mind.model.text(said.ids)
+            answer = mind.model.text(said.ids)
             try:
                 chosen[i], logp[i] = text.action(self.world, view, i, answer), float(np.sum(said.logp))
             except BadParameter as error:
@@ -188,6 +238,8 @@ class Talk:
             mind = self.team.minds[self.team.of(turn.agent)]
             talk.turns[i] = [*self.turns[source][:number], _forced(turn, mind, option)]
             for agent in {t.agent: None for t in talk.turns[i] if t}:
+                if self.voice(self.team.minds[self.team.of(agent)]) is not None:
+                    continue  # what it is given is put together from turns
                 last = next(t for t in reversed(talk.turns[i]) if t and t.agent == agent)
                 moves.setdefault(self.team.of(agent), []).append((i, self.threads[source, agent], last))
         for name, some in moves.items():
@@ -267,9 +319,23 @@ def likeliest_of(logp: F, u: F) -> N64:
 
 
 def scores(world: World, team: Team, seed: U, manner: Manner) -> F:
-    """What episodes earn when the likeliest is always said."""
+    """What episodes earn when the likeliest is always said; NaN where an endpoint did not answer."""
     greedy = Talk(world, team, seed, manner, likeliest_of)
-    return play(world, greedy, seed.copy()).score
+    found = play(world, greedy, seed.copy()).score
+    answered([greedy.heard()])
+    lost = [any(turn is not None and turn.how == "lost" for turn in made) for made in greedy.turns]
+    return np.where(lost, np.nan, found)
+
+
+def answered(heard: Sequence[dict[str, list[Turn]]]) -> None:
+    """Raises BadEndpoint if one that was asked in these talks (`Talk.heard`) gave no answer at all."""
+    for name in {name: None for some in heard for name in some}:
+        turns = [turn for some in heard for turn in some.get(name, ())]
+        if all(turn.how == "lost" for turn in turns):
+            raise BadEndpoint(
+                f"the endpoint of policy {name!r} gave none of {len(turns)} answers, at last: {turns[-1].fault}; "
+                "nothing was learned from this, and the same command goes on when it is back"
+            )
 
 
 def _tokened(trace: Trace, talk: Talk, version: str) -> Trace:
@@ -279,7 +345,9 @@ def _tokened(trace: Trace, talk: Talk, version: str) -> Trace:
     n = trace.n_events
     context, start, valid = np.full(n, -1), np.full(n, -1), np.array(trace.valid_e, np.int64)
     heard, spoken = np.array(trace.tokens_in_e, np.float64), np.array(trace.tokens_out_e, np.float64)
-    words: dict[str, list[str | None]] = {k: [None] * n for k in ("model", "version", "pi", "sampling", "fault")}
+    words: dict[str, list[str | None]] = {
+        k: [None] * n for k in ("model", "version", "pi", "sampling", "fault", DIGEST)
+    }
     owner: list[N64] = []
     token: list[int] = []
     logp: list[float] = []
@@ -293,15 +361,20 @@ def _tokened(trace: Trace, talk: Talk, version: str) -> Trace:
             context[row] = rows[first[run] + turn.before] if turn.before >= 0 else -1
             start[row], valid[row] = turn.start, int(turn.fault is None)
             heard[row], spoken[row] = turn.start + len(turn.given), len(turn.said)
-            words["model"][row], words["version"][row] = mind.model.name, f"{mind.name}@{version}"
+            voice = talk.voice(mind)  # nobody knows which version of the weights it has
+            words["model"][row] = mind.model.name if voice is None else voice.served or mind.model.name
+            words["version"][row] = f"{mind.name}@{version if voice is None else 'endpoint'}"
             words["sampling"][row], words["pi"][row] = f'"{turn.how}"', _odds(turn)
             words["fault"][row] = None if turn.fault is None else msgspec.json.encode(turn.fault).decode()
+            if voice is None:
+                read = talk.readers[mind.name].held(turn.state)
+                words[DIGEST][row] = f'"{digest(np.array([*read, *turn.said]))}"'
             owner.append(np.full(len(turn.given) + len(turn.said), row))
             token += [*turn.given, *turn.said]
             logp += [*(np.nan for _ in turn.given), *turn.logp]
             mask += [*(0 for _ in turn.given), *(int(turn.how != "forced") for _ in turn.said)]
     text_of = {k: Text.of(v) for k, v in words.items()}
-    extra: dict[str, Any] = {k: v for k in ("pi", "sampling", "fault") if (v := text_of[k]).words}
+    extra: dict[str, Any] = {k: v for k in ("pi", "sampling", "fault", DIGEST) if (v := text_of[k]).words}
     return replace(
         trace,
         context_e=context,

@@ -23,6 +23,7 @@ from podium.learn import folder
 from podium.learn.evaluate import DICE, Judged, beside
 from podium.learn.folder import BadRecipe, Folder
 from podium.learn.lm import optimiser
+from podium.learn.lm.endpoint import connect
 from podium.learn.lm.losses import named
 from podium.learn.lm.models import Share, Team, team
 from podium.learn.lm.play import Manner, likeliest_of, recorded, scores
@@ -89,12 +90,19 @@ def _checked(asked: Asked, where: str) -> Asked:
     for name, low in (least | {"rows": 1, "width": 2, "watched": 1, "judged": 1, "lora": 0, "keep": 0}).items():
         if getattr(how, name) < low:
             raise BadRecipe(f"{where}: lm.{name} must be {low} or more, got {getattr(how, name)}")
+    if how.seconds <= 0:
+        raise BadRecipe(f"{where}: lm.seconds must be above 0, got {how.seconds}")
     words = {"share": get_args(Share), "regime": ("A", "B", "C"), "dtype": ("float32", "bfloat16")}
     for name, allowed in words.items():
         if getattr(how, name) not in allowed:
             raise BadRecipe(f"{where}: lm.{name} must be one of {', '.join(allowed)}, got {getattr(how, name)!r}")
     if how.regime == "A" and how.share == "one":
         raise BadRecipe(f'{where}: in regime A only the lead learns, which takes share = "role" or "agent"')
+    free = how.free or (isinstance(how.endpoint, str) and bool(how.endpoint))
+    if free and '"policy"' in str(METHODS[asked.method].credit):
+        raise BadRecipe(
+            f'{where}: {asked.method} pays by the probabilities of options, and free text has none; expected another method, such as method = "branching"'
+        )
     named(how.update or METHODS[asked.method].update)
     if how.params:
         make(asked.world.split("/")[0], **how.params)
@@ -132,6 +140,9 @@ class LmRun:
         self.held: Folder | None = None
         with self._threads():
             self.learner = begin(self.fresh(), asked.seed, self.settings, self.update)
+            for mind in self.learner.team.minds.values():
+                if mind.voice is not None:
+                    mind.voice.proven(mind.model)
             self.held = Folder(path, asked)
             self._resume(path / "learner.safetensors")
         self.held.cut(self.learner.iteration)
@@ -158,6 +169,8 @@ class LmRun:
             seed=self.asked.seed,
             device=how.device,
         )
+        if how.endpoint:
+            connect(made, how.endpoint, served=how.served, key_from=how.key_from, seconds=how.seconds)
         if how.regime == "A":
             for mind in made.minds.values():
                 mind.frozen = mind.name != made.of(LEAD)
@@ -221,7 +234,7 @@ class LmRun:
             told = step(
                 self.learner,
                 self.settings,
-                self.manner,
+                replace(self.manner, remote=True),
                 lambda iteration, number: self._drawn(iteration + 1, number),
                 self.method,
                 self.update,

@@ -24,9 +24,9 @@ from podium.graph import units
 from podium.learn.lm import packed
 from podium.learn.lm.generate import Options
 from podium.learn.lm.losses import Update, divergence, loss
-from podium.learn.lm.models import BadModel, Mind, Team
+from podium.learn.lm.models import BadModel, Mind, Team, out_of_memory
 from podium.learn.lm.optimiser import adamw, clipped
-from podium.learn.lm.play import Manner, grown, options_of, recorded
+from podium.learn.lm.play import Manner, answered, grown, options_of, recorded
 from podium.learn.lm.tree import Tree, tree_of
 from podium.learn.mix import shares
 from podium.learn.policy import role_of
@@ -92,6 +92,10 @@ class Settings:
     width: int = 32  # ... and tokens of each
     watched: int = 200  # episodes of a look at the regret ...
     judged: int = 1_000  # ... and of the judgement at the end
+    endpoint: str | dict[str, str] = ""  # http://host:port that speaks for the policies, or for those named
+    served: str = ""  # the name of the model there
+    key_from: str = ""  # the variable of the environment that holds its key
+    seconds: float = 60.0  # that an answer of it may take
     keep: int = 0  # every so many iterations the traces of one are kept in the run's folder
     params: dict[str, Any] = field(default_factory=dict)  # of the world, instead of draws
 
@@ -167,7 +171,7 @@ def step(
 ) -> Lesson:
     """One iteration of `last`, in the learner given; `kept` is handed every trace that was made."""
     clock = time.perf_counter()
-    forests, scores = [], []
+    forests, scores, heard = [], [], []
     each = max(2, settings.episodes // settings.worlds)
     with computing(settings):
         for number in range(settings.worlds):
@@ -176,9 +180,11 @@ def step(
             task, version = f"{world.name} {learner.iteration}.{number}", str(learner.iteration)
             trace, talk = recorded(world, learner.team, dice, manner, version=version, task=task)
             scores.append(float(trace.reward_n["team"].mean()))
+            heard.append(talk.heard())
             forests.append(
                 grown(trace, talk, settings.branched, version=version) if "branches" in method.needs else trace
             )
+    answered(heard)
     played = time.perf_counter()
     left = 1.0 - learner.iteration / last
     pays = [
@@ -483,7 +489,7 @@ def _accumulated(learner: Learner, settings: Settings, update: Update, lots: lis
         try:
             return _once(learner, settings, update, lots)
         except (torch.OutOfMemoryError, RuntimeError) as error:
-            if not _out_of_memory(error):
+            if not out_of_memory(error):
                 raise
             for w in own_weights(learner.team).values():
                 w.grad = None
@@ -496,10 +502,6 @@ def _accumulated(learner: Learner, settings: Settings, update: Update, lots: lis
                     "a smaller model, shorter episodes, or checkpointing = true would need less"
                 ) from None
             learner.most_tokens //= 2
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def _once(learner: Learner, settings: Settings, update: Update, lots: list[Lot]) -> _Sum:

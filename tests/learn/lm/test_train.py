@@ -276,6 +276,15 @@ def test_out_of_memory_goes_on_with_fewer_tokens_at_once(monkeypatch: pytest.Mon
         step(learner, settings, SHORT, lambda i, k: SEARCH, METHODS["branching_policy"], update, 5)
 
 
+def test_out_of_memory_in_generation_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr("podium.learn.lm.generate.Reader._forward", full)
+    with pytest.raises(BadModel, match="out of memory in generation with 4 contexts of up to 0 tokens; fewer"):
+        recorded(SEARCH, team("tiny", ["lead"]), seeds(0, 4), SHORT, version="0", task="t")
+
+
 def finished(folder: Path, recipe: str = SMALL) -> LmRun:
     run = LmRun(read(recipe, "here"), folder)
     for _ in run.iterations():
