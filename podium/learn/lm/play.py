@@ -360,7 +360,8 @@ def _tokened(trace: Trace, talk: Talk, version: str) -> Trace:
             mind = talk.team.minds[talk.team.of(turn.agent)]
             context[row] = rows[first[run] + turn.before] if turn.before >= 0 else -1
             start[row], valid[row] = turn.start, int(turn.fault is None)
-            heard[row], spoken[row] = turn.start + len(turn.given), len(turn.said)
+            own = 0 if turn.how == "forced" else len(turn.said)  # what it was made to say was given to it too
+            heard[row], spoken[row] = turn.start + len(turn.given) + len(turn.said) - own, own
             voice = talk.voice(mind)  # nobody knows which version of the weights it has
             words["model"][row] = mind.model.name if voice is None else voice.served or mind.model.name
             words["version"][row] = f"{mind.name}@{version if voice is None else 'endpoint'}"

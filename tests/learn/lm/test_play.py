@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from podium.methods import credit_of  # noqa: E402
 from podium.trace.columns import Trace, differences  # noqa: E402
 from podium.trace.files import load, save  # noqa: E402
 from podium.trace.rules import check  # noqa: E402
+from podium.trace.tokens import CLASSES, PROOFS, exactness  # noqa: E402
 
 SHORT = Manner(digits=1, most=4)
 
@@ -201,3 +203,15 @@ def test_a_context_that_is_full_begins_anew(search: World) -> None:
 
 def test_greedy_scores_are_those_of_the_likeliest(one: Team, search: World) -> None:
     assert np.array_equal(scores(search, one, seeds(3, 5), SHORT), scores(search, one, seeds(3, 9), SHORT)[:5])
+
+
+def test_what_went_through_the_model_is_what_a_trace_holds(search: World, one: Team) -> None:
+    trace, talk = recorded(search, one, seeds(0, 6), SHORT, version="0", task="t")
+    forest = grown(trace, talk, 1.0, version="0")
+    found = exactness(forest)
+    assert len(found.row_g) == int((forest.decision_e >= 0).sum())
+    assert set(found.class_g.tolist()) == {CLASSES.index("clean")}
+    assert set(found.proof_g.tolist()) == {PROOFS.index("digest")}
+    token = forest.token_k.copy()
+    token[7] += 1
+    assert CLASSES.index("unknown") in exactness(replace(forest, token_k=token)).class_g
