@@ -153,7 +153,7 @@ def _told(run: Any, found: list[Judged]) -> dict[str, Any]:
         "seed": run.asked.seed,
         "iterations": run.learner.iteration,
         **run.kind,
-        "held_out": len(found),
+        "judged_in": f"{len(found)} held-out worlds" if run.held_out else "the world that it learned in",
         "value": float(np.mean([j.value for j in found])),
         "optimum": float(np.mean([j.optimum for j in found])),
         "trivial": float(np.mean([j.trivial for j in found])),
@@ -175,7 +175,7 @@ def _print(told: dict[str, Any], before: Any, after: Any) -> None:
     out.print(table)
     before_it = f"before {told['before']:.4f}, " if "before" in told else ""
     out.print(
-        f"{told['world']}, {told['held_out']} {'world' if told['held_out'] == 1 else 'held-out worlds'}: {before_it}learned {told['value']:.4f}, optimum {told['optimum']:.4f}, "
+        f"{told['world']}, {told['judged_in']}: {before_it}learned {told['value']:.4f}, optimum {told['optimum']:.4f}, "
         f"best trivial {told['trivial']:.4f}: regret {told['regret']:.2%}, {told['share_of_gap']:.0%} of the gap left"
     )
 

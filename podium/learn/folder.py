@@ -218,6 +218,8 @@ class Run:
         """The iterations that the recipe asks for."""
         return self.asked.recipe.iterations
 
+    held_out = True  # judged in worlds that it did not learn in
+
     @property
     def kind(self) -> dict[str, Any]:
         """What there is to say of the policy."""

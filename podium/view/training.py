@@ -54,7 +54,7 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 def _page(title: str, table: str, lessons: Sequence[Lesson]) -> str:
     parts = [
         f"<h2>{escape(lesson.title)}</h2>{curve(lesson.lines)}{details(lesson.lines)}"
-        f"<p>One run before training, when every option is as likely:</p>{picture(lesson.before)}"
+        f"<p>One run before training:</p>{picture(lesson.before)}"
         f"<p>The same luck after training:</p>{picture(lesson.after)}"
         for lesson in lessons
     ]

@@ -220,6 +220,11 @@ class LmRun:
         return self.asked.iterations
 
     @property
+    def held_out(self) -> bool:
+        """Whether it is judged in worlds that it did not learn in."""
+        return not self.settings.params
+
+    @property
     def kind(self) -> dict[str, Any]:
         """What there is to say of the policy: its model, and what it was worth before it learned, its likeliest answers too."""
         before = self.judged(of=self.fresh())
