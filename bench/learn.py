@@ -38,8 +38,8 @@ def measure(full: bool) -> list[Row]:
 def _speed(iterations: int) -> list[Row]:
     """Decisions a second on both cores, and the share of every stage; for a method of the table, which is paid from traces, too."""
     with one_thread(), ProcessPoolExecutor(CORES) as pool:
-        ours = {name: _timed(name, _ours(name, pool.map), iterations) for name in WORLDS}
-        traced = _timed("costly_search", _by_method("costly_search", "dr_mas"), iterations)
+        ours = {name: _timed(_ours(name, pool.map), iterations) for name in WORLDS}
+        traced = _timed(_by_method("costly_search", "dr_mas"), iterations)
     total = sum(sum(t.decisions for t in told) for told, _ in ours.values()) / sum(s for _, s in ours.values())
     rows = [
         at_least(
@@ -67,7 +67,7 @@ def _speed(iterations: int) -> list[Row]:
 Steps = Iterator[tuple[Learner, Progress]]
 
 
-def _timed(name: str, steps: Steps, iterations: int) -> tuple[list[Progress], float]:
+def _timed(steps: Steps, iterations: int) -> tuple[list[Progress], float]:
     """Some iterations after the first, and their seconds."""
     next(steps)
     clock = perf_counter()

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from podium.envs.conformance import random_policy
 from podium.envs.draws import seeds
-from podium.envs.world import LEAD, World
+from podium.envs.world import LEAD, View, World, play
 from podium.learn.policy import Net, Parameters, Shape, role_of
 from podium.learn.tape import Array
 from podium.trace.columns import F
@@ -24,6 +25,7 @@ __all__ = [
     "SCHEDULES",
     "Plan",
     "acting",
+    "agents_of",
     "learners",
     "network",
     "remembered",
@@ -85,13 +87,22 @@ def wrong(plan: Plan, roles: Sequence[str]) -> str:
     return ""
 
 
+def agents_of(world: World) -> list[str]:
+    """Who decides in a world, as they were met in a few episodes played at random."""
+    met: dict[str, None] = {}
+    policy = random_policy()
+
+    def watched(view: View) -> Any:
+        met[view.agent] = None
+        return policy(view)
+
+    play(world, watched, seeds(0, 64))
+    return list(met)
+
+
 def roles_of(world: World) -> tuple[str, ...]:
-    """The roles that decide in a world, the lead first: those met in a few episodes played at random."""
-    state, dice, met = world.start(seeds(0, 64)), np.random.default_rng(0), {LEAD}
-    while (view := world.view(state)) is not None:
-        met.add(role_of(view.agent))
-        world.act(state, view, np.where(view.allowed, dice.random(view.allowed.shape) + 1e-3, 0.0).argmax(axis=1))
-    return (LEAD, *sorted(met - {LEAD}))
+    """The roles that decide in a world, the lead first."""
+    return (LEAD, *sorted({role_of(agent) for agent in agents_of(world)} - {LEAD}))
 
 
 def network(world: World, plan: Plan) -> Net:

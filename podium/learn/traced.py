@@ -29,7 +29,7 @@ from podium.rewards.ledger import Now
 from podium.trace.columns import F, Text, Trace, concat
 from podium.trace.do import Do
 
-__all__ = ["Made", "Record", "at_rows", "cannot", "dressed", "forest", "record", "stepped", "traced_step"]
+__all__ = ["Made", "Record", "at_rows", "cannot", "dressed", "forest", "others", "record", "stepped", "traced_step"]
 
 N64 = NDArray[np.int64]
 
@@ -124,21 +124,27 @@ def _joined(some: Sequence[Made]) -> Made:
 
 def forest(one: Record, net: Net, w: Parameters, share: float, most: int) -> Trace:
     """The episodes and branches of a share of their decisions: every option that was not taken, then the policy, with the same dice."""
-    dos, source, number = [], [], []
-    rows, _ = choices(one.world, one.trace)
-    rollout = one.trace.rollout_e[rows]
-    at = np.arange(len(rows)) - np.searchsorted(rollout, rollout)
-    for row, run, nth in zip(rows.tolist(), rollout.tolist(), at.tolist(), strict=True):
-        if float(uniform(one.seed[run], MARK, nth)) < share:
-            for option in msgspec.json.decode(str(one.trace.options_e[row])):
-                if option != one.trace.chosen_e[row]:
-                    dos.append(Do(row, "choose", option))
-                    source.append(run)
-                    number.append(nth + 1)
+    dos, source, number = others(one.world, one.trace, one.seed, share)
     if not dos:
         return one.trace
-    policy = _sampled(one.world, net, w, one.seed[source], np.array(number), most)
+    policy = _sampled(one.world, net, w, one.seed[source], np.array(number) + 1, most)
     return concat([one.trace, branch(one.world, one.trace, dos, policy)])
+
+
+def others(world: World, trace: Trace, seed: U, share: float) -> tuple[list[Do], list[int], list[int]]:
+    """Every option that was not taken at a share of decisions, drawn by address; and of each the run and the decision, by number."""
+    dos, source, number = [], [], []
+    rows, _ = choices(world, trace)
+    rollout = trace.rollout_e[rows]
+    at = np.arange(len(rows)) - np.searchsorted(rollout, rollout)
+    for row, run, nth in zip(rows.tolist(), rollout.tolist(), at.tolist(), strict=True):
+        if float(uniform(seed[run], MARK, nth)) < share:
+            for option in msgspec.json.decode(str(trace.options_e[row])):
+                if option != trace.chosen_e[row]:
+                    dos.append(Do(row, "choose", option))
+                    source.append(run)
+                    number.append(nth)
+    return dos, source, number
 
 
 CANNOT = {
@@ -218,7 +224,7 @@ def _grown(
 def _credited(made: Made, given: Credit) -> Credited:
     """Credit on the option that was taken, over its probability: the clipped sum over options is then PPO's."""
     credit = np.zeros(len(made.logp), np.float32)
-    credit[made.entry] = at_rows(given, made.row) / np.exp(made.logp[made.entry])
+    credit[made.entry] = np.nan_to_num(at_rows(given, made.row)) / np.exp(made.logp[made.entry])
     return Credited(made.seen, made.logp, credit, np.ones(len(made.entry), np.float32))
 
 
@@ -251,13 +257,13 @@ def dressed(trace: Trace) -> Trace:
 
 
 def at_rows(given: Credit, rows: N64) -> F:
-    """What the units that events belong to are paid, each time its weight; 0 where that is nothing or cannot be told."""
+    """What the units that events belong to are paid, each time its weight; NaN where that is nothing or cannot be told."""
     value = given.value if given.weight is None else given.value * given.weight
     if given.unit == "token":
         paid_e = np.full(given.trace.n_events, np.nan)
         paid_e[given.trace.owner_k] = value
-        told: F = np.nan_to_num(paid_e[rows])
+        told: F = paid_e[rows]
         return told
     place = units.place(given.trace, given.unit)[rows]
-    paid: F = np.nan_to_num(np.where(place >= 0, np.append(value, np.nan)[place], np.nan))
+    paid: F = np.append(value, np.nan)[np.where(place >= 0, place, -1)]
     return paid

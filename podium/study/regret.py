@@ -26,7 +26,6 @@ __all__ = ["PROMISES", "Promise", "rows"]
 UNTOUCHED = range(TESTS - 5, TESTS)  # held-out worlds that no setting was chosen on
 LARGE, SIZES = "expedition/large", 2  # there are two sizes to test on, and an episode of 1,000 agents takes long:
 FEWER = 4  # times fewer episodes of them
-ELSEWHERE = ("checkpoint", "folder", "mix", "text", "traced")  # modules that learning here does not go through
 
 
 class Promise(NamedTuple):
@@ -88,7 +87,7 @@ def _kept(env: str, seed: int, recipe: Recipe, episodes: int, folder: Path) -> l
 def _code() -> bytes:
     """A fingerprint of all that decides what is learned."""
     files = [f for part in ("learn", "envs") for f in sorted((Path(podium.__path__[0]) / part).glob("*.py"))]
-    return hashlib.sha256(b"".join(f.read_bytes() for f in files if f.stem not in ELSEWHERE)).digest()
+    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).digest()
 
 
 def _learned(env: str, seed: int, recipe: Recipe, episodes: int) -> list[Judged]:

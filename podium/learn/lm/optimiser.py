@@ -12,16 +12,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-__all__ = ["adamw", "clipped", "load", "save"]
+__all__ = ["adamw", "load", "save", "shortened"]
 
 
-def clipped(grad: Mapping[str, Any], most: float) -> float:
-    """The length of all gradients together; where it is above `most` they are made shorter, in place."""
-    norm = float(torch.sqrt(sum((g.double() ** 2).sum() for g in grad.values()))) if grad else 0.0
+def shortened(grad: Mapping[str, Any], norm: float, most: float) -> None:
+    """Gradients whose length together is `norm`, in place no longer than `most`."""
     if norm > most:
         for g in grad.values():
             g.mul_(most / norm)
-    return norm
 
 
 def adamw(

@@ -18,12 +18,11 @@ from podium.envs import text
 from podium.envs.branch import branch, choices
 from podium.envs.draws import U, uniform
 from podium.envs.world import BadParameter, View, World, play
-from podium.learn.collect import MARK
 from podium.learn.lm.endpoint import BadEndpoint, Request, Voice
 from podium.learn.lm.generate import SPEECH, Options, Reader, Spoken, likeliest, picked, speak
 from podium.learn.lm.models import Mind, Team
+from podium.learn.traced import others
 from podium.trace.columns import F, Text, Trace, concat
-from podium.trace.do import Do
 from podium.trace.tokens import DIGEST, digest
 
 __all__ = ["Manner", "Talk", "Turn", "answered", "grown", "likeliest_of", "options_of", "recorded", "scores"]
@@ -296,19 +295,11 @@ def recorded(
 
 def grown(trace: Trace, talk: Talk, share: float, *, version: str) -> Trace:
     """The episodes and branches of a share of their decisions: every option that was not taken, then the policy, with the same dice."""
-    dos, source, number = [], [], []
-    rows, _ = choices(talk.world, trace)
-    rollout = trace.rollout_e[rows]
-    at = np.arange(len(rows)) - np.searchsorted(rollout, rollout)
-    for row, run, nth in zip(rows.tolist(), rollout.tolist(), at.tolist(), strict=True):
-        if talk.turns[run][nth] and float(uniform(talk.seed[run], MARK, nth)) < share:
-            for option in msgspec.json.decode(str(trace.options_e[row])):
-                if option != trace.chosen_e[row]:
-                    dos.append(Do(row, "choose", option))
-                    source.append(run)
-                    number.append(nth)
-    if not dos:
+    asked = zip(*others(talk.world, trace, talk.seed, share), strict=True)
+    said = [(do, run, nth) for do, run, nth in asked if talk.turns[run][nth]]  # where something was
+    if not said:
         return trace
+    dos, source, number = zip(*said, strict=True)
     other = talk.forced(source, number, [str(do.value) for do in dos])
     return concat([trace, _tokened(branch(talk.world, trace, dos, other), other, version)])
 

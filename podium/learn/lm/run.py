@@ -16,9 +16,8 @@ import msgspec
 import numpy as np
 import torch
 
-from podium.envs.conformance import random_policy
 from podium.envs.draws import seeds
-from podium.envs.world import LEAD, View, World, make, play
+from podium.envs.world import LEAD, World, make
 from podium.learn import folder
 from podium.learn.evaluate import DICE, Judged, beside
 from podium.learn.folder import BadRecipe, Folder
@@ -29,11 +28,12 @@ from podium.learn.lm.models import Share, Team, team
 from podium.learn.lm.play import Manner, likeliest_of, recorded, scores
 from podium.learn.lm.train import Settings, begin, computing, own_weights, step
 from podium.learn.params import held_out, training
+from podium.learn.regimes import agents_of
 from podium.methods import METHODS
 from podium.trace import files
 from podium.trace.columns import Trace
 
-__all__ = ["Asked", "LmRun", "agents_of", "read"]
+__all__ = ["Asked", "LmRun", "read"]
 
 
 @dataclass(frozen=True)
@@ -107,19 +107,6 @@ def _checked(asked: Asked, where: str) -> Asked:
     if how.params:
         make(asked.world.split("/")[0], **how.params)
     return asked
-
-
-def agents_of(world: World) -> list[str]:
-    """Who decides in a world, as some random episodes show."""
-    found: dict[str, None] = {}
-    policy = random_policy(0)
-
-    def watched(view: View) -> Any:
-        found[view.agent] = None
-        return policy(view)
-
-    play(world, watched, seeds(0, 8))
-    return list(found)
 
 
 class LmRun:

@@ -5,7 +5,6 @@ What is trained on is read off traces alone: tokens, contexts, log-probabilities
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,22 +15,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from podium.credit import Credit
+from podium.credit import Credit, apply
 from podium.credit.forest import contexts, copies, nodes, roots
 from podium.envs.draws import seeds
 from podium.envs.world import World
-from podium.graph import units
 from podium.learn.lm import packed
 from podium.learn.lm.generate import Options
 from podium.learn.lm.losses import Update, divergence, loss
 from podium.learn.lm.models import BadModel, Mind, Team, out_of_memory
-from podium.learn.lm.optimiser import adamw, clipped
+from podium.learn.lm.optimiser import adamw, shortened
 from podium.learn.lm.play import Manner, answered, grown, options_of, recorded
 from podium.learn.lm.tree import Tree, tree_of
 from podium.learn.mix import shares
 from podium.learn.policy import role_of
-from podium.learn.traced import stepped
-from podium.methods import Method, credit_of
+from podium.learn.traced import at_rows, stepped
+from podium.learn.train import Stopwatch
+from podium.methods import Method, scored
 from podium.rewards.ledger import Now
 from podium.trace.columns import F, Trace
 from podium.trace.vocabulary import DECISIONS
@@ -170,7 +169,7 @@ def step(
     kept: Callable[[Trace], None] | None = None,
 ) -> Lesson:
     """One iteration of `last`, in the learner given; `kept` is handed every trace that was made."""
-    clock = time.perf_counter()
+    watch = Stopwatch()
     forests, scores, heard = [], [], []
     each = max(2, settings.episodes // settings.worlds)
     with computing(settings):
@@ -185,15 +184,17 @@ def step(
                 grown(trace, talk, settings.branched, version=version) if "branches" in method.needs else trace
             )
     answered(heard)
-    played = time.perf_counter()
+    watch.lap("rollout")
     left = 1.0 - learner.iteration / last
+    rewards = [scored(stepped(trace), method, Now(1.0 - left, ())) for trace in forests]
+    watch.lap("reward")
     pays = [
-        (trace, paid(trace, credit_of(stepped(trace), method, Now(1.0 - left, ())), settings.entropy * left))
-        for trace in forests
+        (trace, paid(trace, apply(reward, method.credit), settings.entropy * left))
+        for trace, reward in zip(forests, rewards, strict=True)
     ]
-    credited = time.perf_counter()
+    watch.lap("credit")
     lines = updated(learner, settings, update, pays, left)
-    done = time.perf_counter()
+    watch.lap("update")
     for trace in forests:
         if kept is not None:
             kept(trace)
@@ -211,7 +212,7 @@ def step(
         sum(int((t.valid_e == 0).sum()) for t in forests),
         learner.most_tokens,
         lines.divergence,
-        {"rollout": played - clock, "credit": credited - played, "update": done - credited},
+        watch.seconds,
     )
     learner.iteration += 1
     return told
@@ -244,12 +245,10 @@ def paid(trace: Trace, given: Credit, entropy: float = 0.0) -> Paid:
 
 def _value(trace: Trace, given: Credit) -> F:
     """For each token what the unit that it belongs to is paid, times its weight; NaN where that is nothing."""
+    if given.unit != "token":
+        return at_rows(given, trace.owner_k)
     value: F = given.value if given.weight is None else given.value * given.weight
-    if given.unit == "token":
-        return value
-    place = units.place(given.trace, given.unit)[trace.owner_k]
-    found: F = np.append(value, np.nan)[np.where(place >= 0, place, -1)]
-    return found
+    return value
 
 
 def _odds(trace: Trace) -> tuple[F, F]:
@@ -411,9 +410,11 @@ def updated(
             if done.divergence is not None:
                 far.append(done.divergence)
             grad = {k: w.grad for k, w in weights.items() if w.grad is not None}
-            for name, length in _by_policy(grad).items():
+            parts = _by_policy(grad)
+            for name, length in parts.items():
                 lengths.setdefault(name, []).append(length)
-            norms.append(clipped(grad, settings.norm))
+            norms.append(sum(length**2 for length in parts.values()) ** 0.5)
+            shortened(grad, norms[-1], settings.norm)
             learner.updates += 1
             rate = settings.rate * left * warm
             adamw(

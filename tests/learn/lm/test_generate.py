@@ -18,14 +18,6 @@ from podium.learn.lm.play import likeliest_of  # noqa: E402
 END = 256
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def mind() -> Mind:
     return Mind("all", tiny())

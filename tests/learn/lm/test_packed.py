@@ -16,14 +16,6 @@ from podium.learn.lm.tree import Tree, join, tree_of  # noqa: E402
 from tests.learn.lm.test_tree import above, random_tree  # noqa: E402
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def model() -> Any:
     torch.manual_seed(0)

@@ -19,8 +19,8 @@ from podium.envs.draws import seeds  # noqa: E402
 from podium.envs.world import World, make, play  # noqa: E402
 from podium.learn.lm.models import Team, team  # noqa: E402
 from podium.learn.lm.play import Manner, grown, options_of, recorded, scores  # noqa: E402
-from podium.learn.lm.run import agents_of  # noqa: E402
 from podium.learn.params import TRAINING, training  # noqa: E402
+from podium.learn.regimes import agents_of  # noqa: E402
 from podium.methods import credit_of  # noqa: E402
 from podium.trace.columns import Trace, differences  # noqa: E402
 from podium.trace.files import load, save  # noqa: E402
@@ -28,14 +28,6 @@ from podium.trace.rules import check  # noqa: E402
 from podium.trace.tokens import CLASSES, PROOFS, exactness  # noqa: E402
 
 SHORT = Manner(digits=1, most=4)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

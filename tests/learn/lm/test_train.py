@@ -50,14 +50,6 @@ SHORT = Manner(digits=1, most=3)
 SEARCH = make("costly_search", c=0.05, most=3)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def forest(n: int = 6, share: float = 0.7) -> tuple[Any, Trace]:
     made = team("tiny", ["lead"])
     trace, talk = recorded(SEARCH, made, seeds(0, n), SHORT, version="0", task="t")
