@@ -6,7 +6,6 @@ python -m bench.learn [--full] [--json]
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -20,7 +19,7 @@ from podium.learn.collect import played
 from podium.learn.params import training
 from podium.learn.policy import Net
 from podium.learn.traced import traced_step
-from podium.learn.train import Learner, Progress, Recipe, begin, one_thread, step, train
+from podium.learn.train import Learner, Progress, Recipe, begin, one_thread, players, step, train
 from podium.methods import METHODS
 
 __all__ = ["measure"]
@@ -36,9 +35,9 @@ def measure(full: bool) -> list[Row]:
 
 
 def _speed(iterations: int) -> list[Row]:
-    """Decisions a second on both cores, and the share of every stage; for a method of the table, which is paid from traces, too."""
-    with one_thread(), ProcessPoolExecutor(CORES) as pool:
-        ours = {name: _timed(_ours(name, pool.map), iterations) for name in WORLDS}
+    """Decisions a second on both cores, others playing while one learns; how long each stage was waited for; for a method of the table, paid from traces, too."""
+    with one_thread(), players(CORES) as mapped:
+        ours = {name: _timed(_ours(name, mapped), iterations) for name in WORLDS}
         traced = _timed(_by_method("costly_search", "dr_mas"), iterations)
     total = sum(sum(t.decisions for t in told) for told, _ in ours.values()) / sum(s for _, s in ours.values())
     rows = [
@@ -77,7 +76,7 @@ def _timed(steps: Steps, iterations: int) -> tuple[list[Progress], float]:
 
 def _ours(name: str, mapped: Callable[..., Any]) -> Steps:
     net = Net(training(name, 0, 0, 0))
-    return train(net, Recipe(), lambda i, k: training(name, 0, i + 1, k), begin(net, 0), mapped)
+    return train(net, Recipe(staleness=1), lambda i, k: training(name, 0, i + 1, k), begin(net, 0), mapped)
 
 
 def _by_method(name: str, method: str) -> Steps:

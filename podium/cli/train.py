@@ -44,10 +44,13 @@ def train(
             help="Of --policy lm: tiny, smollm2, or a folder with a model of transformers.", metavar="MODEL"
         ),
     ] = None,
+    cores: Annotated[
+        int, typer.Option(min=1, help="Processes that play episodes, of --policy net; the result is the same.")
+    ] = 1,
     json: Json = False,
 ) -> None:
     """Train an orchestrator in a world by a method's credit. A run that was ended goes on where it was."""
-    run = _run(recipe, folder, seed, policy, model)
+    run = _run(recipe, folder, seed, policy, model, cores)
     _followed(run, quiet=json)
     before, after = run.played()
     found = run.judged()
@@ -62,14 +65,14 @@ def train(
     out.print(f"report: {run.folder / 'report.html'}")
 
 
-def _run(recipe: str, folder: Path | None, seed: int | None, policy: str, model: str | None) -> Any:
+def _run(recipe: str, folder: Path | None, seed: int | None, policy: str, model: str | None, cores: int) -> Any:
     """The run: of a small network, or of language models."""
     text, stem = _text(recipe), Path(recipe).stem
     changes: dict[str, Any] = {} if seed is None else {"seed": seed}
     if policy == "net":
         if model is not None:
             raise BadRecipe("--model goes with --policy lm")
-        return Run(replace(read(text, recipe), **changes), folder or Path("out") / stem)
+        return Run(replace(read(text, recipe), **changes), folder or Path("out") / stem, cores)
     if policy != "lm":
         raise BadRecipe(f"--policy must be net or lm, got {policy!r}")
     try:

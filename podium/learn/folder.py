@@ -26,14 +26,14 @@ from podium.learn.params import TRAINING, held_out, training
 from podium.learn.policy import Net
 from podium.learn.regimes import network, roles_of, started, wrong
 from podium.learn.traced import cannot, traced_step
-from podium.learn.train import Learner, Progress, Recipe, begin, one_thread, step
+from podium.learn.train import Learner, Mapped, Progress, Recipe, begin, one_thread, players, train
 from podium.methods import METHODS
 from podium.trace import files
 from podium.trace.columns import Trace
 
 __all__ = ["EVERY", "Asked", "BadRecipe", "Folder", "Run", "read"]
 
-OURS = "branching_policy"  # the method that `train.step` computes straight from columns
+OURS = "branching_policy"  # the method that `train` computes straight from columns
 EVERY = 5  # iterations between looks at the regret, and between checkpoints; the first few are all looked at
 WATCHED, WATCHED_WORLDS = 1_000, 2  # episodes of such a look in each of so many worlds
 
@@ -185,8 +185,8 @@ class Folder:
 class Run:
     """A training run in a folder: begun, or gone on with where it was."""
 
-    def __init__(self, asked: Asked, folder: Path) -> None:
-        self.asked, self.folder = asked, folder
+    def __init__(self, asked: Asked, folder: Path, cores: int = 1) -> None:
+        self.asked, self.folder, self.cores = asked, folder, cores
         self.net = network(training(asked.world, asked.seed, 0, 0), asked.recipe)
         self.held = Folder(folder, asked)
         self.learner = self._resumed(folder / "learner.npz")
@@ -230,7 +230,7 @@ class Run:
         recipe, watched = self.asked.recipe, _watched(self.asked)
 
         def step() -> dict[str, Any]:
-            self.learner, told = self._step()
+            self.learner, told = next(steps)
             return told._asdict()
 
         def look() -> float:
@@ -240,18 +240,20 @@ class Run:
         def save() -> None:
             checkpoint.save(self.learner, self.folder / "learner.npz")
 
-        with one_thread():
+        with one_thread(), players(self.cores) as mapped:
+            steps = self._steps(mapped)
             yield from self.held.follow(recipe.iterations, self.asked.patience, step, look, save)
 
-    def _step(self) -> tuple[Learner, Progress]:
+    def _steps(self, mapped: Mapped) -> Iterator[tuple[Learner, Progress]]:
         asked = self.asked
 
         def drawn(iteration: int, number: int) -> World:
             return training(asked.world, asked.seed, iteration + 1, number)
 
         if asked.method == OURS:
-            return step(self.net, asked.recipe, drawn, self.learner)
-        return traced_step(self.net, asked.recipe, drawn, METHODS[asked.method], self.learner)
+            yield from train(self.net, asked.recipe, drawn, self.learner, mapped)
+        while True:
+            yield traced_step(self.net, asked.recipe, drawn, METHODS[asked.method], self.learner)
 
     def judged(self, tests: int = 4, episodes: int = 20_000) -> list[Judged]:
         """The policy on held-out worlds; also kept as judged.json."""

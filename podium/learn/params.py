@@ -57,9 +57,11 @@ def _expedition(dice: np.random.Generator) -> Mapping[str, Any]:
 
 
 def _large(dice: np.random.Generator) -> Mapping[str, Any]:
-    """The prices and stakes of `LARGE`, with at most 30 agents: from many legs that share them to one that has them all."""
-    pool = int(dice.integers(6, 31))
-    return {**LARGE, "pool": pool, "widest": pool, "legs": round(_price(dice, 1, 20)), "calls": 0}
+    """The prices and stakes of `LARGE`, with at most 30 agents for one leg or up to 20: l legs have odds l^-2, since they are so many more decisions."""
+    pool = round(_price(dice, 2, 30))
+    widest = int(dice.integers(max(1, pool // 2), pool + 1))
+    legs = int(1 / (1 - dice.uniform() * (1 - 1 / 21)))
+    return {**LARGE, "pool": pool, "widest": widest, "legs": legs, "calls": 0}
 
 
 TRAINING: dict[str, Draw] = {

@@ -31,27 +31,26 @@ __all__ = [
 
 N64 = NDArray[np.int64]
 Parameters = dict[str, Any]  # name to array, or to Var while a gradient is wanted
-SCALES = (0.01, 1.0, 100.0)  # of signed logarithms
-KNOTS = np.array(
-    [-1, 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64], np.float32
-)  # small whole numbers, then two an octave
+SCALES = (0.01, 1.0, 100.0)  # of signed logarithms ...
+GAINS = np.array([0.7, 1.0, 0.7], np.float32)  # ... and how much each counts
+KNOTS = np.array([-1, 0, 1, 2, 3, 4, 6, 8], np.float32)  # small whole numbers, which may be names
 PER_FIGURE = len(SCALES) + len(KNOTS)
 STRIDE = 8192  # numbers that an option's label may have
 
 
 def encoded(figures: Array) -> Array:
-    """Every raw figure in one way: asinh(x / s) / 3 at three scales, and hats: x between two knots is shared by them in proportion.
+    """Every raw figure in one way: g asinh(x / s) at three scales, and hats: x between two knots is shared by them in proportion.
 
-    [n, f] to [n, 17 f]. Beyond the last knot its hat stays 1. Nothing is fitted.
+    [n, f] to [n, 11 f]. Beyond the last knot its hat stays: what larger figures mean is told by logarithms alone, so that a policy goes on where its training ended.
 
     >>> encoded(np.array([[5.0]]))[0, len(SCALES):].tolist()
-    [0.0, 0.0, 0.0, 0.0, 0.0, 0.5, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    [0.0, 0.0, 0.0, 0.0, 0.0, 0.5, 0.5, 0.0]
     """
     x = figures.astype(np.float32).ravel()
     out = np.zeros((len(x), PER_FIGURE), np.float32)
     for i, scale in enumerate(SCALES):
         np.arcsinh(x * np.float32(1.0 / scale), out=out[:, i])
-    out[:, : len(SCALES)] *= np.float32(1 / 3)
+    out[:, : len(SCALES)] *= GAINS
     np.clip(x, KNOTS[0], KNOTS[-1], out=x)
     knot = np.minimum(np.searchsorted(KNOTS, x, side="right"), len(KNOTS) - 1)  # the one after x
     share = (KNOTS[knot] - x) / (KNOTS[knot] - KNOTS[knot - 1])
@@ -193,7 +192,7 @@ class Net:
     """The architecture for a world: which parameters there are, and what they make of what is seen.
 
     e_j = tanh(W₂ tanh(W₁ φ(item_j)))                      each item alone
-    c = relu(U₂ relu(U₁ [φ(facts), asinh Σ_j e_j, max_j e_j, the same two over new items, φ(number of items)]))
+    c = relu(U₂ relu(U₁ [φ(facts), φ(number of items), asinh Σ_j e_j, max_j e_j, the same two over new items]))
     score_k = v · relu(A_kind c + word_k + N φ(number_k) + I e_about(k)),   π = softmax over the allowed options
     """
 
@@ -214,12 +213,12 @@ class Net:
             "item2": (s.item, s.item),
             "item2b": (s.item,),
             "facts": (facts, s.context),
-            "pool": (4 * s.item + PER_FIGURE, s.context),
+            "pool": (PER_FIGURE + 4 * s.item, s.context),
             "contextb": (s.context,),
             "context2": (s.context, s.context),
             "context2b": (s.context,),
-            "value": (s.context, 1),
-            "valueb": (1,),
+            "apart": (s.context, 1),
+            "apartb": (1,),
         }
         for kind in self.kinds:
             sizes |= {
@@ -230,12 +229,19 @@ class Net:
                 f"{kind}.score": (s.head, 1),
             }
         made: Parameters = {}
+        read = {
+            "facts": self.figures[0],
+            "pool": 1,
+            "number": 1,
+        }  # figures whose hats say nothing before they are met
         for role in self.roles if s.per_role else ("",):
             for name, size in sizes.items():
-                zero = name.endswith("b") or name.endswith(".score") or name.startswith("value")
+                zero = name.endswith("b") or name.endswith(".score") or name == "apart"
                 scale = 0.0 if zero else np.sqrt(2.0 / size[0])
                 key = f"{role}/{name}" if role else name
                 made[key] = (scale * dice.standard_normal(size)).astype(np.float32)
+                for i in range(read.get(name.split(".")[-1], 0)):
+                    made[key][i * PER_FIGURE + len(SCALES) : (i + 1) * PER_FIGURE] = 0.0
         return made
 
     def context(self, w: Parameters, seen: Seen) -> tuple[Node, Node]:
@@ -260,7 +266,7 @@ class Net:
         """c of each row, from the facts and what is made of the record and of what is new in it."""
         at = self._at(w, seen.role)
         count = encoded(np.diff(seen.first)[:, None])
-        pools = tape.concat([tape.asinh(total), top, tape.asinh(new_total), new_top, count])
+        pools = tape.concat([count, tape.asinh(total), top, tape.asinh(new_total), new_top])
         c = tape.add(tape.matmul(encoded(seen.facts), at("facts")), tape.matmul(pools, at("pool")))
         c = tape.relu(tape.add(c, at("contextb")))
         return tape.relu(tape.add(tape.matmul(c, at("context2")), at("context2b")))
@@ -287,10 +293,11 @@ class Net:
             hidden = tape.add(hidden, tape.gather(tape.matmul(items, at(f"{kind}.item")), seen.item))
         return tape.column(tape.matmul(tape.relu(hidden), at(f"{kind}.score")))
 
-    def value(self, w: Parameters, seen: Seen, context: Node) -> Node:
-        """What each row is worth, for methods with a critic."""
+    def apart(self, w: Parameters, seen: Seen, context: Array) -> Node:
+        """h of each row: e^h is how far what its options earn lies apart, in units of all rows. Nothing is learned of the context by it."""
         at = self._at(w, seen.role)
-        return tape.column(tape.add(tape.matmul(context, at("value")), at("valueb")))
+        mean = context * np.float32(1.0 / np.sqrt(self.shape.context))  # a step of Adam moves h by little
+        return tape.column(tape.add(tape.matmul(mean, at("apart")), at("apartb")))
 
     def log_odds(self, w: Parameters, seen: Seen) -> Node:
         """log π of each entry."""

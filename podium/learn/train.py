@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -20,10 +23,12 @@ from podium.learn.mix import shares
 from podium.learn.policy import Net, Parameters, Seen, entries_of, joined, taken
 from podium.learn.regimes import Plan, acting, learners, remembered, truncated_credit
 from podium.learn.update import adam, every_option
+from podium.trace.columns import F
 
 __all__ = [
     "Credited",
     "Learner",
+    "Mapped",
     "Progress",
     "Recipe",
     "Stopwatch",
@@ -31,6 +36,7 @@ __all__ = [
     "begin",
     "entropy_of",
     "one_thread",
+    "players",
     "step",
     "taught",
     "train",
@@ -40,14 +46,15 @@ __all__ = [
 N64 = NDArray[np.int64]
 Worlds = Callable[[int, int], World]  # by iteration and number
 Mapped = Callable[..., Iterable[Any]]  # map, or a pool's
+APART = 0.3  # the weight of the loss that fits how far options lie apart
 
 
 @dataclass(frozen=True)
 class Recipe(Plan):
     """One set of hyper-parameters for all worlds, and who learns when."""
 
-    iterations: int = 120
-    rows: int = 1_500  # decisions of each kind that are branched in an iteration, about
+    iterations: int = 100
+    rows: int = 3_000  # decisions that are branched in an iteration, about; of k kinds √k times as many
     spread: float = 2.0  # of them in an episode, about
     worlds: int = 8  # sets of parameters in an iteration
     tries: int = 8  # options tried at a decision
@@ -114,12 +121,29 @@ class Credited:
     logp: tape.Array
     credit: tape.Array
     weight: tape.Array  # of each row
+    apart: F | None = (
+        None  # of each row: the standard deviation of what its options earned, where all were tried alike
+    )
 
 
 def one_thread() -> Any:
     """A context in which matrices are multiplied by one thread: these are small, and threads that wait for a core that others use
     made learning six times slower. Cores are used by processes (`train`'s `mapped`) instead."""
     return threadpool_limits(1, "blas")
+
+
+@contextmanager
+def players(cores: int) -> Iterator[Mapped]:
+    """What episodes are played by: this process, or so many others, which leave Ctrl-C to this one."""
+    if cores == 1:
+        yield map
+        return
+    with ProcessPoolExecutor(cores, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)) as pool:
+        try:
+            yield pool.map
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def begin(net: Net, seed: int) -> Learner:
@@ -132,39 +156,65 @@ def begin(net: Net, seed: int) -> Learner:
 
 def step(net: Net, recipe: Recipe, worlds: Worlds, old: Learner, mapped: Mapped = map) -> tuple[Learner, Progress]:
     """One iteration; `old` stays as it is. `mapped` may be a pool's, to play on several cores: the result is the same."""
-    watch = Stopwatch()
-    batches, episodes = _collected(net, recipe, worlds, old, mapped)
-    watch.lap("rollout")
-    rows = [_credited(part) for part in _kinds([rows for batch in batches for rows in batch.rows])]
-    watch.lap("credit")
-    new, gradient, gradients = taught(net, recipe, rows, old)
-    watch.lap("update")
-    total = sum(len(r.seen) for r in rows)
-    score = float(np.mean([batch.score.mean() for batch in batches]))
-    told = Progress(
-        old.iteration,
-        score,
-        sum(batch.decisions for batch in batches),
-        total,
-        entropy_of(rows),
-        gradient,
-        gradients,
-        shares(item for batch in batches for item in batch.mix.items()),
-        watch.seconds,
-    )
-    doubt = max(float(np.mean([batch.doubt for batch in batches])), 1e-3)
-    held = remembered(recipe, new.held, old.w, score)
-    new = replace(new, iteration=old.iteration + 1, doubt=doubt, branched=max(0.05, total / episodes), held=held)
-    return new, told
+    return next(train(net, recipe, worlds, old, mapped))
 
 
 def train(
     net: Net, recipe: Recipe, worlds: Worlds, learner: Learner, mapped: Mapped = map
 ) -> Iterator[tuple[Learner, Progress]]:
-    """Iteration after iteration, from wherever the learner is to the end of the recipe."""
+    """Iteration after iteration, from wherever the learner is to the end of the recipe.
+
+    Where weights that act may be stale, a pool plays the next episodes while this process learns from the last: the result is the same.
+    """
+
+    def begun(known: Learner) -> tuple[list[_Order], Iterable[Batch]]:
+        orders = _orders(net, recipe, worlds, known)
+        return orders, mapped(_carried_out, orders)
+
+    ahead = None
     while learner.iteration < recipe.iterations:
-        learner, told = step(net, recipe, worlds, learner, mapped)
-        yield learner, told
+        watch, old = Stopwatch(), learner
+        orders, playing = ahead or begun(old)
+        batches = list(playing)
+        watch.lap("rollout")
+        met = _met(recipe, old, orders, batches)
+        ahead = begun(met) if recipe.staleness and met.iteration < recipe.iterations else None
+        rows = [_credited(part) for part in _kinds([rows for batch in batches for rows in batch.rows])]
+        watch.lap("credit")
+        new, gradient, gradients = taught(net, recipe, rows, old)
+        counts = {name: x for name, x in new.held.items() if name.startswith("updates/")}
+        learner = replace(met, w=new.w, m=new.m, v=new.v, updates=new.updates, held=met.held | counts)
+        watch.lap("update")
+        yield (
+            learner,
+            Progress(
+                old.iteration,
+                _score(batches),
+                sum(batch.decisions for batch in batches),
+                sum(len(r.seen) for r in rows),
+                entropy_of(rows),
+                gradient,
+                gradients,
+                shares(item for batch in batches for item in batch.mix.items()),
+                watch.seconds,
+            ),
+        )
+
+
+def _score(batches: list[Batch]) -> float:
+    return float(np.mean([batch.score.mean() for batch in batches]))
+
+
+def _met(recipe: Recipe, old: Learner, orders: list[_Order], batches: list[Batch]) -> Learner:
+    """The learner after its episodes, before it learned from them."""
+    rows = sum(len(part.seen) for batch in batches for part in batch.rows)
+    return replace(
+        old,
+        iteration=old.iteration + 1,
+        doubt=max(float(np.mean([batch.doubt for batch in batches])), 1e-3),
+        branched=max(0.05, rows / sum(len(order.seed) for order in orders)),
+        held=remembered(recipe, old.held, old.w, _score(batches)),
+    )
 
 
 class _Order(NamedTuple):
@@ -193,10 +243,10 @@ def _carried_out(order: _Order) -> Batch:
     return collect(order.world, order.net, order.w, order.seed, order.share, **how)
 
 
-def _collected(net: Net, recipe: Recipe, worlds: Worlds, old: Learner, mapped: Mapped) -> tuple[list[Batch], int]:
-    """Episodes in some worlds, as many as should give the rows wanted; and their number."""
+def _orders(net: Net, recipe: Recipe, worlds: Worlds, old: Learner) -> list[_Order]:
+    """Episodes in some worlds, as many as should give the rows wanted."""
     share = recipe.spread / old.doubt
-    rows = recipe.rows * len(net.kinds)
+    rows = round(recipe.rows * np.sqrt(len(net.kinds)))
     each = int(np.clip(rows / recipe.worlds / old.branched, 64, rows))
     w, roles = acting(recipe, old.w, old.held), learners(recipe, net.roles, old.iteration, old.held)
     orders = []
@@ -205,7 +255,7 @@ def _collected(net: Net, recipe: Recipe, worlds: Worlds, old: Learner, mapped: M
         seed = seeds(old.seed * 1_000_003 + old.iteration, each, number * each)
         room = int(1.3 * rows / recipe.worlds) * min(recipe.tries, len(world.options))
         orders.append(_Order(world, net, w, seed, share, recipe, room, roles))
-    return list(mapped(_carried_out, orders)), each * recipe.worlds
+    return orders
 
 
 def _kinds(parts: list[Rows]) -> list[list[Rows]]:
@@ -219,7 +269,15 @@ def _credited(parts: list[Rows]) -> Credited:
     seen = joined([p.seen for p in parts])
     logp, earned = (np.concatenate([getattr(p, name) for p in parts]) for name in ("logp", "earned"))
     chance = np.concatenate([p.chance for p in parts])
-    return Credited(seen, logp, same_prefix(earned, logp, seen.start), 1.0 / chance)
+    return Credited(seen, logp, same_prefix(earned, logp, seen.start), 1.0 / chance, _apart(earned, seen.start))
+
+
+def _apart(earned: F, start: N64) -> F:
+    """sd_k Q_k over the options k of each row."""
+    first, many = start[:-1], np.diff(start)
+    off = earned - np.repeat(np.add.reduceat(earned, first) / many, many)
+    apart: F = np.sqrt(np.add.reduceat(off * off, first) / many)
+    return apart
 
 
 def entropy_of(rows: list[Credited]) -> float:
@@ -267,7 +325,8 @@ def updated(
         return old, 0.0, {}
     left = 1.0 - old.iteration / recipe.iterations
     new = replace(old, w=dict(old.w), m=dict(old.m), v=dict(old.v))
-    scale = float(np.sqrt(np.mean(np.concatenate([r.credit for r in rows]) ** 2))) + 1e-12
+    usual = float(np.sqrt(np.mean(np.concatenate([r.credit for r in rows]) ** 2))) + 1e-12
+    rows = [_in_units(net, old.w, row, usual) for row in rows]
     total = sum(float(r.weight.sum()) for r in rows)
     dice = np.random.default_rng([old.seed, old.iteration, 0xBA7C])
     norms: list[float] = []
@@ -280,7 +339,7 @@ def updated(
             for row, order in zip(rows, orders, strict=True):
                 index = np.sort(order[part :: recipe.parts])
                 if len(index):
-                    term, role = _loss(net, recipe, w, row, index, scale, left, recipe.parts / total), row.seen.role
+                    term, role = _loss(net, recipe, w, row, index, left, recipe.parts / total), row.seen.role
                     losses[role] = tape.add(losses[role], term) if role in losses else term
             grad: Parameters = {}
             for role, loss in losses.items():
@@ -308,17 +367,33 @@ def _length(grad: Parameters) -> float:
     return float(np.sqrt(sum(float((g * g).sum()) for g in grad.values())))
 
 
-def _loss(
-    net: Net, recipe: Recipe, w: Parameters, row: Credited, index: N64, scale: float, left: float, weight: float
-) -> Any:
-    at = entries_of(row.seen, index)
-    logp = net.log_odds(w, taken(row.seen, index))
-    credit = (row.credit[at] / scale).astype(np.float32)
-    return every_option(
-        logp,
+def _in_units(net: Net, w: Parameters, row: Credited, usual: float) -> Credited:
+    """Credit as a multiple of what is usual: of all rows or, where options were tried alike, of rows like this one, A / (usual e^h).
+
+    Where stakes differ a lot, the largest alone would else set the unit, and the rest would be lost in the entropy that is added.
+    """
+    if row.apart is None:
+        return replace(row, credit=row.credit / usual)
+    h = tape.value_of(net.apart(w, row.seen, tape.value_of(net.context(w, row.seen)[0]))).astype(np.float64)
+    unit = usual * np.exp(np.clip(h, -8.0, 8.0))
+    return replace(row, credit=row.credit / np.repeat(unit, np.diff(row.seen.start)), apart=row.apart / usual)
+
+
+def _loss(net: Net, recipe: Recipe, w: Parameters, row: Credited, index: N64, left: float, weight: float) -> Any:
+    """Of some rows: `every_option`, and what fits e^h to how far options lie apart, d:  Σ_i w_i (h_i + d_i e^-h_i)."""
+    at, seen = entries_of(row.seen, index), taken(row.seen, index)
+    context, items = net.context(w, seen)
+    each = (row.weight[index] * weight).astype(np.float32)
+    loss = every_option(
+        tape.log_softmax(net.scores(w, seen, context, items), seen.start),
         row.logp[at],
-        credit,
-        np.repeat(row.weight[index] * weight, np.diff(row.seen.start)[index]).astype(np.float32),
+        row.credit[at].astype(np.float32),
+        np.repeat(each, np.diff(seen.start)),
         recipe.clip,
         recipe.entropy * left,
     )
+    if row.apart is None:
+        return loss
+    h = net.apart(w, seen, tape.value_of(context))
+    off = tape.add(h, tape.mul(tape.exp(tape.mul(h, -1.0)), row.apart[index].astype(np.float32)))
+    return tape.add(loss, tape.mul(tape.sum_all(tape.mul(off, each)), APART))

@@ -41,6 +41,17 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     assert kept(other.folder)["learner.npz"] != kept(one.folder)["learner.npz"]
 
 
+def test_others_may_play_and_the_result_is_the_same(tmp_path: Path) -> None:
+    for number, text in enumerate((SMALL, SMALL + "staleness = 1\n")):
+        alone = finished(tmp_path / f"alone{number}", text)
+        run = Run(read(text, "here"), tmp_path / f"beside{number}", cores=2)
+        for _ in run.iterations():
+            pass
+        run.played(20)
+        run.judged(1, 200)
+        assert kept(run.folder) == kept(alone.folder)
+
+
 def test_a_run_that_is_killed_at_any_moment_ends_the_same(tmp_path: Path) -> None:
     whole = finished(tmp_path / "whole")
     (tmp_path / "recipe.toml").write_text(SMALL)
@@ -77,8 +88,8 @@ def test_a_damaged_checkpoint_is_said(tmp_path: Path) -> None:
 
 
 def test_patience_ends_a_run(tmp_path: Path) -> None:
-    run = finished(tmp_path / "run", SMALL.replace("iterations = 8", "iterations = 40") + "patience = 2\n")
-    assert len(run.lines) < 40
+    run = finished(tmp_path / "run", SMALL.replace("iterations = 8", "iterations = 90") + "patience = 1\n")
+    assert len(run.lines) < 90
 
 
 @pytest.mark.parametrize(

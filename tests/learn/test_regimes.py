@@ -73,10 +73,10 @@ def rows_of(net: Net, w: Any, world: str = "relay", seed: int = 0, **how: Any) -
 
 
 def gradient(net: Net, w: Any, rows: list[Credited]) -> dict[str, Any]:
-    """Of the whole loss, without clip or entropy."""
+    """Of the loss of a policy, without clip or entropy."""
     at = {k: tape.Var(x.astype(np.float64)) for k, x in w.items()}
     recipe, total = replace(TINY, clip=1e9), sum(float(r.weight.sum()) for r in rows)
-    terms = [_loss(net, recipe, at, r, np.arange(len(r.seen)), 1.0, 0.0, 1.0 / total) for r in rows]
+    terms = [_loss(net, recipe, at, replace(r, apart=None), np.arange(len(r.seen)), 0.0, 1.0 / total) for r in rows]
     loss = terms[0] if len(terms) == 1 else tape.add(*terms)
     return _gradient(loss, at)
 
