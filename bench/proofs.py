@@ -31,6 +31,7 @@ BENCHES = (
     "demo",
     "lm",
     "lm_packed",
+    "lm_generate",
 )
 
 

@@ -12,6 +12,7 @@ from bench import (
     harness,
     harness_doors,
     inputs,
+    lm_generate,
     lm_packed,
     metrics,
     parl,
@@ -38,6 +39,7 @@ PARTS = trace.PARTS | {
     "harness": harness,
     "harness_doors": harness_doors,
     "lm_packed": lm_packed,
+    "lm_generate": lm_generate,
 }
 
 

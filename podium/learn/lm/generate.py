@@ -1,14 +1,13 @@
-"""Generation: contexts that grow token by token, and answers drawn from them, by dice with an address.
+"""Generation: answers drawn from contexts, token by token or among options, by dice with an address.
 
-What one context yields does not depend on which others are read beside it, to the bit: a forward always has the same number of rows and
-tokens, keys of a row lie in their order from 0 on with nothing but masked zeros behind them, and a number is drawn by the place it is for.
+A number is drawn by the place it is for: seed, answer, token. So an answer does not depend on what is said beside it, as far as the model's
+numbers do not: to the bit by the dense way (`engine`), to rounding by the flash way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,14 +15,28 @@ import torch
 from numpy.typing import NDArray
 
 from podium.envs.draws import U, uniform
-from podium.learn.lm.models import BadModel, Mind, finite, out_of_memory
+from podium.learn.lm.engine import Row, drawn
+from podium.learn.lm.models import BadModel, damaged
+from podium.learn.lm.reader import Reader
 from podium.trace.columns import F
 
-__all__ = ["SPEECH", "Choice", "Options", "Reader", "Spoken", "likeliest", "log_softmax", "picked", "speak"]
+__all__ = [
+    "SPEECH",
+    "Asked",
+    "Choice",
+    "Desk",
+    "Options",
+    "Reader",
+    "Spoken",
+    "likeliest",
+    "log_softmax",
+    "picked",
+    "speak",
+]
 
 N64 = NDArray[np.int64]
 SPEECH = 0x5BEA  # the address of what is drawn for tokens
-STEP = 64  # keys are added to a context so many at once
+AT_ONCE = 4096  # contexts whose options are weighed in one forward
 
 
 def log_softmax(logits: F) -> F:
@@ -44,172 +57,6 @@ def likeliest(logp: F) -> N64:
     """The likeliest entry of each row, the first of equals."""
     at: N64 = logp.argmax(axis=-1)
     return at
-
-
-class Reader:
-    """Contexts of one policy, called threads, with the keys and values computed of them. Thread 0 is waste paper."""
-
-    def __init__(self, mind: Mind, rows: int = 32, width: int = 32) -> None:
-        self.mind, self.rows, self.width = mind, rows, width
-        self.length = np.zeros(1, np.int64)  # tokens of each thread
-        self.state = np.zeros(1, np.int64)  # equal where two threads hold the same tokens
-        self._known: dict[tuple[int, tuple[int, ...]], int] = {}  # the state that a state and tokens lead to
-        self._came: list[tuple[int, tuple[int, ...]]] = [(0, ())]  # and back
-        self._kept: dict[int, list[Any]] = {}  # of each layer its keys and values [threads, heads, tokens, size]
-        self.tokens = 0  # that went through the model
-
-    def threads(self, n: int) -> N64:
-        """New threads, empty."""
-        first = len(self.length)
-        self.length = np.concatenate([self.length, np.zeros(n, np.int64)])
-        self.state = np.concatenate([self.state, np.zeros(n, np.int64)])
-        return np.arange(first, first + n)
-
-    def read(self, threads: N64, tokens: Sequence[Sequence[int]]) -> F:
-        """Adds tokens to each of these threads; the logits [threads, vocabulary] of what may follow. Threads that hold the same are computed once."""
-        if any(len(some) == 0 for some in tokens):
-            raise ValueError("to read takes a token at least")
-        if (full := self.length[threads] + [len(some) for some in tokens]).max() > self.mind.model.longest:
-            raise BadModel(
-                f"a context of {full.max()} tokens; {self.mind.model.name} takes {self.mind.model.longest}"
-            )
-        first: dict[tuple[int, tuple[int, ...]], int] = {}
-        of = np.zeros(len(threads), np.int64)
-        for i, (thread, some) in enumerate(zip(threads.tolist(), tokens, strict=True)):
-            of[i] = first.setdefault((int(self.state[thread]), tuple(some)), i)
-        leads = np.unique(of)
-        with self._fits():
-            logits = self._read(threads[leads], [tuple(tokens[i]) for i in leads])
-        follows = np.flatnonzero(of != np.arange(len(of)))
-        self.copy(threads[of[follows]], threads[follows])
-        out: F = logits[np.searchsorted(leads, of)]
-        return out
-
-    def held(self, state: int) -> list[int]:
-        """The tokens that went through the model to come to a state."""
-        parts = []
-        while state:
-            state, some = self._came[state]
-            parts.append(some)
-        return [token for some in reversed(parts) for token in some]
-
-    def rewind(self, threads: N64, length: N64, state: N64) -> None:
-        """Threads as they were when they had these lengths and states."""
-        self.length[threads], self.state[threads] = length, state
-
-    def copy(self, source: N64, target: N64) -> None:
-        """Threads that hold what others hold; a thread that is rewound after it holds what the other held then."""
-        with self._fits():
-            self._room()
-        if len(source) and self._kept:
-            end = int(self.length[source].max())
-            for kept in (held for layer in self._kept.values() for held in layer):
-                kept[target, :, :end] = kept[source, :, :end]
-        self.rewind(target, self.length[source], self.state[source])
-
-    @contextmanager
-    def _fits(self) -> Iterator[None]:
-        try:
-            yield
-        except RuntimeError as error:
-            if not out_of_memory(error):
-                raise
-            raise BadModel(
-                f"out of memory in generation with {len(self.length) - 1} contexts of up to {self.length.max()} tokens; "
-                "fewer episodes or rows at once, or a smaller model, would need less"
-            ) from None
-
-    def _read(self, threads: N64, tokens: list[tuple[int, ...]]) -> F:
-        """Block by block: one token alone, or blocks of `width` of which the first may be short, so that the last token comes last."""
-        logits: list[Any] = [None] * len(threads)
-        done = np.zeros(len(threads), np.int64)
-        size = np.array([len(some) for some in tokens])
-        while (left := size - done).any():
-            for width in (1, self.width):
-                here = np.flatnonzero((left > 0) & ((size == 1) == (width == 1)))
-                for i in range(0, len(here), self.rows):
-                    some = here[i : i + self.rows]
-                    count = (left[some] - 1) % width + 1
-                    block = [
-                        tokens[j][done[j] : done[j] + c] for j, c in zip(some.tolist(), count.tolist(), strict=True)
-                    ]
-                    found = self._forward(threads[some], block, width)
-                    done[some] += count
-                    for row, j in enumerate(some.tolist()):
-                        if done[j] == size[j]:
-                            logits[j] = found[row]
-        for thread, said in zip(threads.tolist(), tokens, strict=True):
-            came = int(self.state[thread]), said
-            if came not in self._known:
-                self._known[came] = len(self._came)
-                self._came.append(came)
-            self.state[thread] = self._known[came]
-        return finite(torch.stack(logits), self.mind.model.name)  # type: ignore[no-any-return]
-
-    def _forward(self, threads: N64, tokens: list[tuple[int, ...]], width: int) -> Any:
-        """One forward of `rows` x `width` tokens; short rows are filled in front with what goes to waste paper."""
-        module, device = self.mind.wake(), self.mind.model.device
-        token, place = np.zeros((self.rows, width), np.int64), np.zeros((self.rows, width), np.int64)
-        thread, row = np.zeros((self.rows, width), np.int64), np.zeros(self.rows, np.int64)
-        row[: len(threads)] = threads
-        for i, some in enumerate(tokens):
-            n = len(some)
-            token[i, width - n :], thread[i, width - n :] = some, threads[i]
-            place[i, width - n :] = self.length[threads[i]] + np.arange(n)
-            self.length[threads[i]] += n
-            self.tokens += n
-        keys = -(-(int(place.max()) + 1) // STEP) * STEP
-        self._room()
-        seen = np.where(np.arange(keys) <= place[:, :, None], 0.0, -np.inf)[:, None]
-        at = {k: torch.from_numpy(x).to(device) for k, x in (("row", row), ("thread", thread), ("place", place))}
-        past = _Past(self._kept, **at, keys=keys, threads=len(self.length))
-        with torch.no_grad():
-            out = module(
-                input_ids=torch.from_numpy(token).to(device),
-                position_ids=past.place,
-                attention_mask=torch.from_numpy(seen).to(device, next(module.parameters()).dtype),
-                past_key_values=past,
-                use_cache=True,
-                logits_to_keep=1,
-            )
-        return out.logits[: len(threads), -1]
-
-    def _room(self) -> None:
-        """Room for all threads that there are."""
-        for layer in self._kept.values():
-            for i, held in enumerate(layer):
-                if (more := len(self.length) - len(held)) > 0:
-                    layer[i] = torch.cat([held, held.new_zeros(max(more, len(held) // 2), *held.shape[1:])])
-
-
-@dataclass
-class _Past:
-    """What a model of transformers takes for its cache in one forward: new keys and values go to their places, and all of a row come back."""
-
-    kept: dict[int, list[Any]]
-    row: Any  # the thread of each row
-    thread: Any  # of each token, and ...
-    place: Any  # ... its place in that
-    keys: int  # that rows have, masked ones included
-    threads: int
-    is_compileable: bool = False
-
-    def update(self, key: Any, value: Any, layer: int, *_: Any, **__: Any) -> tuple[Any, Any]:
-        heads, size = key.shape[1], key.shape[3]
-        if layer not in self.kept:
-            self.kept[layer] = [x.new_zeros(self.threads, heads, self.keys, size) for x in (key, value)]
-        held = self.kept[layer]
-        for i, new in enumerate((key, value)):
-            if held[i].shape[2] < self.keys:
-                more = held[i].new_zeros(
-                    len(held[i]), heads, max(self.keys, 2 * held[i].shape[2]) - held[i].shape[2], size
-                )
-                held[i] = torch.cat([held[i], more], dim=2)
-            held[i][self.thread, :, self.place] = new.transpose(1, 2)
-        return held[0][self.row, :, : self.keys], held[1][self.row, :, : self.keys]
-
-    def get_seq_length(self, *_: Any) -> int:
-        return 0
 
 
 class Choice(NamedTuple):
@@ -254,18 +101,27 @@ class Options:
             columns.append(parted[path[:i]][:, some.index(path[i])] if len(some) > 1 else np.zeros(rows))
         return np.stack(columns, 1)
 
-    def score(self, reader: Reader, threads: N64, first: F) -> dict[tuple[int, ...], F]:
+    def score(self, reader: Reader, threads: N64, first: Any) -> dict[tuple[int, ...], F]:
         """At each place where options part, the log-probabilities of what may come; the threads stay as they are.
 
         `first` are the logits at the end of each thread.
         """
-        found = {}
-        length, state = reader.length[threads].copy(), reader.state[threads].copy()
-        for at, among in self.choices:
-            logits = first if not at else reader.read(threads, [at] * len(threads))
-            reader.rewind(threads, length, state)
-            found[at] = log_softmax(logits[:, among])
+        found = {at: log_softmax(_taken(first, among)) for at, among in self.choices if not at}
+        inner = [choice for choice in self.choices if choice.after]
+        some = max(1, AT_ONCE // max(1, len(threads)))
+        for i in range(0, len(inner), some):
+            here = inner[i : i + some]
+            after = [at for at, _ in here for _ in threads]
+            logits = reader.read(np.tile(threads, len(here)), after, keep=False)
+            for j, (at, among) in enumerate(here):
+                found[at] = log_softmax(_taken(logits[j * len(threads) : (j + 1) * len(threads)], among))
         return found
+
+
+def _taken(logits: Any, among: Sequence[int]) -> F:
+    """Some columns, as numbers here."""
+    held: F = logits[:, list(among)].to("cpu", torch.float64).numpy()
+    return held
 
 
 class Spoken(NamedTuple):
@@ -275,26 +131,127 @@ class Spoken(NamedTuple):
     logp: list[float]
     ended: bool  # by the token that ends an answer, not for its length
     fault: str | None = None  # why there is none, where an endpoint was asked
+    version: str = ""  # of the policy that said it
+
+
+@dataclass
+class Asked:
+    """An answer that is asked for, and what there is of it."""
+
+    thread: int
+    seed: int
+    number: int  # which answer of its episode it is
+    longest: int
+    greedy: bool
+    tokens: tuple[int, ...] = ()  # to be read first
+    ids: list[int] = field(default_factory=list)
+    logp: list[float] = field(default_factory=list)
+
+
+def _dice(some: Sequence[Asked], steps: int) -> F:
+    """[steps, answers] for the next tokens of each; below 0 where the likeliest is said."""
+    seed = np.array([a.seed for a in some], np.uint64)
+    number, done = np.array([a.number for a in some]), np.array([len(a.ids) for a in some])
+    u = uniform(seed, SPEECH, number, done + np.arange(steps)[:, None])
+    u[:, [a.greedy for a in some]] = -1.0
+    return u
+
+
+class Desk:
+    """Answers are asked for at any time and said in one batch, which they join and leave. A thread is afterwards as it was when it had been read.
+
+    What an answer is depends on its context, its seed and its number; not on what is said beside it.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self._asked: dict[int, Asked] = {}  # all that are not answered, in the order in which they came
+        self._live: dict[int, None] = {}  # those that are being said
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Answers that are not there yet."""
+        return len(self._asked)
+
+    def ask(self, asked: Asked) -> int:
+        """The number by which the answer is known when it comes."""
+        self._count += 1
+        self._asked[self._count] = asked
+        return self._count
+
+    def step(self) -> dict[int, Spoken]:
+        """Goes some tokens on with as many as there is room for; the answers that are done."""
+        self._join()
+        done = self._leave()  # what ends with its first token
+        if self._live:
+            self._decode()
+        return done | self._leave()
+
+    def begin(self, which: Sequence[int], first: Any) -> None:
+        """Draws the first token of answers from the logits at the end of their contexts."""
+        some = [self._asked[k] for k in which]
+        u = torch.tensor(_dice(some, 1)[0], device=first.device)
+        for asked, token, logp in zip(some, *(x.tolist() for x in drawn(first, u)), strict=True):
+            asked.tokens, asked.ids, asked.logp = (), [token], [logp]
+
+    def _join(self) -> None:
+        engine = self.reader.engine
+        room = max(0, engine.rows - len(self._live))
+        joining = [k for k in self._asked if k not in self._live][:room]
+        if new := [k for k in joining if self._asked[k].tokens]:
+            some = [self._asked[k] for k in new]
+            self.begin(new, self.reader.read(np.array([a.thread for a in some]), [a.tokens for a in some]))
+        some = [self._asked[k] for k in joining]
+        longest = np.array([a.longest for a in some], np.int64) + engine.stride
+        self.reader.room(np.array([a.thread for a in some], np.int64), longest)
+        self._live |= dict.fromkeys(joining)
+
+    def _decode(self) -> None:
+        """Reads the last token of each answer and draws what follows; what is drawn behind an end is waste."""
+        engine = self.reader.engine
+        while True:
+            some = [self._asked[k] for k in self._live]
+            steps = min(engine.stride, max(a.longest - len(a.ids) for a in some))
+            try:
+                token, logp = engine.decode([self._row(a) for a in some], _dice(some, steps))
+                break
+            except RuntimeError as error:
+                self.reader.halve(error)
+                self._live = dict.fromkeys(list(self._live)[: engine.rows])  # the others wait
+        if np.isnan(logp).any():
+            raise damaged(self.reader.mind.model.name)
+        end = self.reader.mind.model.frame.end
+        for asked, tokens, odds in zip(some, token.T.tolist(), logp.T.tolist(), strict=True):
+            n = min(steps, asked.longest - len(asked.ids))
+            n = tokens.index(end, 0, n) + 1 if end in tokens[:n] else n
+            asked.ids += tokens[:n]
+            asked.logp += odds[:n]
+
+    def _row(self, asked: Asked) -> Row:
+        """Its context and what was said of it so far, but for the last token."""
+        row, n = self.reader.row(asked.thread, (asked.ids[-1],)), len(asked.ids) - 1
+        return row._replace(own=(row.own[0], row.own[1] + n), new=row.new + n)
+
+    def _ended(self, asked: Asked) -> bool:
+        return len(asked.ids) == asked.longest or asked.ids[-1] == self.reader.mind.model.frame.end
+
+    def _leave(self) -> dict[int, Spoken]:
+        done, end = {}, self.reader.mind.model.frame.end
+        for k in [k for k in self._live if self._ended(self._asked[k])]:
+            asked = self._asked.pop(k)
+            del self._live[k]
+            done[k] = Spoken(asked.ids, asked.logp, asked.ids[-1] == end, version=self.reader.version)
+        return done
 
 
 def speak(
-    reader: Reader, threads: N64, first: F, seed: U, number: N64, longest: int, pick: Callable[[F, F], N64] = picked
+    reader: Reader, threads: N64, first: Any, seed: U, number: N64, longest: int, greedy: bool = False
 ) -> list[Spoken]:
-    """Free answers, token by token; the last token of each is not read. `number` is which answer of its episode it is."""
-    end = reader.mind.model.frame.end
-    said: list[Spoken] = [Spoken([], [], False) for _ in threads]
-    live, logits = np.arange(len(threads)), first
-    for k in range(longest):
-        logp = log_softmax(logits)
-        token = pick(logp, uniform(seed[live], SPEECH, number[live], k))
-        for i, t, p in zip(live.tolist(), token.tolist(), logp[np.arange(len(live)), token].tolist(), strict=True):
-            said[i].ids.append(t)
-            said[i].logp.append(p)
-            if t == end:
-                said[i] = said[i]._replace(ended=True)
-        goes = token != end
-        live, token = live[goes], token[goes]
-        if not len(live) or k + 1 == longest:
-            break
-        logits = reader.read(threads[live], [(t,) for t in token.tolist()])
-    return said
+    """Free answers of threads whose ends have these logits. `number` is which answer of its episode it is."""
+    desk, done = Desk(reader), dict[int, Spoken]()
+    asked = zip(threads.tolist(), seed.tolist(), number.tolist(), strict=True)
+    which = [desk.ask(Asked(thread, s, n, longest, greedy)) for thread, s, n in asked]
+    desk.begin(which, first)
+    while desk:
+        done |= desk.step()
+    return [done[k] for k in which]

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
 from tokenizers import models as kinds
@@ -21,6 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 from transformers.utils import logging
 
 from podium.learn.folder import BadRecipe
+from podium.learn.lm.engine import Engine
 
 if TYPE_CHECKING:
     from podium.learn.lm.endpoint import Voice
@@ -54,7 +54,10 @@ class Model:
     module: Any
     tokenizer: Any
     frame: Frame
+    spoken: str = ""  # the dtype that it generates in, that of its weights unless told
+    compiled: bool = False  # layers are compiled for generation
     _ids: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _engines: dict[Any, Engine] = field(default_factory=dict, repr=False, compare=False)
 
     def ids(self, text: str) -> tuple[int, ...]:
         """The tokens of a text, tokenised alone and once."""
@@ -67,6 +70,15 @@ class Model:
     def text(self, ids: Sequence[int]) -> str:
         said: str = self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return said
+
+    def engine(self, rows: int = 32, width: int = 32, **how: Any) -> Engine:
+        """What it generates with, kept from one time to the next: `podium.learn.lm.engine`."""
+        names = tuple(getattr(self.module, "peft_config", ()))
+        how = {"dtype": self.spoken, "compiled": self.compiled, **how}
+        key = id(self.module), names, self.device, rows, width, *sorted(how.items())
+        if key not in self._engines:
+            self._engines[key] = Engine(self.module, names, rows=rows, width=width, **how)
+        return self._engines[key]
 
     @property
     def longest(self) -> int:
@@ -303,8 +315,11 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def finite(values: Any, where: str) -> Any:
-    """Logits as an array of float64, or what is wrong: a model whose weights are no numbers says nothing."""
-    held = values.detach().to("cpu", torch.float64).numpy()
-    if not np.isfinite(held).all():
-        raise BadModel(f"{where}: the model gives logits that are not numbers; its weights are damaged")
-    return held
+    """Logits, or what is wrong: a model whose weights are no numbers says nothing."""
+    if not bool(torch.isfinite(values).all()):
+        raise damaged(where)
+    return values
+
+
+def damaged(where: str) -> BadModel:
+    return BadModel(f"{where}: the model gives logits that are not numbers; its weights are damaged")

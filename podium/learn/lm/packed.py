@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from podium.learn.lm import attention
 from podium.learn.lm.tree import Tree, inner, join, part_of, partition, take
 
-__all__ = ["Done", "compile_layers", "hidden_states", "log_probs", "loss_and_backward", "picked"]
+__all__ = ["Done", "compile_layers", "head_logits", "hidden_states", "log_probs", "loss_and_backward", "picked"]
 
 I64 = NDArray[np.int64]
 Loss = Callable[[Tensor, I64], Tensor]  # of the log-probabilities of some sampled nodes, and which they are
@@ -50,7 +50,7 @@ def hidden_states(model: Any, tree: Tree, way: str | None = None) -> Tensor:
 # ---- the head
 
 
-def _logits(hidden: Tensor, weight: Tensor) -> Tensor:
+def head_logits(hidden: Tensor, weight: Tensor) -> Tensor:
     """hidden weightᵀ in float32, whatever the factors are in."""
     if hidden.is_cuda and hidden.dtype != torch.float32:
         return torch.mm(hidden, weight.t(), out_dtype=torch.float32)
@@ -80,7 +80,7 @@ class _Picked(torch.autograd.Function):  # type: ignore[misc]
         head = weight.to(hidden.dtype)
         score = attention.fused(_score, hidden)
         with torch.autocast(hidden.device.type, enabled=False):
-            parts = [score(_logits(hidden[a:b], head), row[i:j] - a, token[i:j]) for a, b, i, j in cuts]
+            parts = [score(head_logits(hidden[a:b], head), row[i:j] - a, token[i:j]) for a, b, i, j in cuts]
         ctx.save_for_backward(hidden, weight, row, token, *(lse for _, lse in parts))
         ctx.cuts = cuts
         return torch.cat([p for p, _ in parts])
@@ -92,11 +92,11 @@ class _Picked(torch.autograd.Function):  # type: ignore[misc]
         slope_of = attention.fused(_slope, hidden)
         dhidden, dweight = torch.empty_like(hidden), None
         for (a, b, i, j), lse in zip(ctx.cuts, lses, strict=True):
-            logits = _logits(hidden[a:b], head)
+            logits = head_logits(hidden[a:b], head)
             slope = slope_of(logits, lse, row[i:j] - a, token[i:j], grad[i:j], hidden.dtype)
             dhidden[a:b] = slope @ head
             if ctx.needs_input_grad[1]:
-                more = _logits(slope.t(), hidden[a:b].t())
+                more = head_logits(slope.t(), hidden[a:b].t())
                 dweight = more if dweight is None else dweight.add_(more)
         return dhidden, None if dweight is None else dweight.to(weight.dtype), None, None, None
 

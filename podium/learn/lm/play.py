@@ -19,8 +19,9 @@ from podium.envs.branch import branch, choices
 from podium.envs.draws import U, uniform
 from podium.envs.world import BadParameter, View, World, play
 from podium.learn.lm.endpoint import BadEndpoint, Request, Voice
-from podium.learn.lm.generate import SPEECH, Options, Reader, Spoken, likeliest, picked, speak
+from podium.learn.lm.generate import SPEECH, Options, Spoken, likeliest, picked, speak
 from podium.learn.lm.models import Mind, Team
+from podium.learn.lm.reader import Reader
 from podium.learn.traced import others
 from podium.trace.columns import F, Text, Trace, concat
 from podium.trace.tokens import DIGEST, digest
@@ -54,12 +55,13 @@ class Turn(NamedTuple):
     said: tuple[int, ...]
     logp: tuple[float, ...]  # of the tokens said, under the distribution they were drawn from
     prompt: str
-    state: int  # of the reader, once it has read what was given
+    state: int  # of the reader, once it has read what was given ...
     how: str  # constrained, free, forced, or lost: an endpoint that did not answer
     ways: tuple[
         tuple[float, ...], ...
     ] = ()  # of each option that could be said, the log-probabilities of its tokens
     fault: str | None = None
+    thread: int = 0  # ... into this thread of it
 
 
 class Talk:
@@ -100,16 +102,20 @@ class Talk:
         asked = [self._asked(mind, row, view.agent, shown) for row, shown in zip(rows, prompts, strict=True)]
         if (voice := self.voice(mind)) is not None:
             return self._remote(view, voice, mind, number, asked)
-        reader = self.readers.setdefault(mind.name, Reader(mind, self.manner.rows, self.manner.width))
-        news = [self._news(reader, row, turn) for row, turn in zip(rows, asked, strict=True)]
-        threads = np.array([self.threads[row, view.agent] for row in rows])
-        first = reader.read(threads, news)
-        state, length = reader.state[threads].copy(), reader.length[threads].copy()
-        turns = [turn._replace(state=s) for turn, s in zip(asked, state.tolist(), strict=True)]
+        reader = self._reader(mind)
+        threads = self._threads(reader, mind, rows, asked)
+        first = reader.read(threads, [self._news(row, turn) for row, turn in zip(rows, asked, strict=True)])
+        read = zip(asked, reader.state[threads].tolist(), threads.tolist(), strict=True)
+        turns = [turn._replace(state=state, thread=thread) for turn, state, thread in read]
         answer = self._free if self.manner.free else self._constrained
-        chosen, logp = answer(view, reader, threads, first, number, turns)
-        reader.rewind(threads, length, state)
-        return chosen, logp
+        return answer(view, mind, reader, first, number, turns)
+
+    def _reader(self, mind: Mind) -> Reader:
+        """Policies on one model have one."""
+        if mind.name not in self.readers:
+            same = (self.readers[n] for n in self.readers if self.team.minds[n].model is mind.model)
+            self.readers[mind.name] = next(same, None) or Reader(mind, self.manner.rows, self.manner.width)
+        return self.readers[mind.name]
 
     def voice(self, mind: Mind) -> Voice | None:
         """The endpoint that speaks for a policy here, if one does."""
@@ -138,17 +144,21 @@ class Talk:
         given = (*frame.open, *ids(shown), *frame.ask)  # begun, or begun anew where it was full
         return Turn(agent, -1, 0, given, (), (), shown, 0, "")
 
-    def _news(self, reader: Reader, row: int, turn: Turn) -> tuple[int, ...]:
+    def _threads(self, reader: Reader, mind: Mind, rows: list[int], turns: list[Turn]) -> N64:
+        """The context that each goes on with; a new one where it begins, or begins anew."""
+        fresh = iter(reader.threads(sum(turn.before < 0 for turn in turns), mind).tolist())
+        for row, turn in zip(rows, turns, strict=True):
+            if turn.before < 0:
+                self.threads[row, turn.agent] = next(fresh)
+        return np.array([self.threads[row, turn.agent] for row, turn in zip(rows, turns, strict=True)])
+
+    def _news(self, row: int, turn: Turn) -> tuple[int, ...]:
         """The tokens to read for a turn: what was said last, and what is new."""
-        if (row, turn.agent) not in self.threads:
-            self.threads[row, turn.agent] = int(reader.threads(1)[0])
-        if turn.before >= 0:
-            last = self.turns[row][turn.before]
-            assert last is not None
-            return (*last.said, *turn.given)
-        thread, zero = np.array([self.threads[row, turn.agent]]), np.zeros(1, np.int64)
-        reader.rewind(thread, zero, zero)
-        return turn.given
+        if turn.before < 0:
+            return turn.given
+        last = self.turns[row][turn.before]
+        assert last is not None
+        return (*last.said, *turn.given)
 
     def _context(self, row: int, turn: Turn) -> tuple[int, ...]:
         """All tokens before an answer, as they were given and said."""
@@ -165,15 +175,15 @@ class Talk:
         return max(self.manner.longest, *(len(mind.model.ids(option)) for option in self.world.options)) + 1
 
     def _constrained(
-        self, view: View, reader: Reader, threads: N64, first: F, number: N64, turns: list[Turn]
+        self, view: View, mind: Mind, reader: Reader, first: Any, number: N64, turns: list[Turn]
     ) -> tuple[N64, F]:
         """One of the options, drawn by the probability of its tokens where at each only those of options can come."""
         chosen, logp = np.zeros(len(view), np.int64), np.zeros(len(view))
-        dice = uniform(self.seed[view.row], SPEECH, number)
+        dice, threads = uniform(self.seed[view.row], SPEECH, number), np.array([turn.thread for turn in turns])
         for allowed in np.unique(view.allowed, axis=0):
             here = np.flatnonzero((view.allowed == allowed).all(axis=1))
             numbers = np.flatnonzero(allowed)
-            options = options_of(reader.mind, [self.world.options[k] for k in numbers.tolist()])
+            options = options_of(mind, [self.world.options[k] for k in numbers.tolist()])
             parted = options.score(reader, threads[here], first[here])
             tokens = [
                 np.broadcast_to(options.logp(k, parted), (len(here), len(p))) for k, p in enumerate(options.paths)
@@ -191,11 +201,12 @@ class Talk:
         return chosen, logp
 
     def _free(
-        self, view: View, reader: Reader, threads: N64, first: F, number: N64, turns: list[Turn]
+        self, view: View, mind: Mind, reader: Reader, first: Any, number: N64, turns: list[Turn]
     ) -> tuple[N64, F]:
         """Whatever is said, read by the grammar."""
-        spoken = speak(reader, threads, first, self.seed[view.row], number, self.manner.longest, self.pick)
-        return self._understood(view, reader.mind, turns, spoken)
+        threads, greedy = np.array([turn.thread for turn in turns]), self.pick is likeliest_of
+        spoken = speak(reader, threads, first, self.seed[view.row], number, self.manner.longest, greedy)
+        return self._understood(view, mind, turns, spoken)
 
     def _remote(self, view: View, voice: Voice, mind: Mind, number: N64, turns: list[Turn]) -> tuple[N64, F]:
         """Whatever an endpoint says, read by the grammar. It is given ids and a seed with an address."""
@@ -240,10 +251,10 @@ class Talk:
                 if self.voice(self.team.minds[self.team.of(agent)]) is not None:
                     continue  # what it is given is put together from turns
                 last = next(t for t in reversed(talk.turns[i]) if t and t.agent == agent)
-                moves.setdefault(self.team.of(agent), []).append((i, self.threads[source, agent], last))
+                moves.setdefault(self.team.of(agent), []).append((i, last.thread, last))
         for name, some in moves.items():
             reader = self.readers[name]
-            new = reader.threads(len(some))
+            new = reader.threads(len(some), self.team.minds[name])
             reader.copy(np.array([thread for _, thread, _ in some]), new)
             reader.rewind(
                 new, np.array([t.start + len(t.given) for _, _, t in some]), np.array([t.state for _, _, t in some])

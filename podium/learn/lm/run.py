@@ -156,6 +156,9 @@ class LmRun:
             seed=self.asked.seed,
             device=how.device,
         )
+        for mind in made.minds.values():
+            mind.model.compiled = how.compiled
+            mind.model.spoken = how.dtype if how.device.startswith("cuda") and how.dtype != "float32" else ""
         if how.endpoint:
             connect(made, how.endpoint, served=how.served, key_from=how.key_from, seconds=how.seconds)
         if how.regime == "A":

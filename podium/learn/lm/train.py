@@ -86,6 +86,7 @@ class Settings:
     checkpointing: bool = False  # activations are computed again backwards
     dtype: str = "float32"  # or bfloat16: computed in it, weights and AdamW in float32
     device: str = "cpu"
+    compiled: bool = False  # layers are compiled for generation: worth it for long runs on a GPU
     threads: int = 1  # of the processor
     rows: int = 32  # contexts read at once in generation ...
     width: int = 32  # ... and tokens of each

@@ -272,7 +272,7 @@ def test_out_of_memory_in_generation_is_said(monkeypatch: pytest.MonkeyPatch) ->
     def full(*_: Any) -> Any:
         raise torch.OutOfMemoryError("no room")
 
-    monkeypatch.setattr("podium.learn.lm.generate.Reader._forward", full)
+    monkeypatch.setattr("podium.learn.lm.engine.Engine._forward", full)
     with pytest.raises(BadModel, match="out of memory in generation with 4 contexts of up to 0 tokens; fewer"):
         recorded(SEARCH, team("tiny", ["lead"]), seeds(0, 4), SHORT, version="0", task="t")
 

@@ -1,0 +1,218 @@
+"""Attention of contexts that are being written: keys and values lie in one pool for all, and what contexts share is there once.
+
+A context is a *trunk*, which others may have too, and what is its *own* behind that; both are runs of places in the pool. Two exact ways:
+
+*flash*  A plain flash kernel for each part, in which a sequence of keys may begin anywhere in the pool: queries of all contexts that share a
+         trunk on that, and queries of each on its own. Parts are combined by their log-sum-exps, as in `attention`.
+*dense*  Keys of each context are gathered in their order and masked: for float32, and where results must be the same bits however
+         contexts share their beginnings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+from podium.learn.lm.attention import fused
+
+__all__ = ["NAME", "Dense", "Flash", "Pool", "Runs", "along", "places"]
+
+NAME = "podium_pool"
+
+
+@dataclass
+class Pool:
+    """Keys and values of each layer [places, groups, width], made when the first are written."""
+
+    size: int
+    held: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    def write(self, layer: int, at: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Puts new keys and values [tokens, groups, width] to their places; all of the layer."""
+        if layer not in self.held:
+            self.held[layer] = (
+                key.new_zeros(self.size, *key.shape[1:]),
+                value.new_zeros(self.size, *value.shape[1:]),
+            )
+        keys, values = self.held[layer]
+        keys.index_copy_(0, at, key)
+        values.index_copy_(0, at, value)
+        return keys, values
+
+    def grow(self, size: int) -> None:
+        """More places behind those that there are."""
+        for layer, held in self.held.items():
+            more = [x.new_zeros(max(size, len(x)), *x.shape[1:]) for x in held]
+            for new, old in zip(more, held, strict=True):
+                new[: len(old)] = old
+            self.held[layer] = more[0], more[1]
+        self.size = size
+
+    def copy(self, source: Tensor, target: Tensor) -> None:
+        for held in (x for layer in self.held.values() for x in layer):
+            held.index_copy_(0, target, held.index_select(0, source))
+
+
+def places(trunk: Tensor, trunk_length: Tensor, own: Tensor, own_length: Tensor, new: Tensor, keys: int) -> Tensor:
+    """Of each row [rows, keys] the places of its context in order: its trunk, its own, what is new.
+
+    >>> one = lambda n: torch.tensor([n])
+    >>> places(one(100), one(2), one(200), one(3), one(300), 7).tolist()
+    [[100, 101, 200, 201, 202, 300, 301]]
+    """
+    at = torch.arange(keys, device=trunk.device)[None]
+    first, second = trunk_length[:, None], (trunk_length + own_length)[:, None]
+    behind = torch.where(at < second, own[:, None] + at - first, new[:, None] + at - second)
+    return torch.where(at < first, trunk[:, None] + at, behind)
+
+
+@dataclass
+class Dense:
+    """Rows of the same number of tokens, each row on its own keys."""
+
+    pool: Pool
+    at: Tensor  # [rows * width] where new keys go
+    index: Tensor  # [rows, keys] places of a row's keys in order; waste paper behind them
+    mask: Tensor  # [rows, 1, width, keys]: 0 or -inf
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        """q [tokens, heads, width] and k, v [tokens, groups, width]: out as q."""
+        rows, keys = self.index.shape
+        held = self.pool.write(layer, self.at, k, v)
+        key, value = (
+            x.index_select(0, self.index.flatten()).view(rows, keys, *x.shape[1:]).transpose(1, 2) for x in held
+        )
+        query = q.view(rows, -1, *q.shape[1:]).transpose(1, 2)
+        out = nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=self.mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+        )
+        return out.transpose(1, 2).reshape(q.shape)
+
+
+class Runs(NamedTuple):
+    """Sequences of queries, each on a run of keys: in the pool, or where `start` is None on the new keys beside it, causally."""
+
+    of: Tensor  # int32 [sequences + 1]: offsets of the queries of each
+    start: Tensor | None  # int32 [sequences + 1]: where the keys of each begin; the last is not read
+    used: Tensor | None  # int32 [sequences]: how many there are
+    longest_q: int
+    longest_k: int
+
+
+@dataclass
+class Flash:
+    """Tokens one after another, by parts."""
+
+    pool: Pool
+    at: Tensor
+    parts: list[Runs]
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        keys, values = self.pool.write(layer, self.at, k, v)
+        out, lse = _flash(q, k, v, keys, values, self.parts[0], scale)
+        for part in self.parts[1:]:
+            more, more_lse = _flash(q, k, v, keys, values, part, scale)
+            out, lse = fused(merged, q)(out, lse, more, more_lse)
+        return out
+
+
+def _flash(
+    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, runs: Runs, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Out [queries, heads, width] and its log-sum-exp [heads, queries]; without keys a log-sum-exp of an infinity."""
+    if not q.is_cuda:
+        return _by_hand(q, k, v, keys, values, runs, scale)
+    if runs.start is None:
+        given: tuple[Tensor, ...] = k, v, runs.of, runs.of
+        more: dict[str, Any] = {}
+    else:
+        given, more = (keys, values, runs.of, runs.start), {"seqused_k": runs.used}
+    out, lse, *_ = torch.ops.aten._flash_attention_forward(
+        q, *given, runs.longest_q, runs.longest_k, 0.0, runs.start is None, False, scale=scale, **more
+    )
+    return out, lse
+
+
+def _by_hand(
+    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, runs: Runs, scale: float
+) -> tuple[Tensor, Tensor]:
+    """The same without a flash kernel, sequence by sequence: what the kernel is tested against."""
+    out, lse = torch.zeros_like(q), q.new_full((q.shape[1], q.shape[0]), torch.inf, dtype=torch.float32)
+    for i, (a, b) in enumerate(zip(runs.of.tolist(), runs.of.tolist()[1:], strict=False)):
+        if runs.start is None or runs.used is None:
+            key, value = k[a:b], v[a:b]
+        else:
+            at = int(runs.start[i])
+            key, value = (x[at : at + int(runs.used[i])] for x in (keys, values))
+        if a == b or not len(key):
+            continue
+        key, value = (x.repeat_interleave(q.shape[1] // x.shape[1], 1).float() for x in (key, value))
+        score = torch.einsum("qhd,khd->hqk", q[a:b].float(), key) * scale
+        if runs.start is None:
+            score = score + torch.full((b - a, b - a), -torch.inf, device=q.device).triu(1)
+        lse[:, a:b] = score.logsumexp(-1)
+        out[a:b] = torch.einsum("hqk,khd->qhd", score.softmax(-1), value).to(q.dtype)
+    return out, lse
+
+
+def merged(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> tuple[Tensor, Tensor]:
+    """lse = log(exp(lse_1) + exp(lse_2)), out = Σ exp(lse_p - lse) out_p; kernels say +inf where there were no keys."""
+    a, b = (torch.where(x == torch.inf, -torch.inf, x) for x in (lse, more_lse))
+    both = torch.logaddexp(a, b)
+    a, b = ((x - both).exp().t().unsqueeze(-1) for x in (a, b))
+    return (a * out.float() + b * more.float()).to(out.dtype), both
+
+
+# ---- as an attention function of transformers
+
+_now: list[Dense | Flash] = []  # by which the model attends just now
+
+
+@contextmanager
+def along(plan: Dense | Flash) -> Iterator[None]:
+    """Models whose attention is called NAME attend by this plan."""
+    _now.append(plan)
+    try:
+        yield
+    finally:
+        _now.pop()
+
+
+@torch.library.custom_op("podium::pool_attention", mutates_args=())  # type: ignore[untyped-decorator]
+def pool_attention(q: Tensor, k: Tensor, v: Tensor, layer: Tensor, scale: float) -> Tensor:
+    """A plan as one operation, for the compiler; the pool that it writes is nobody else's business."""
+    return _now[-1](int(layer), q, k, v, scale)
+
+
+@pool_attention.register_fake  # type: ignore[untyped-decorator]
+def _(q: Tensor, k: Tensor, v: Tensor, layer: Tensor, scale: float) -> Tensor:
+    return q.new_empty(q.shape)
+
+
+def _attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    **given: Any,
+) -> tuple[Tensor, None]:
+    """query [1, heads, tokens, width], key and value [1, groups, tokens, width]; out [1, tokens, heads, width]."""
+    if given.get("sliding_window") is not None or given.get("softcap") is not None:
+        raise NotImplementedError("a window or a cap on attention is not laid out in the pool")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+    q, k = q.to(v.dtype), k.to(v.dtype)
+    if torch.compiler.is_compiling():
+        return pool_attention(q.contiguous(), k.contiguous(), v.contiguous(), module.pool_layer, scale)[None], None
+    return _now[-1](int(module.layer_idx), q, k, v, scale)[None], None
+
+
+AttentionInterface.register(NAME, _attend)
