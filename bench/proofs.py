@@ -32,6 +32,7 @@ BENCHES = (
     "lm",
     "lm_packed",
     "lm_generate",
+    "lm_results",
 )
 
 

@@ -14,6 +14,7 @@ from bench import (
     inputs,
     lm_generate,
     lm_packed,
+    lm_results,
     metrics,
     parl,
     shapley,
@@ -40,6 +41,7 @@ PARTS = trace.PARTS | {
     "harness_doors": harness_doors,
     "lm_packed": lm_packed,
     "lm_generate": lm_generate,
+    "lm_results": lm_results,
 }
 
 

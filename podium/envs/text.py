@@ -34,15 +34,24 @@ def prompt(world: World, view: View, i: int) -> str:
 
 def _prompt(world: World, view: View, i: int, values: F) -> str:
     lines = [f"world: {world.name}", f"you are: {view.agent}", f"decide: {view.kind}"]
-    lines += [f"{name}: {value!r}" for name, value in zip(world.facts, view.facts[i].tolist(), strict=True)]
+    lines += [f"{name}: {_figure(value)}" for name, value in zip(world.facts, view.facts[i].tolist(), strict=True)]
     lines.append(f"record ({', '.join(world.items)}):")
-    lines += [f"{k}: {', '.join(map(repr, row))}" for k, row in enumerate(values.tolist())] or [_NOTHING]
+    lines += [f"{k}: {', '.join(map(_figure, row))}" for k, row in enumerate(values.tolist())] or [_NOTHING]
     lines.append("options:")
     for k in np.flatnonzero(view.allowed[i]).tolist():
         about = "" if view.about is None or view.about[i, k] < 0 else f" (about {view.about[i, k]})"
         lines.append(f"- {world.options[k]}{about}")
     lines.append("answer with one option")
     return "\n".join(lines)
+
+
+def _figure(value: float) -> str:
+    """A number that reads back to the bit; a whole one without its ".0", which would be two tokens more.
+
+    >>> _figure(3.0), _figure(0.25), _figure(-0.0)
+    ('3', '0.25', '-0')
+    """
+    return repr(value).removesuffix(".0")
 
 
 def change(world: World, old: str, new: str) -> str:

@@ -21,7 +21,7 @@ from podium.harness.actions import PERFORM, Place, brief, spelt
 from podium.harness.budget import Hit, Ledger
 from podium.harness.member import GONE, GRANTED, IDLE, QUEUED, RESTING, THINKING, Mail, Member
 from podium.harness.team import LEAD, Team
-from podium.harness.types import Call, Fault, Item, Refused, Result, See, shown
+from podium.harness.types import SAID, Call, Fault, Item, Refused, Result, See, shown
 from podium.harness.understand import Understood, content_of
 from podium.trace.recorder import Name, Recorder
 from podium.trace.vocabulary import EventType
@@ -206,7 +206,7 @@ class Core:
         actions = outcome.actions
         member.history.append((member.seen, actions))
         turn, last = member.turn, None
-        step = self._told(member, turn, len(actions))
+        step, spoken = self._told(member, turn, len(actions)), _spoken(member, usage)
         usage["random"] = member.dice
         member.turn, member.attempt = turn + 1, 0
         member.lone_call = len(actions) == 1 and isinstance(actions[0], Call)
@@ -217,6 +217,7 @@ class Core:
                 assert member.step is not None
                 place.name, place.after, place.t, place.end = member.step, member.after, member.began, self.now
                 place.extra["step"], place.usage = step, usage
+                place.extra |= spoken
             else:
                 place.name, place.after, place.t = self.record.reserve(), [("causal", last)], self.now
             refused = self._guarded(member, action)
@@ -604,6 +605,19 @@ class Core:
         """Writes an event that began at this time."""
         self.stamp.t = t
         return self.record.add(type, agent, after=after, **fields)
+
+
+def _spoken(member: Member, usage: dict[str, Any]) -> dict[str, Any]:
+    """What its model said becomes fields of the event that the step begins with, and further ones of our own, which come back."""
+    said = usage.pop("said", None)
+    if said is None:
+        return {}
+    usage |= {"tokens": said.tokens, "logps": said.logps, "mask": said.mask, "start": said.start}
+    if said.extends and member.spoken is not None:
+        usage["context"] = spelt(member.spoken)
+    member.spoken = member.step
+    more = {name: getattr(said, name) for name in SAID}
+    return {name: value for name, value in more.items() if value is not None}
 
 
 def tools_of(team: Team) -> tuple[str, ...]:

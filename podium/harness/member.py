@@ -72,6 +72,7 @@ class Member:
         "role_name",
         "seed",
         "seen",
+        "spoken",
         "state",
         "step",
         "taken",
@@ -118,6 +119,7 @@ class Member:
         self.step: Name | None = None  # the name that the first event of the step under way will have
         self.after: Edges = []
         self.last: Name | None = None  # its last event
+        self.spoken: Name | None = None  # the event of what its model said last
         self.began, self.dice = 0.0, 0  # of the step under way: its time and its seed
         self.ledger = Ledger(role.budget)
         self.worker: Any = None  # whatever drives it

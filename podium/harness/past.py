@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from podium.harness.team import LEAD
-from podium.harness.types import Fault, Refused, Result
+from podium.harness.types import SAID, Fault, Refused, Result, Said
 from podium.harness.understand import Understood, from_record
 from podium.trace.columns import Text, Trace
 from podium.trace.vocabulary import EVENT_TYPES
@@ -124,6 +124,7 @@ class _Rows:
         self.t: list[float] = trace.t_e.tolist()
         self.type = [EVENT_TYPES[c] for c in trace.type_e.tolist()]
         self._codes = {name: text.codes.tolist() for name, text in trace.extra_e.items()}
+        self._first = np.searchsorted(trace.owner_k, np.arange(trace.n_events + 1)).tolist()  # of tokens
 
     def agent(self, row: int) -> str:
         return self._names[self._agent[row]] or ""
@@ -172,7 +173,20 @@ class _Rows:
                 told[name] = text[row]
         if trace.trusted_e[row] >= 0:
             told["trusted"] = bool(trace.trusted_e[row])
+        if (said := self.said(row)) is not None:
+            told["said"] = said
         return told
+
+    def said(self, row: int) -> Said | None:
+        """What a model said in a step."""
+        trace, low, high = self.trace, self._first[row], self._first[row + 1]
+        if low == high:
+            return None
+        logps = [None if p != p else p for p in trace.logp_k[low:high].tolist()]
+        more = {name: self.get(name, row) for name in SAID if self.has(name, row)}
+        mask = [bool(m) for m in trace.mask_k[low:high].tolist()]
+        extends = int(trace.context_e[row]) >= 0
+        return Said(trace.token_k[low:high].tolist(), logps, mask, int(trace.start_e[row]), extends, **more)
 
 
 def _from_outside(past: Past, rows: _Rows, row: int) -> None:

@@ -37,7 +37,7 @@ from podium.trace.do import Do
 from podium.trace.files import load
 from podium.trace.write import run_fields
 
-__all__ = ["BadReplay", "branch", "replay", "team_of"]
+__all__ = ["BadReplay", "branch", "replay", "replayed", "team_of"]
 
 TINY = 1e-9
 A_WHILE = 1e-3  # that something takes whose like the record does not have
@@ -548,7 +548,7 @@ def replay(
     """
     with tempfile.TemporaryDirectory(prefix="podium-") as own:
         target = Path(own) / "run" if folder is None else Path(folder)
-        to_the_end(_replayed(team, trace, at, do, seed, target, trace_id))
+        to_the_end(replayed(team, trace, at, do, seed, target, trace_id))
         return load(target)
 
 
@@ -577,9 +577,10 @@ def team_of(trace: Trace) -> str:
     return read_past(trace).spec
 
 
-async def _replayed(
+async def replayed(
     team: Team, trace: Trace, at: int | None, do: Any, seed: int | None, target: Path, trace_id: str | None
 ) -> None:
+    """`replay` for those who have an event loop: the record is in the folder `target`. Several can be under way at once."""
     dos = _dos(at, do)
     if seed is not None and at is None and not dos:
         raise BadReplay(

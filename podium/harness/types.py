@@ -12,6 +12,7 @@ import msgspec
 
 __all__ = [
     "ACTIONS",
+    "SAID",
     "Action",
     "Agent",
     "Aggregate",
@@ -27,6 +28,7 @@ __all__ = [
     "Result",
     "Return",
     "Running",
+    "Said",
     "See",
     "Send",
     "Spawn",
@@ -37,6 +39,7 @@ __all__ = [
 ]
 
 Effect = Literal["pure", "replayable", "once"]
+SAID = ("sampling", "seen_ids", "choice", "pi")  # of what a model said: fields of our own on its event
 Kind = Literal["task", "message", "result", "return", "human"]
 
 
@@ -124,6 +127,20 @@ Action = Spawn | Delegate | Send | Aggregate | Stop | Call | Return | Wait
 ACTIONS: tuple[type[Action], ...] = (Spawn, Delegate, Send, Aggregate, Stop, Call, Return, Wait)
 
 
+class Said(msgspec.Struct, omit_defaults=True):
+    """What a language model read and said to come to a step, token by token: it is on the step's first event, and a replay writes it again."""
+
+    tokens: list[int]  # those that it was given for this step, then those that it said
+    logps: list[float | None]  # of each, under the distribution that it was drawn from; None where it was given
+    mask: list[bool]  # whether the model chose it
+    start: int = 0  # tokens of the context that comes before
+    extends: bool = False  # that is the context of what this agent said last
+    sampling: str = "free"  # or constrained, forced, lost
+    seen_ids: str | None = None  # a digest of all that went through the model (`trace.tokens.digest`)
+    choice: dict[str, Any] | None = None  # kind, options and chosen, where it said one of some options
+    pi: list[float] | None = None  # how likely each of these was
+
+
 class Did(msgspec.Struct, omit_defaults=True):
     """What an agent does in a step, and what it took to come to that."""
 
@@ -136,6 +153,7 @@ class Did(msgspec.Struct, omit_defaults=True):
     trusted: bool | None = (
         None  # False where what it does was written outside (a remote endpoint that nobody vouches for)
     )
+    said: Said | None = None
 
 
 class See(msgspec.Struct, gc=False):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from podium.harness.types import ACTIONS, Action, Did, Fault, Return, Stop, Wait
+from podium.harness.types import ACTIONS, Action, Did, Fault, Return, Said, Stop, Wait
 
 __all__ = ["Understood", "amount", "content_of", "from_record", "understood"]
 
@@ -16,7 +16,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Action).decode
 _any = msgspec.json.Decoder().decode
 _ENDS = (Stop, Return)
-_USAGE = ("tokens_in", "tokens_out", "cost", "model", "version", "trusted")
+_USAGE = ("tokens_in", "tokens_out", "cost", "model", "version", "trusted", "said")
 _NONE: dict[str, Any] = {}
 
 
@@ -103,6 +103,10 @@ def _check_usage(usage: dict[str, Any]) -> None:
     for name in ("model", "version"):
         if not isinstance(usage.get(name, ""), str):
             raise Fault("nonsense", f"{name} must be a string, got {_shown(usage[name])}")
+    if (said := usage.get("said")) is not None and not (
+        isinstance(said, Said) and len(said.tokens) == len(said.logps) == len(said.mask) > 0
+    ):
+        raise Fault("nonsense", f"said must be tokens with a log-probability and a mask each, got {_shown(said)}")
     if not isinstance(usage.get("trusted", False), bool):
         raise Fault("nonsense", f"trusted must be True, False or None, got {_shown(usage['trusted'])}")
 

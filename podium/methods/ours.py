@@ -52,6 +52,20 @@ add(
 
 add(
     Method(
+        name="branching_turns",
+        reward="outcome",
+        credit='same_prefix("policy", same="option")',
+        unit="turn",
+        pays="turn",
+        update="any",
+        schedule="any",
+        needs=("branches", "labels"),
+        source="ours: branching_policy for everything that an agent of a live team says, be it a decision, a tool call or an answer",
+    )
+)
+
+add(
+    Method(
         name="stopping",
         reward="outcome",
         credit="stopping()",

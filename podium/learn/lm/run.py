@@ -26,7 +26,7 @@ from podium.learn.lm.endpoint import connect
 from podium.learn.lm.losses import named
 from podium.learn.lm.models import Share, Team, team
 from podium.learn.lm.play import Manner, likeliest_of, recorded, scores
-from podium.learn.lm.train import Settings, begin, computing, own_weights, step
+from podium.learn.lm.train import Settings, begin, own_weights, speaking, step, voiced
 from podium.learn.params import held_out, training
 from podium.learn.regimes import agents_of
 from podium.methods import METHODS
@@ -93,7 +93,7 @@ def _checked(asked: Asked, where: str) -> Asked:
     if how.seconds <= 0:
         raise BadRecipe(f"{where}: lm.seconds must be above 0, got {how.seconds}")
     words = {"share": get_args(Share), "regime": ("A", "B", "C"), "dtype": ("float32", "bfloat16")}
-    for name, allowed in words.items():
+    for name, allowed in (words | {"spoken": ("", *words["dtype"])}).items():
         if getattr(how, name) not in allowed:
             raise BadRecipe(f"{where}: lm.{name} must be one of {', '.join(allowed)}, got {getattr(how, name)!r}")
     if how.regime == "A" and how.share == "one":
@@ -156,9 +156,7 @@ class LmRun:
             seed=self.asked.seed,
             device=how.device,
         )
-        for mind in made.minds.values():
-            mind.model.compiled = how.compiled
-            mind.model.spoken = how.dtype if how.device.startswith("cuda") and how.dtype != "float32" else ""
+        voiced(made, self.settings)
         if how.endpoint:
             connect(made, how.endpoint, served=how.served, key_from=how.key_from, seconds=how.seconds)
         if how.regime == "A":
@@ -254,7 +252,7 @@ class LmRun:
             files.save(trace, self.folder / "traces" / f"{name}.jsonl")
 
     def _judged(self, world: World, of: Team, episodes: int) -> Judged:
-        with computing(self.settings):
+        with speaking(self.settings):
             return beside(world, lambda dice: scores(world, of, dice, self.manner), episodes)
 
     def _tests(self, tests: int) -> list[World]:
@@ -275,7 +273,7 @@ class LmRun:
     def played(self, episodes: int = 100, kept: int = 3) -> tuple[Trace, Trace]:
         """Episodes before training, as the model speaks then, and after, its likeliest answers; a few of each are kept as traces."""
         world, dice = self._tests(1)[0], seeds(DICE, episodes)
-        with self._threads(), computing(self.settings):
+        with self._threads(), speaking(self.settings):
             before, _ = recorded(world, self.fresh(), dice, self.manner, version="0", task=world.name)
             after, _ = recorded(
                 world,

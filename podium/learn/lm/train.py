@@ -6,8 +6,8 @@ What is trained on is read off traces alone: tokens, contexts, log-probabilities
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -42,11 +42,15 @@ __all__ = [
     "Settings",
     "begin",
     "computing",
+    "learned",
     "own_weights",
     "paid",
+    "role_gradients",
+    "speaking",
     "step",
     "trees",
     "updated",
+    "voiced",
 ]
 
 N64 = NDArray[np.int64]
@@ -85,6 +89,7 @@ class Settings:
     most_tokens: int = 1024  # computed at once in the update
     checkpointing: bool = False  # activations are computed again backwards
     dtype: str = "float32"  # or bfloat16: computed in it, weights and AdamW in float32
+    spoken: str = ""  # the same while generating; as `dtype` if empty. bfloat16 leaves logits of 20 a grain of 1/8
     device: str = "cpu"
     compiled: bool = False  # layers are compiled for generation: worth it for long runs on a GPU
     threads: int = 1  # of the processor
@@ -166,14 +171,17 @@ def step(
     worlds: Worlds,
     method: Method,
     update: Update,
-    last: int,
+    last: float,
     kept: Callable[[Trace], None] | None = None,
 ) -> Lesson:
-    """One iteration of `last`, in the learner given; `kept` is handed every trace that was made."""
+    """One iteration of `last`, in the learner given; `kept` is handed every trace that was made.
+
+    Rate and entropy fall by 1 - iteration / last. A run that has so many seconds gives iteration / the share of them that is over.
+    """
     watch = Stopwatch()
     forests, scores, heard = [], [], []
     each = max(2, settings.episodes // settings.worlds)
-    with computing(settings):
+    with speaking(settings):
         for number in range(settings.worlds):
             world = worlds(learner.iteration, number)
             dice = seeds(learner.seed * 1_000_003 + learner.iteration, each, number * each)
@@ -186,6 +194,23 @@ def step(
             )
     answered(heard)
     watch.lap("rollout")
+    for trace in forests:
+        if kept is not None:
+            kept(trace)
+    return learned(learner, settings, forests, scores, method, update, last, watch)
+
+
+def learned(
+    learner: Learner,
+    settings: Settings,
+    forests: Sequence[Trace],
+    scores: Sequence[float],
+    method: Method,
+    update: Update,
+    last: float,
+    watch: Stopwatch,
+) -> Lesson:
+    """What an iteration learns from traces, wherever they come from: rewards, credit and gradient steps, in the learner given."""
     left = 1.0 - learner.iteration / last
     rewards = [scored(stepped(trace), method, Now(1.0 - left, ())) for trace in forests]
     watch.lap("reward")
@@ -196,9 +221,6 @@ def step(
     watch.lap("credit")
     lines = updated(learner, settings, update, pays, left)
     watch.lap("update")
-    for trace in forests:
-        if kept is not None:
-            kept(trace)
     told = Lesson(
         learner.iteration,
         float(np.mean(scores)),
@@ -432,6 +454,22 @@ def updated(
     )
 
 
+def role_gradients(learner: Learner, settings: Settings, update: Update, trace: Trace, pay: Paid) -> float:
+    """The length of the gradient of what is paid here, on its own; nothing is learned."""
+    found = [
+        (mind, *made)
+        for mind in learner.team.minds.values()
+        if not mind.frozen and (made := trees(trace, pay, mind, learner.team)) is not None
+    ]
+    _accumulated(learner, settings, update, _normalised(found))
+    square = 0.0
+    for w in own_weights(learner.team).values():
+        if w.grad is not None:
+            square += float(w.grad.double().square().sum())
+            w.grad = None
+    return float(np.sqrt(square))
+
+
 def _by_policy(grad: dict[str, torch.Tensor]) -> dict[str, float]:
     """The length of each policy's part of a gradient."""
     squares: dict[str, float] = {}
@@ -563,6 +601,20 @@ def _backwards(module: Any, checkpointing: bool) -> Iterator[None]:
     finally:
         module.gradient_checkpointing_disable()
         module.eval()
+
+
+def speaking(settings: Settings) -> AbstractContextManager[None]:
+    """As `computing`, while generating."""
+    return computing(replace(settings, dtype=settings.spoken or settings.dtype))
+
+
+def voiced(team: Team, settings: Settings) -> Team:
+    """The team, its models set to generate as the settings say."""
+    dtype = settings.spoken or settings.dtype
+    for mind in team.minds.values():
+        mind.model.compiled = settings.compiled
+        mind.model.spoken = dtype if settings.device.startswith("cuda") and dtype != "float32" else ""
+    return team
 
 
 @contextmanager

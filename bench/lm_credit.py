@@ -1,0 +1,161 @@
+"""How true the credit of a language model's decisions is: what methods say of each against what it was worth exactly (`podium.learn.lm.exact`).
+
+In planted teams whose outcome is a coin, half of its variance noise. Every design may generate as many tokens: at each decision of some runs so many continuations, or as
+many more runs. The rank correlation is over decisions whose exact credit is 0.01 or more in size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.envs.branch import branch, choices
+from podium.envs.draws import U, seeds, uniform
+from podium.envs.planted import Planted
+from podium.learn.lm.exact import Exact, exact
+from podium.learn.lm.models import Team
+from podium.learn.lm.play import Manner, Talk, recorded
+from podium.learn.traced import at_rows, stepped
+from podium.methods import credit_of
+from podium.study.estimators import branching, leave_one_out, pooled_branching, within_budget
+from podium.study.fidelity import mark
+from podium.study.recorded import Decided
+from podium.trace.columns import F, Trace
+from podium.trace.do import Do
+
+__all__ = ["Played", "fidelity", "played"]
+
+V = NDArray[np.int64]
+LUCK = 0x10CC
+AT_ONCE = 128  # continuations
+
+
+class Played(NamedTuple):
+    """Runs of language models, and their decisions with what each was worth."""
+
+    trace: Trace
+    talk: Talk
+    decisions: Decided
+    number: V  # of each decision: which of its run
+    event: V  # and its row in the trace
+    tokens: int  # that were generated
+
+
+def played(world: Planted, team: Team, manner: Manner, tables: Exact, seed: int, runs: int) -> Played:
+    dice = seeds(seed, runs)
+    trace, talk = recorded(world, team, dice, manner, version="0", task=f"planted {world.params.team}")
+    rows, _ = choices(world, trace)
+    of = trace.extra_e["row"]
+    states: dict[tuple[int, ...], int] = {}
+    found: list[tuple[int, int, int, list[float], float, int]] = []
+    number, event = [], []
+    first = np.searchsorted(trace.rollout_e[rows], np.arange(runs + 1))
+    for run, made in enumerate(talk.turns):
+        path: tuple[int, ...] = ()
+        for k, turn in enumerate(made):
+            assert turn is not None
+            at = int(rows[first[run] + k])
+            pi = [float(np.exp(sum(some))) for some in turn.ways]
+            taken = world.options.index(str(trace.chosen_e[at]))
+            state = states.setdefault(path, len(states))
+            padded = [*pi, *([0.0] * (4 - len(pi)))]
+            found.append((run, int(str(of[at])), taken, padded, tables.credit(path, taken), state))
+            number.append(k)
+            event.append(at)
+            path = (*path, taken)
+    run, row, taken, pi, worth, state = (np.array(column) for column in zip(*found, strict=True))
+    decisions = Decided(run, row, taken, pi / pi.sum(1, keepdims=True), worth, state)
+    return Played(trace, talk, decisions, np.array(number), np.array(event), spoken(talk))
+
+
+def spoken(talk: Talk, since: V | None = None) -> int:
+    """Tokens that the model said, of decisions after number `since` of each episode."""
+    after = np.full(len(talk.turns), -1) if since is None else since
+    return sum(len(turn.said) for made, k in zip(talk.turns, after, strict=True) for turn in made[k + 1 :] if turn)
+
+
+def luck(runs: Played, tries: int) -> U:
+    """A seed for each decision and try; try 0 has that of the run itself."""
+    own = runs.talk.seed[runs.decisions.run]
+    fresh = (uniform(own[:, None], LUCK, runs.event[:, None], np.arange(tries)[None]) * 2.0**53).astype(np.uint64)
+    fresh[:, 0] = own
+    return fresh
+
+
+def tried(runs: Played, wanted: list[tuple[int, int, int]], tries: int) -> tuple[F, int]:
+    """What tries earned, each (decision, option, number), and how many tokens they took; some at a time, in the same memory."""
+    found, tokens = [], 0
+    readers = runs.talk.readers.values()
+    for i in range(0, len(wanted), AT_ONCE):
+        before = [len(reader.length) for reader in readers]
+        earned, more = _tried(runs, wanted[i : i + AT_ONCE], tries)
+        for reader, many in zip(readers, before, strict=True):
+            reader.length, reader.state = reader.length[:many], reader.state[:many]
+        found.append(earned)
+        tokens += more
+    return np.concatenate(found), tokens
+
+
+def _tried(runs: Played, wanted: list[tuple[int, int, int]], tries: int) -> tuple[F, int]:
+    world, d = runs.talk.world, runs.decisions
+    options = world.options
+    of, option, number = (np.array(column) for column in zip(*wanted, strict=True))
+    dos = [Do(int(runs.event[i]), "choose", options[k]) for i, k in zip(of.tolist(), option.tolist(), strict=True)]
+    dice = luck(runs, tries)[of, number]
+    labels = [options[k] for k in option.tolist()]
+    other = runs.talk.forced(d.run[of].tolist(), runs.number[of].tolist(), labels)
+    other.seed = dice.copy()
+    forest = branch(world, runs.trace, dos, other, dice)
+    return np.asarray(forest.reward_n["team"]), spoken(other, runs.number[of])
+
+
+def designs(runs: Played, budget: int, dice: np.random.Generator) -> Iterator[tuple[str, F, int]]:
+    """Of each design its name, its credit, and the tokens that it took: ours, and C3's leave-one-out."""
+    d, outcome = runs.decisions, np.asarray(runs.trace.reward_n["team"])
+    where = within_budget(d, budget, dice)
+    all_ = list(zip(*(x.tolist() for x in np.nonzero(where)), strict=True))
+    wanted = [(i, k, t) for i, k, t in all_ if not (t == 0 and k == d.taken[i])]
+    found, tokens = tried(runs, wanted, where.shape[2] + 1)
+    earned = np.full(where.shape, np.nan)
+    earned[tuple(np.array(wanted).T)] = found
+    earned[np.arange(len(d)), d.taken, 0] = outcome[d.run]
+    yield "ours, pooled by state", pooled_branching(d, earned, "state"), runs.tokens + tokens
+    yield "ours", branching(d, earned).credit, runs.tokens + tokens
+    edge = np.cumsum(d.pi, axis=1)[:, None, :]
+    drawn = (dice.random((len(d), budget))[:, :, None] >= edge - 1e-12).sum(axis=2)
+    drawn = np.minimum(drawn, d.options[:, None] - 1)
+    asked = [(i, int(drawn[i, t]), t + 1) for i in range(len(d)) for t in range(budget)]
+    others, tokens = tried(runs, asked, budget + 1)
+    told = leave_one_out(outcome[d.run], others.reshape(len(d), budget))
+    yield "c3, leave one out", told, runs.tokens + tokens
+
+
+def fidelity(world: Planted, team: Team, manner: Manner, runs: int, budget: int, seed: int) -> list[dict[str, Any]]:
+    """A line for each method: the rank correlation of its credit with exact credit, and the tokens that it took."""
+    tables, dice = exact(world, team, manner), np.random.default_rng([seed, world.params.team])
+    here = played(world, team, manner, tables, seed, runs)
+    lines, most = [], 0
+    for name, told, tokens in designs(here, budget, dice):
+        most = max(most, tokens)
+        lines.append(_line(name, told, here.decisions, tokens))
+    more = max(runs, runs * most // max(here.tokens, 1))
+    flat = played(world, team, manner, tables, seed + 1, more)
+    trace = stepped(flat.trace)
+    for method in ("magrpo", "grpo"):
+        told = at_rows(credit_of(trace, method), flat.event)
+        lines.append(_line(method, told, flat.decisions, flat.tokens))
+    return [{"team": world.params.team, "policy": tables.start, **line} for line in lines]
+
+
+def _line(name: str, told: F, decisions: Decided, tokens: int) -> dict[str, Any]:
+    found = mark(told, decisions.exact)
+    return {
+        "method": name,
+        "rank": found.spearman,
+        "paid": found.paid,
+        "decisions": len(decisions),
+        "tokens": tokens,
+    }

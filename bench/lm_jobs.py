@@ -1,0 +1,422 @@
+"""One training of a language model, as a process of its own: `python -m bench.lm_jobs '{"kind": "world", ...}'` prints a line of JSON for what it was
+before, one for each iteration, and one for what it is after so many seconds. `bench.lm_results` runs several of them side by side.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from bench.lm_credit import fidelity
+from podium.credit.forest import copies
+from podium.envs.draws import U, seeds
+from podium.envs.planted import Planted
+from podium.envs.world import World, make, worlds
+from podium.graph import critical_steps
+from podium.learn.evaluate import Judged, beside
+from podium.learn.lm import office
+from podium.learn.lm.exact import exact, sure_teams
+from podium.learn.lm.live import Live, live_step, success
+from podium.learn.lm.losses import named
+from podium.learn.lm.models import Team, team
+from podium.learn.lm.play import Manner, recorded, scores
+from podium.learn.lm.train import Learner, Settings, begin, speaking, step, voiced
+from podium.learn.params import TEST, TRAINING
+from podium.learn.regimes import agents_of
+from podium.methods import METHODS, Method
+from podium.trace.columns import F, Trace
+from podium.trace.tokens import CLASSES, exactness
+from podium.trace.vocabulary import DECISIONS, event
+
+__all__ = ["JOBS", "LIVE_OURS", "OURS", "TRAJECTORY", "WORLDS", "Job", "ran"]
+
+Line = dict[str, Any]
+LOOK = 5  # iterations between looks at what costs something to see
+OURS, LIVE_OURS, TRAJECTORY = "branching_policy", "branching_turns", "grpo"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one process does."""
+
+    kind: str  # of JOBS
+    name: str  # the world, the team or the task
+    method: str = OURS
+    seed: int = 0
+    seconds: float = 120.0  # of training; getting ready and judging come on top
+    model: str = "smollm2"
+    device: str = "cuda"
+    tiny: bool = False
+    set: Mapping[str, Any] = field(default_factory=dict)  # settings of language models, instead of those here
+    judged: int = 1_000  # episodes of each judgement
+    most: int = 1_000_000  # iterations
+
+    @property
+    def id(self) -> str:
+        more = "".join(f" {k}={v}" for k, v in self.set.items() if k in ("share", "lora"))
+        return f"{self.kind} {self.name} {self.method}{more} seed {self.seed}"
+
+
+# ---- settings
+
+SMOL = Settings(
+    rate=1e-4,
+    warm=2,
+    entropy=0.1,
+    epochs=2,
+    parts=4,
+    digits=3,
+    dtype="bfloat16",
+    spoken="float32",  # in TF32
+    device="cuda",
+    most_tokens=8_192,
+    rows=256,
+    width=32,
+    threads=2,
+)
+TINY = Settings(rate=3e-3, entropy=0.1, epochs=2, parts=4, digits=2, episodes=32, most=8)
+
+
+def settings_of(job: Job, **more: Any) -> Settings:
+    """The model's own settings, then those of the task, then those of the job."""
+    base = TINY if job.tiny else SMOL
+    given = {**({} if job.tiny else more), "model": "tiny" if job.tiny else job.model, **job.set}
+    return replace(base, **given, **({} if job.tiny else {"device": job.device}))
+
+
+# ---- time
+
+
+def timed(job: Job, learner: Learner, once: Callable[[float], Line]) -> Iterator[Line]:
+    """Iterations for so many seconds, the last of which may end a little later; `once` is told `last` as `train.step` is."""
+    start, seconds = perf_counter(), job.seconds
+    while (gone := perf_counter() - start) < seconds and learner.iteration < job.most:
+        last = learner.iteration * seconds / gone if learner.iteration else float("inf")
+        told = once(last)
+        yield {"event": "iteration", "clock": perf_counter() - start, **told}
+
+
+# ---- (a) text worlds
+
+SIZES: dict[str, dict[str, Any]] = {  # what the issue fixes; prices are drawn
+    "costly_search": {"most": 12},
+    "sprt": {"p": 0.7, "most": 20},
+    "scouts": {"widest": 9},
+    "crew": {"W": 3, "N": 6},
+    "relay": {"n": 2},
+    "jury": {"m": 5},
+}
+WORLDS = tuple(SIZES)
+TRAINED: dict[str, Callable[[np.random.Generator], Mapping[str, Any]]] = {
+    **TRAINING,
+    "costly_search": lambda d: {"c": float(np.exp(d.uniform(np.log(0.02), np.log(0.08))))},
+    "jury": lambda d: {"s": int(d.choice([3, 5]))},
+}
+HELD_OUT: dict[str, list[dict[str, Any]]] = {"sprt": [{"c": 0.01}], "jury": [{"s": 4}]}
+LEARNED: dict[
+    str, dict[str, Any]
+] = {  # how much is played in an iteration: about 3,000 decisions, branches included
+    "costly_search": {"episodes": 256, "worlds": 2},
+    "sprt": {"episodes": 128, "worlds": 2, "branched": 0.25},
+    "scouts": {"episodes": 128, "worlds": 2, "most": 8},  # a model that goes on for ever would read for ever
+    "crew": {"episodes": 96, "worlds": 2},
+    "relay": {"episodes": 384, "worlds": 2},
+    "jury": {"episodes": 1_536, "worlds": 2, "branched": 1.0},
+}
+MORE = {
+    "costly_search": 3,
+    "sprt": 3,
+    "scouts": 8,
+    "crew": 6,
+    "relay": 3,
+    "jury": 2,
+}  # runs a run, with its branches
+
+
+def trained_on(name: str, seed: int, iteration: int, number: int) -> World:
+    """A world to learn in: sizes are fixed, prices by address."""
+    dice = np.random.default_rng([seed, iteration, number])
+    return make(name, **{**TRAINED[name](dice), **SIZES[name]})
+
+
+def judged_in(name: str, many: int) -> list[World]:
+    """Worlds to be judged in, which nobody learns in: the same sizes, prices as the world itself holds them out."""
+    drawn = [dict(worlds()[name].held_out(np.random.default_rng([TEST, number]))) for number in range(many)]
+    return [make(name, **{**given, **SIZES[name]}) for given in HELD_OUT.get(name, drawn)]
+
+
+def judged(job: Job, learned: Team, settings: Settings, manner: Manner, episodes: int, many: int) -> list[Judged]:
+    """The likeliest answers in held-out worlds, some episodes at a time."""
+
+    def chunked(world: World, dice: U) -> F:
+        size = 256
+        return np.concatenate(
+            [scores(world, learned, dice[i : i + size], manner) for i in range(0, len(dice), size)]
+        )
+
+    with speaking(settings):
+        return [
+            beside(world, lambda dice, world=world: chunked(world, dice), episodes)
+            for world in judged_in(job.name, many)
+        ]
+
+
+def told(found: list[Judged]) -> Line:
+    """Means over worlds, and the worlds."""
+    return {
+        **{
+            k: float(np.mean([getattr(j, k) for j in found]))
+            for k in ("value", "optimum", "trivial", "regret", "share")
+        },
+        "se": float(np.sqrt(np.mean([j.error**2 for j in found]) / len(found))),
+        "worlds": [j._asdict() for j in found],
+    }
+
+
+def manner_of(settings: Settings) -> Manner:
+    return Manner(digits=settings.digits, most=settings.most or 30, rows=settings.rows, width=settings.width)
+
+
+def team_of(job: Job, settings: Settings, agents: Sequence[str]) -> Team:
+    how: Any = settings.share
+    made = team(settings.model, agents, share=how, lora=settings.lora, seed=job.seed, device=settings.device)
+    return voiced(made, settings)
+
+
+def lessons(
+    job: Job,
+    settings: Settings,
+    method: Method,
+    made: Team,
+    drawn: Callable[[int, int], World],
+    seen: Callable[[Trace], Line] = lambda trace: {},
+) -> Iterator[Line]:
+    """Learning in worlds for so many seconds, a line an iteration: what it did, and what is `seen` of its traces."""
+    update, manner = named(settings.update or method.update), manner_of(settings)
+    learner = begin(made, job.seed, settings, update)
+    looked: Line = {}
+
+    def once(last: float, how: Settings = settings) -> Line:
+        lesson = step(learner, how, manner, drawn, method, update, last, lambda trace: looked.update(seen(trace)))
+        return lesson._asdict() | looked
+
+    if not job.tiny:
+        start = perf_counter()
+        once(float("inf"), replace(settings, rate=0.0))  # kernels are compiled; nothing is learned
+        learner = begin(made, job.seed, settings, update)
+        yield {"event": "ready", "seconds": perf_counter() - start}
+    yield from timed(job, learner, once)
+
+
+def ended(lines: Iterator[Line], sums: dict[str, int]) -> Iterator[Line]:
+    """The lines, counting what all iterations took."""
+    for line in lines:
+        if line["event"] == "iteration":
+            sums["iterations"] = sums.get("iterations", 0) + 1
+            for name in ("decisions", "tokens", "spoken"):
+                sums[name] = sums.get(name, 0) + line.get(name, 0)
+        yield line
+
+
+def flat(settings: Settings, method: Method, times: int) -> Settings:
+    """Without branches as many more runs, so that about as much is generated."""
+    return settings if "branches" in method.needs else replace(settings, episodes=settings.episodes * times)
+
+
+def world_job(job: Job) -> Iterator[Line]:
+    """A text world: before, while it learns, after."""
+    method = METHODS[job.method]
+    settings = flat(settings_of(job, **LEARNED[job.name]), method, MORE[job.name])
+    world, manner = trained_on(job.name, job.seed, 0, 0), manner_of(settings)
+    made = team_of(job, settings, agents_of(world))
+    before = judged(job, made, settings, manner, max(job.judged // 4, 50), 1)
+    with speaking(settings):
+        said, _ = recorded(world, made, np.arange(64, dtype=np.uint64), manner, version="0", task="start")
+    yield {"event": "before", **told(before), "sampled": float(said.reward_n["team"].mean())}
+    sums: dict[str, int] = {}
+    yield from ended(
+        lessons(job, settings, method, made, lambda i, k: trained_on(job.name, job.seed, i + 1, k)), sums
+    )
+    start = perf_counter()
+    after = judged(job, made, settings, manner, job.judged, 2)
+    yield {"event": "after", **told(after), **sums, "judging": perf_counter() - start, "settings": asdict(settings)}
+
+
+# ---- (c) credit
+
+
+def planted_of(job: Job) -> Planted:
+    """The team of the job's name, "planted NUMBER", among those whose credit is known exactly."""
+    number = int(job.name.split()[-1])
+    return sure_teams(number + 1, *((2, 5) if job.tiny else (3, 8)))[number]
+
+
+def method_of(name: str) -> Method:
+    """C3 at the decisions that are branched: of several in one turn each is an alternative of its own."""
+    if name == "c3":
+        return replace(METHODS["c3_reward_only"], unit="orchestrator", pays="orchestrator")
+    return METHODS[name]
+
+
+def fidelity_job(job: Job) -> Iterator[Line]:
+    """How true credit is, by the model as it comes."""
+    world, settings = planted_of(job), settings_of(job)
+    made, manner = team_of(job, settings, agents_of(world)), manner_of(settings)
+    with speaking(settings):
+        for line in fidelity(world, made, manner, 8 if job.tiny else 32, 4, job.seed):
+            yield {"event": "fidelity", **line}
+
+
+def planted_job(job: Job) -> Iterator[Line]:
+    """A planted team: what the policy is worth exactly, before, after, and at some iterations, with the tokens that were generated until then."""
+    world, method = planted_of(job), method_of(job.method)
+    settings = flat(settings_of(job, episodes=64), method, 2)
+    made, manner = team_of(job, settings, agents_of(world)), manner_of(settings)
+    bounds = {"optimum": world.optimum(), "trivial": world.plan[1]}
+
+    def worth() -> float:
+        with speaking(settings):
+            return exact(world, made, manner).start
+
+    yield {"event": "before", "value": worth(), **bounds}
+    sums: dict[str, int] = {}
+    for line in ended(lessons(job, settings, method, made, lambda i, k: world, said_in), sums):
+        yield line
+        if line["event"] == "iteration" and not line["iteration"] % LOOK:
+            yield {"event": "look", "value": worth(), "spoken": sums["spoken"], "clock": line["clock"]}
+    yield {"event": "after", "value": worth(), **bounds, **sums, "settings": asdict(settings)}
+
+
+def said_in(trace: Trace) -> Line:
+    """Tokens that the model said, none of them twice."""
+    rows = np.arange(trace.n_events)
+    own = ~copies(trace, rows) & (trace.version_e.codes >= 0)
+    return {"spoken": int(np.nansum(trace.tokens_out_e[own]))}
+
+
+# ---- (d) width
+
+SERIAL = {"c": 0.013, "latency": 0.05, "widest": 9}  # a round costs as much as four workers: six at once are best
+AUXILIARY = "parl(0.6, 0.1, most=12, end=0.5)"
+
+
+def parl_job(job: Job) -> Iterator[Line]:
+    """Scouts, by PARL's credit: with its auxiliary rewards (parl), or with the outcome alone (plain). How wide and how deep the model's teams are."""
+    reward = {"parl": AUXILIARY, "plain": "outcome"}[job.method]
+    method = replace(METHODS["parl"], reward=reward)
+    settings = settings_of(job, episodes=256, entropy=0.02, most=8)
+    world = make("scouts", **SERIAL)
+    made, manner = team_of(job, settings, agents_of(world)), manner_of(settings)
+
+    def spread(many: int) -> Line:
+        with speaking(settings):
+            trace, _ = recorded(world, made, seeds(1, many), manner, version="0", task="look")
+        return shape(trace) | {"value": float(trace.reward_n["team"].mean())}
+
+    best: Any = world
+    bounds = {"optimum": world.optimum(), "best width": best.best_width()}
+    yield {"event": "before", **spread(job.judged // 4), **bounds}
+    sums: dict[str, int] = {}
+    yield from ended(lessons(job, settings, method, made, lambda i, k: world, shape), sums)
+    yield {"event": "after", **spread(job.judged), **bounds, **sums, "settings": asdict(settings)}
+
+
+def shape(trace: Trace) -> Line:
+    """Scouts in a round, rounds, and steps with what is parallel counted once; means over episodes, as the policy speaks."""
+    spawns = float((trace.type_e == event("spawn")).sum())
+    rounds = float((trace.decision_e == DECISIONS.index("spawn")).sum())
+    return {
+        "width": spawns / max(rounds, 1.0),
+        "rounds": rounds / len(trace),
+        "critical": float(critical_steps(trace).mean()),
+    }
+
+
+# ---- (b) and live teams
+
+LIVE = {"office": Live("office", office.office, office.AGENTS, office.questions, office.optimum())}
+
+
+def live_job(job: Job) -> Iterator[Line]:
+    """A live team of the harness: before, while it learns, after; what each role is paid and the length of its gradient."""
+    live, method = LIVE[job.name], METHODS[job.method]
+    settings = flat(settings_of(job, episodes=128, worlds=8), method, 3)  # eight runs of each question
+    settings = replace(settings, worlds=4) if job.tiny else settings
+    update, made = named(settings.update or method.update), team_of(job, settings, live.agents)
+    many = max(job.judged // 4, 20)
+    yield {"event": "before", **succeeded(success(made, settings, live, many)), "optimum": live.optimum}
+    learner = begin(made, job.seed, settings, update)
+    counted: dict[str, int] = {}
+
+    def once(last: float, how: Settings = settings) -> Line:
+        look = not learner.iteration % LOOK
+        seen = (lambda trace: counted.update(classes(trace))) if look else None
+        lesson, roles = live_step(learner, how, live, method, update, last, seen, look)
+        return lesson._asdict() | ({"roles": roles, "exact": dict(counted)} if look else {})
+
+    if not job.tiny:
+        start = perf_counter()
+        once(float("inf"), replace(settings, rate=0.0))
+        learner = begin(made, job.seed, settings, update)
+        yield {"event": "ready", "seconds": perf_counter() - start}
+    roles: Line = {}
+    sums: dict[str, int] = {}
+    for line in ended(timed(job, learner, once), sums):
+        roles = line.get("roles") or roles
+        yield line
+    after = succeeded(success(made, settings, live, many, seed=1))
+    yield {
+        "event": "after",
+        **after,
+        "optimum": live.optimum,
+        **sums,
+        "runs": sums.get("iterations", 0) * settings.episodes,
+        "roles": roles,
+        "settings": asdict(settings),
+    }
+
+
+def succeeded(reward: F) -> Line:
+    """The mean reward, and the share of runs whose answer was right."""
+    return {"value": float(reward.mean()), "success": float((reward > 0.5).mean()), "episodes": len(reward)}
+
+
+def classes(trace: Trace) -> dict[str, int]:
+    """How exact the tokens of a trace are, as `podium check --tokens` counts it."""
+    found = exactness(trace)
+    return {name: found.count(name) for name in CLASSES}
+
+
+JOBS: dict[str, Callable[[Job], Iterator[Line]]] = {
+    "world": world_job,
+    "fidelity": fidelity_job,
+    "planted": planted_job,
+    "parl": parl_job,
+    "live": live_job,
+}
+
+
+def ran(job: Job) -> Iterator[Line]:
+    """The lines of a job, each with its name."""
+    torch.set_num_threads(1 if job.tiny else 2)
+    if not job.tiny:
+        torch.set_float32_matmul_precision("high")
+    for line in JOBS[job.kind](job):
+        yield {"id": job.id, **line}
+
+
+def main() -> None:
+    job = Job(**json.loads(sys.argv[1]))
+    for line in ran(job):
+        print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
