@@ -324,7 +324,8 @@ def updated(
     if not rows:
         return old, 0.0, {}
     left = 1.0 - old.iteration / recipe.iterations
-    new = replace(old, w=dict(old.w), m=dict(old.m), v=dict(old.v))
+    w, m, v = ({k: x.copy() for k, x in some.items()} for some in (old.w, old.m, old.v))
+    new = replace(old, w=w, m=m, v=v)
     usual = float(np.sqrt(np.mean(np.concatenate([r.credit for r in rows]) ** 2))) + 1e-12
     rows = [_in_units(net, old.w, row, usual) for row in rows]
     total = sum(float(r.weight.sum()) for r in rows)
@@ -334,19 +335,19 @@ def updated(
     for _ in range(recipe.epochs):
         orders = [dice.permutation(len(r.seen)) for r in rows]
         for part in range(recipe.parts):
-            w = {k: tape.Var(x) for k, x in new.w.items()}
+            at = {k: tape.Var(x) for k, x in new.w.items()}
             losses: dict[str, Any] = {}
             for row, order in zip(rows, orders, strict=True):
                 index = np.sort(order[part :: recipe.parts])
                 if len(index):
-                    term, role = _loss(net, recipe, w, row, index, left, recipe.parts / total), row.seen.role
+                    term, role = _loss(net, recipe, at, row, index, left, recipe.parts / total), row.seen.role
                     losses[role] = tape.add(losses[role], term) if role in losses else term
             grad: Parameters = {}
             for role, loss in losses.items():
-                part_of = _gradient(loss, w)
+                part_of = _gradient(loss, at)
                 lengths.setdefault(role, []).append(_length(part_of))
                 grad |= {k: grad[k] + g if k in grad else g for k, g in part_of.items()}
-            norm = _length(grad)
+            norm = _length(grad) if len(losses) > 1 else lengths[role][-1]
             norms.append(norm)
             shrink = min(1.0, recipe.norm / (norm + 1e-12))
             new.updates += 1

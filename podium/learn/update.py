@@ -152,9 +152,17 @@ def adam(
     b1: float = 0.9,
     b2: float = 0.99,
 ) -> None:
-    """Adam (Kingma & Ba 2015), in the dicts given: w -= rate m̂ / (√v̂ + 1e-8)."""
+    """Adam (Kingma & Ba 2015), in the arrays given: w -= rate m̂ / (√v̂ + 1e-8)."""
     for name, g in grad.items():
-        m[name] = b1 * m[name] + (1 - b1) * g
-        v[name] = b2 * v[name] + (1 - b2) * g * g
-        mh, vh = m[name] / (1 - b1**step), v[name] / (1 - b2**step)
-        w[name] = (w[name] - rate * mh / (np.sqrt(vh) + 1e-8)).astype(w[name].dtype)
+        first, second = m[name], v[name]
+        first *= b1
+        first += (1 - b1) * g
+        second *= b2
+        second += (1 - b2) * g * g
+        size = second / (1 - b2**step)
+        np.sqrt(size, out=size)
+        size += 1e-8
+        moved = first / (1 - b1**step)
+        moved *= rate
+        moved /= size
+        w[name] -= moved
