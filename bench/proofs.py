@@ -29,6 +29,7 @@ BENCHES = (
     "harness",
     "harness_doors",
     "demo",
+    "study",
     "lm",
     "lm_packed",
     "lm_generate",

@@ -7,13 +7,14 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from bench.parl import ARMS, SETTINGS, WORLD, Arm, Run, Study, expedition, figure, learn, margin, optimal_play, rows
+from bench.parl import figure, rows
 from podium.envs.conformance import random_policy
 from podium.envs.draws import seeds
 from podium.envs.expedition_journal import Travelling
 from podium.envs.log import Log
 from podium.envs.world import make, play
 from podium.rewards import Now, score
+from podium.study.legs import ARMS, SETTINGS, WORLD, Arm, Run, Study, expedition, learn, margin, optimal_play
 
 TINY = Study(updates=3, batch=16, judged=200)
 

@@ -199,7 +199,8 @@ def collect(
             actor.copy(source, target)
             running[target] = entries + other
             branch = replace(view.take(here.mark[of]), row=target)
-            found.append(here)
+            if len(here.seen):
+                found.append(here)
             entries += len(here.option)
         world.act(state, view, chosen)
         if len(mark) and len(other):

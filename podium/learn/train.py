@@ -202,7 +202,9 @@ def train(
 
 
 def _score(batches: list[Batch]) -> float:
-    return float(np.mean([batch.score.mean() for batch in batches]))
+    """The mean over worlds in which some episode did not wander."""
+    told = [float(batch.score.mean()) for batch in batches if len(batch.score)]
+    return float(np.mean(told)) if told else np.nan
 
 
 def _met(recipe: Recipe, old: Learner, orders: list[_Order], batches: list[Batch]) -> Learner:

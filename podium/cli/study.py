@@ -1,0 +1,100 @@
+"""The verb that answers the survey's open questions by experiments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+from rich.text import Text as Line
+
+from podium.cli.app import Json, app, out, print_rows, say
+from podium.study.question import SHIPPED, Says, last, measured, names, read, write
+
+__all__: list[str] = []
+
+KEPT, TOLD = Path("out") / "study", Path("out") / "studies"
+
+
+@app.command(epilog="Example: podium study diffusion --quick --json")
+def study(
+    name: Annotated[
+        str, typer.Argument(help="A study, or all: a list with their last results.", metavar="NAME")
+    ] = "all",
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes and few seeds, to try it out.")] = False,
+    cores: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+    folder: Annotated[
+        Path,
+        typer.Option("--out", help="Where numbers, figure and tables go; into its folder quick, with --quick."),
+    ] = TOLD,
+    json: Json = False,
+) -> None:
+    """Answer a question of the survey by an experiment: numbers with intervals over seeds, and a figure.
+
+    What was measured is kept in out/study, by code and recipe: a study that was ended goes on where it was."""
+    if name == "all":
+        _listed(folder, json)
+        return
+    question, folder = read(name, quick), folder / "quick" if quick else folder
+    with Live(console=out, auto_refresh=False, transient=True, redirect_stdout=False) as live:
+        found = measured(
+            question, KEPT, cores, say=lambda text: None if json else live.update(Line(text), refresh=True)
+        )
+    told = write(question, found, folder)
+    if json:
+        say(
+            {
+                "study": name,
+                "question": question.asks,
+                "seeds": len(question.seeds),
+                "rows": [_row(name, s) for s in told.headline],
+            }
+        )
+        return
+    out.print(Line(question.asks))
+    rows = [{**_short(name, s)} for s in told.headline]
+    print_rows(rows, False, list(rows[0]))
+    out.print(f"figure: {folder / name}.svg")
+
+
+def _row(name: str, s: Says) -> dict[str, Any]:
+    promise = {"least": s.least, "most": s.most}
+    return {
+        "id": f"7.{name}.{s.id}",
+        "what": s.what,
+        "figure": s.mean,
+        "interval": [s.low, s.high],
+        "promise": {k: v for k, v in promise.items() if v is not None},
+    }
+
+
+def _short(name: str, s: Says) -> dict[str, str]:
+    interval = f"{s.low:.3g} to {s.high:.3g}" if s.low == s.low else ""
+    return {"id": f"7.{name}.{s.id}", "what": s.what, "figure": f"{s.mean:.3g}", "interval": interval}
+
+
+def _listed(folder: Path, json: bool) -> None:
+    """Every study: its question, and the first figures of its last result."""
+    rows: list[dict[str, Any]] = []
+    for name in names():
+        question = read(name)
+        there = last(question, [folder, SHIPPED])
+        headline = [] if there is None else there[0].headline
+        rows.append(
+            {
+                "study": name,
+                "question": question.asks,
+                "by": "not run yet" if there is None else "this code" if there[1] else "other code",
+                "rows": [_row(name, s) for s in headline],
+            }
+        )
+    if json:
+        say({"studies": rows})
+        return
+    for row in rows:
+        out.print(Line(f"{row['study']}: {row['question']} ({row['by']})"))
+        for one in row["rows"][:3]:
+            low, high = one["interval"]
+            interval = f" ({low:.3g} to {high:.3g})" if low == low else ""
+            out.print(Line(f"    {one['what']}: {one['figure']:.3g}{interval}"))

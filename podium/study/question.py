@@ -1,0 +1,324 @@
+"""A question of the survey as an experiment: a recipe, arms, seeds, and what is told of them.
+
+A question is a recipe (`recipes/NAME.toml`: the question in a sentence, the seeds, and all sizes) and a module (`questions/NAME.py`) with
+
+    class How                            the settings of the recipe
+    arms(how)                            what is compared
+    measure(how, arm, seed)              one arm on one seed: a pure function, numbers out
+    told(how, found)                     headline, tables and the figure, from the numbers of all
+
+What was measured is kept, and not measured again by the same code and recipe. Seconds are kept apart: they are all that two runs of one seed
+may differ in.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+import tomllib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from multiprocessing import get_context
+from pathlib import Path
+from time import process_time
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+import podium
+from podium.interval import student
+from podium.learn.folder import BadRecipe
+from podium.learn.train import one_thread
+from podium.trace.files import write_whole
+
+__all__ = [
+    "Found",
+    "Question",
+    "Says",
+    "Told",
+    "answered",
+    "column",
+    "filled",
+    "kept",
+    "key",
+    "last",
+    "measured",
+    "names",
+    "read",
+    "says",
+    "table",
+    "tell",
+    "write",
+]
+
+HERE = Path(__file__).parent
+SHIPPED = Path(podium.__path__[0]).parent / "docs" / "studies"  # where a clone has what was measured last
+FORMS = ("trace", "interval", "registry", "view", "cli")  # how things are written down, which decides no number
+
+
+class Says(NamedTuple):
+    """One figure of a headline: a mean with its interval over seeds, and what it is promised to be, if anything is."""
+
+    id: str
+    what: str
+    mean: float
+    low: float
+    high: float
+    least: float | None = None
+    most: float | None = None
+
+
+class Told(NamedTuple):
+    """What is told of an experiment."""
+
+    headline: list[Says]
+    tables: dict[str, str]  # markdown, by name
+    figure: str  # SVG
+
+
+@dataclass(frozen=True)
+class Found:
+    """The numbers of every arm, one dict a seed, and the processor's seconds."""
+
+    arms: dict[str, list[dict[str, Any]]]
+    seconds: dict[str, list[float]]
+    took: dict[str, list[dict[str, float]]]  # seconds by stage, of arms that tell them as `took`
+
+
+@dataclass(frozen=True)
+class Question:
+    name: str
+    asks: str
+    seeds: tuple[int, ...]
+    how: Any  # the module's How
+
+    @property
+    def module(self) -> Any:
+        return import_module(f"podium.study.questions.{self.name}")
+
+
+def names() -> list[str]:
+    """The questions that there are."""
+    return sorted(path.stem for path in (HERE / "recipes").glob("*.toml"))
+
+
+def read(name: str, quick: bool = False) -> Question:
+    """A question by its name; `quick` takes the sizes under [quick], which are for trying it out."""
+    path = HERE / "recipes" / f"{name}.toml"
+    if name not in names():
+        raise BadRecipe(f"no study called {name!r}; there are {', '.join(names())}, and all")
+    said = tomllib.loads(path.read_text())
+    small = said.pop("quick", {})
+    if quick:
+        said |= small
+    asks, seeds = said.pop("question"), said.pop("seeds")
+    module = import_module(f"podium.study.questions.{name}")
+    return Question(name, asks, tuple(range(seeds)), msgspec.convert(said, module.How))
+
+
+def key(question: Question) -> str:
+    """What the numbers depend on: settings, seeds and code."""
+    asked = msgspec.json.encode([question.name, list(question.seeds), question.how])
+    return hashlib.sha256(asked + _code(question.name)).hexdigest()[:12]
+
+
+@cache
+def _code(name: str) -> bytes:
+    """A fingerprint of the code: the question's module up to `told`, the modules of `study` that it imports, and the packages that those
+    import. What comes from `told` on only tells and draws."""
+    root, found, packages = Path(podium.__path__[0]), set[str](), set[str]()
+    todo = [f"study.questions.{name}"]
+    while todo:
+        found.add(module := todo.pop())
+        for part in _imports((root / module.replace(".", "/")).with_suffix(".py").read_text()):
+            if part.startswith("study."):
+                todo += [part] if part not in found else []
+            elif (package := part.split(".")[0]) not in FORMS:
+                packages.add(package)
+    found -= {"study.question", "study.figure"}  # which keep and draw what was measured
+    paths = [(root / m.replace(".", "/")).with_suffix(".py") for m in sorted(found)]
+    paths += [path for p in sorted(packages) for path in sorted((root / p).glob("*.py"))]
+    return hashlib.sha256(b"".join(_meaning(path.read_text()) for path in paths)).digest()
+
+
+def _meaning(source: str) -> bytes:
+    """A source without its comments, its docstrings and its layout, which decide no number.
+
+    >>> _meaning("def f():\\n    'Says.'\\n    return 1  # one") == _meaning("def f(): return 1")
+    True
+    """
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if (
+            isinstance(body, list)
+            and body
+            and isinstance(body[0], ast.Expr)
+            and isinstance(body[0].value, ast.Constant)
+        ):
+            del body[0]
+    tells = [i for i, n in enumerate(tree.body) if isinstance(n, ast.FunctionDef) and n.name == "told"]
+    tree.body = [
+        n for n in tree.body[: tells[0] if tells else None] if not isinstance(n, ast.Import | ast.ImportFrom)
+    ]
+    return ast.dump(tree).encode()
+
+
+def _imports(source: str) -> list[str]:
+    """The modules of Podium that a source imports, without the first name."""
+    named = [n.module or "" for n in ast.walk(ast.parse(source)) if isinstance(n, ast.ImportFrom)]
+    return [n.removeprefix("podium.") for n in named if n.startswith("podium.")]
+
+
+def measured(
+    question: Question, folder: Path, cores: int = 2, say: Callable[[str], Any] = lambda text: None
+) -> Found:
+    """Every arm on every seed; what the folder has of the same key is taken from there, and what is measured is put there at once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    jobs = [(question, arm, seed, folder) for arm in question.module.arms(question.how) for seed in question.seeds]
+    found = Found({}, {}, {})
+    for number, ((_, arm, seed, _), one) in enumerate(zip(jobs, _mapped(jobs, cores), strict=True), 1):
+        found.arms.setdefault(arm, []).append(one["found"])
+        found.seconds.setdefault(arm, []).append(one["seconds"])
+        if one.get("took"):
+            found.took.setdefault(arm, []).append(one["took"])
+        say(f"{question.name}: {arm}, seed {seed} ({number} of {len(jobs)})")
+    return found
+
+
+def _mapped(jobs: Sequence[tuple[Question, str, int, Path]], cores: int) -> Any:
+    if cores == 1:
+        yield from (_kept(*job) for job in jobs)
+        return
+    with ProcessPoolExecutor(cores, get_context("spawn")) as pool:
+        yield from pool.map(_kept, *zip(*jobs, strict=True))
+
+
+def _kept(question: Question, arm: str, seed: int, folder: Path) -> dict[str, Any]:
+    asked = msgspec.json.encode([question.name, question.how, arm, seed]) + _code(question.name)
+    path = folder / f"{question.name}-{hashlib.sha256(asked).hexdigest()[:16]}.json"
+    if not path.exists():
+        began = process_time()
+        with one_thread():
+            found = question.module.measure(question.how, arm, seed)
+        took = found.pop("took", {})
+        told = {"found": _plain(found), "seconds": process_time() - began, "took": took}
+        write_whole(path, msgspec.json.encode(told))
+    there: dict[str, Any] = msgspec.json.decode(path.read_bytes())
+    return there
+
+
+def _plain(value: Any) -> Any:
+    """Numbers as JSON has them; NaN is null."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if value != value else value
+
+
+def tell(question: Question, found: Found) -> Told:
+    """Headline, tables and figure; the table `headline` and the table `seconds` are there in all of them."""
+    told: Told = question.module.told(question.how, found)
+    rows = [[f"`7.{question.name}.{s.id}`", s.what, *_cells(s)] for s in told.headline]
+    head = table(["id", "what", "figure", "95 % interval", "promised"], rows)
+    order = [arm for arm in question.module.arms(question.how) if np.sum(found.seconds[arm])]
+    took = [[arm, f"{np.mean(found.seconds[arm]):.1f}", _episodes(found.arms[arm])] for arm in order]
+    spent = table(["arm", "seconds of one core, mean of seeds", "episodes played"], took)
+    return told._replace(tables=told.tables | {"headline": head, "seconds": spent})
+
+
+def _episodes(some: list[dict[str, Any]]) -> str:
+    played = [one["episodes"] for one in some if one.get("episodes") is not None]
+    return f"{np.mean(played):,.0f}" if played else ""
+
+
+def _cells(s: Says) -> list[str]:
+    interval = f"{s.low:.3g} to {s.high:.3g}" if s.low == s.low else ""
+    promise = f">= {s.least:g}" if s.least is not None else "" if s.most is None else f"<= {s.most:g}"
+    return [f"{s.mean:.3g}", interval, promise]
+
+
+def says(id: str, what: str, values: Any, least: float | None = None, most: float | None = None) -> Says:
+    """A figure from its values, one a seed, or from one number: m ± t(n - 1) s / √n."""
+    there = np.atleast_1d(np.asarray(values, float))
+    there = there[~np.isnan(there)]
+    mean, n = float(there.mean()) if len(there) else float("nan"), len(there)
+    half = student(n - 1) * float(there.std(ddof=1)) / n**0.5 if n > 1 else float("nan")
+    return Says(id, what, mean, mean - half, mean + half, least, most)
+
+
+def column(found: Found, arm: str, name: str) -> Any:
+    """One number, or one curve, of an arm: a row a seed."""
+    return np.array([one[name] for one in found.arms[arm]], float)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table as markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def filled(page: str, tables: dict[str, str]) -> str:
+    """A page with its measured tables as they are now."""
+
+    def put(match: re.Match[str]) -> str:
+        return f"<!-- measured: {match[1]} -->\n{tables[match[1]]}\n<!-- end measured -->"
+
+    return re.sub(r"<!-- measured: (\w+) -->.*?<!-- end measured -->", put, page, flags=re.DOTALL)
+
+
+def write(question: Question, found: Found, folder: Path) -> Told:
+    """The numbers, the seconds and the figure into a folder; and the tables into the page, if one is there."""
+    told = tell(question, found)
+    folder.mkdir(parents=True, exist_ok=True)
+    held = {"key": key(question), "seeds": len(question.seeds), "arms": found.arms}
+    write_whole(folder / f"{question.name}.json", _spelled(held))
+    write_whole(folder / f"{question.name}.seconds.json", _spelled({"seconds": found.seconds, "took": found.took}))
+    write_whole(folder / f"{question.name}.svg", told.figure.encode())
+    if (page := folder / f"{question.name}.md").exists():
+        write_whole(page, filled(page.read_text(), told.tables).encode())
+    return told
+
+
+def _spelled(value: Any) -> bytes:
+    """JSON, a line for each number of the first two levels."""
+    text = msgspec.json.encode(value, order="deterministic")
+    return text.replace(b'}],"', b'}],\n"').replace(b'"arms":{', b'"arms":{\n') + b"\n"
+
+
+def kept(question: Question, folder: Path = SHIPPED) -> tuple[Found, bool] | None:
+    """What was written into a folder, and whether by this code and recipe; None if there is nothing."""
+    path = folder / f"{question.name}.json"
+    if not path.exists():
+        return None
+    held = msgspec.json.decode(path.read_bytes())
+    seconds = msgspec.json.decode((folder / f"{question.name}.seconds.json").read_bytes())
+    return Found(held["arms"], seconds["seconds"], seconds["took"]), held["key"] == key(question)
+
+
+def last(question: Question, folders: Sequence[Path]) -> tuple[Told, bool] | None:
+    """The last result of the first folder that has one; and whether this code and recipe made it."""
+    for folder in folders:
+        if (there := kept(question, folder)) is not None:
+            with suppress(KeyError):  # a result of other arms
+                return tell(question, there[0]), there[1]
+    return None
+
+
+def answered(question: Question, folder: Path, cores: int = 2) -> Told:
+    """What is told: from what a clone has, if this code and recipe made it, else measured."""
+    there = kept(question)
+    if there is not None and there[1]:
+        return tell(question, there[0])
+    return tell(question, measured(question, folder, cores))

@@ -1,0 +1,167 @@
+"""The leader-board: every method of the table that can act in each world, at equal budgets, beside optimum and trivial policies.
+
+Network, episodes (branches count), update and dice are the same for all; what differs is the credit, the method's own expression on the traces. Methods whose
+expressions are equal are trained once and share a row's figures. The control is GRPO's credit, dealt out anew among all decisions of an update.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from podium.credit import BadCredit, apply
+from podium.envs.draws import seeds
+from podium.learn.params import held_out, training
+from podium.learn.policy import Net
+from podium.learn.traced import at_rows, cannot, dressed, record
+from podium.learn.train import Credited, Learner, Recipe, begin, taught
+from podium.methods import METHODS, Method, scored
+from podium.rewards.ledger import BadReward, Now
+from podium.study.figure import dots
+from podium.study.loop import SHUFFLED, Lesson, learned, marks, recipe_of
+from podium.study.question import Found, Told, column, says, table
+
+__all__ = ["How", "arms", "different", "measure", "shuffled", "told"]
+
+LONGER = "as long"
+
+
+@dataclass(frozen=True)
+class How:
+    envs: tuple[str, ...]
+    methods: tuple[str, ...]
+    tests: int
+    judged: int
+    longer: float
+    budget: dict[str, int | float]
+
+
+def _key(method: Method) -> tuple[str, str, str, bool]:
+    return method.reward, method.credit, method.unit, "branches" in method.needs
+
+
+@cache
+def different(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Methods that can be tried, each with those whose expressions are the same; all of the table, if none is named."""
+    same: dict[Any, list[str]] = {}
+    for name in names or tuple(METHODS):
+        if not cannot(METHODS[name]):
+            same.setdefault(_key(METHODS[name]), []).append(name)
+    return {some[0]: tuple(some) for some in same.values()}
+
+
+def arms(how: How) -> list[str]:
+    longer = [name for name in ("grpo", "dr_mas") if name in different(how.methods)]
+    return [
+        f"{env}/{name}"
+        for env in how.envs
+        for name in (*different(how.methods), *(f"{n}, {LONGER}" for n in longer), SHUFFLED)
+    ]
+
+
+def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
+    """Share of the gap and regret in held-out worlds; or why the method cannot be paid in this world."""
+    env, name = arm.split("/")
+    recipe = recipe_of(how.budget)
+    if name.endswith(LONGER):
+        name = name.partition(",")[0]
+        recipe = replace(recipe, iterations=round(recipe.iterations * how.longer))
+
+    try:
+        if name == SHUFFLED:
+            lesson = shuffled(env, recipe, seed)
+        else:
+            lesson = learned(name, recipe, lambda i, k: training(env, seed, i + 1, k), seed)
+    except (BadCredit, BadReward) as error:
+        nothing = float("nan")
+        return {
+            "share": nothing,
+            "regret": nothing,
+            "decisions": 0,
+            "refused": str(error).partition("; there are")[0],
+        }
+    found = marks(lesson, [held_out(env, i) for i in range(how.tests)], how.judged)
+    share, regret = (float(np.mean([getattr(j, what) for j in found])) for what in ("share", "regret"))
+    return {"share": share, "regret": regret, "decisions": lesson.decisions, "refused": ""}
+
+
+def shuffled(env: str, recipe: Recipe, seed: int) -> Lesson:
+    """GRPO, what decisions are paid dealt out anew among all of a kind."""
+    net, method, played = Net(training(env, seed, 0, 0)), METHODS["grpo"], 0
+    learner: Learner = begin(net, seed)
+    dice = np.random.default_rng([seed, 0x5F1E])
+    while learner.iteration < recipe.iterations:
+        rows = []
+        for number in range(recipe.worlds):
+            each = recipe.episodes // recipe.worlds
+            start = seeds(seed * 1_000_003 + learner.iteration, each, number * each)
+            one = record(
+                training(env, seed, learner.iteration + 1, number), net, learner.w, start, f"{number}", recipe.most
+            )
+            given = apply(scored(dressed(one.trace), method, Now(0.0, ())), method.credit)
+            for made in one.made:
+                paid = np.zeros(len(made.logp), np.float32)
+                dealt = dice.permutation(np.nan_to_num(at_rows(given, made.row)))
+                paid[made.entry] = dealt / np.exp(made.logp[made.entry])
+                rows.append(Credited(made.seen, made.logp, paid, np.ones(len(made.entry), np.float32)))
+                played += len(made.entry)
+        learner = replace(taught(net, recipe, rows, learner)[0], iteration=learner.iteration + 1)
+    return Lesson(net, learner, played, {})
+
+
+def told(how: How, found: Found) -> Told:
+    rows, marks_, headline, refused = [], [], [], []
+    for env in how.envs:
+        here = [arm for arm in arms(how) if arm.startswith(f"{env}/")]
+        there = [arm for arm in here if not found.arms[arm][0]["refused"]]
+        refused += [[arm.split("/")[1], env, found.arms[arm][0]["refused"]] for arm in here if arm not in there]
+        ranked = sorted(there, key=lambda arm: float(column(found, arm, "share").mean()))
+        for arm in ranked:
+            name = arm.split("/")[1]
+            made, lost = says("", "", column(found, arm, "share")), says("", "", column(found, arm, "regret"))
+            names = ", ".join(f"`{n}`" for n in different(how.methods).get(name, (name,)))
+            rows.append(
+                [
+                    env,
+                    names,
+                    f"{made.mean:.2f}",
+                    f"{made.low:.2f} to {made.high:.2f}",
+                    f"{lost.mean:.1%}",
+                    f"{column(found, arm, 'decisions').mean():,.0f}",
+                ]
+            )
+            marks_.append((f"{env}: {name}", min(made.mean, 3.0), min(made.low, 3.0), min(made.high, 3.0)))
+        best = next(arm for arm in ranked if SHUFFLED not in arm and LONGER not in arm)
+        headline.append(
+            says(
+                f"{env}.best",
+                f"{env}: share of the gap left by the best method, {best.split('/')[1]}",
+                column(found, best, "share"),
+            )
+        )
+        headline.append(
+            says(f"{env}.grpo", f"{env}: share of the gap left by grpo", column(found, f"{env}/grpo", "share"))
+        )
+        headline.append(
+            says(
+                f"{env}.shuffled",
+                f"{env}: share of the gap left by shuffled credit",
+                column(found, f"{env}/{SHUFFLED}", "share"),
+            )
+        )
+    tables = {
+        "board": table(
+            ["world", "method", "share of the gap", "95 % interval", "regret", "decisions played"], rows
+        ),
+        "refused": table(["method", "world", "why not"], refused),
+    }
+    figure = dots(
+        "The leader-board: share of the gap left, at equal budgets",
+        "share of the gap (3 and more at 3)",
+        marks_,
+        {"optimum": 0.0, "best trivial": 1.0},
+    )
+    return Told(headline, tables, figure)

@@ -1,0 +1,98 @@
+"""Every study runs at a small size, repeats, keeps what it measured, and has a recipe, a page, a figure and numbers that agree."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from podium.learn.folder import BadRecipe
+from podium.study import question
+from podium.study.question import SHIPPED, Found, filled, kept, key, measured, names, read, says, tell, write
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_study_runs_at_a_small_size_and_is_kept(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = read(name, quick=True)
+    found = measured(asked, tmp_path / "kept", cores=1)
+    told = write(asked, found, tmp_path / "told")
+    ElementTree.fromstring(told.figure)
+    assert len({s.id for s in told.headline}) == len(told.headline) > 0
+    assert set(found.arms) == set(asked.module.arms(asked.how))
+    monkeypatch.setattr(asked.module, "measure", lambda *args: pytest.fail("it was measured already"))
+    again = measured(asked, tmp_path / "kept", cores=1)
+    assert again == found
+    there = kept(asked, tmp_path / "told")
+    assert there is not None
+    assert there == (found, True)
+    assert repr(tell(asked, there[0])) == repr(told)  # NaN is unequal to itself
+
+
+@pytest.mark.parametrize("name", ["diffusion", "identify", "dr_mas"])
+def test_the_same_seed_gives_the_same_bytes(name: str, tmp_path: Path) -> None:
+    asked = read(name, quick=True)
+    arm = asked.module.arms(asked.how)[0]
+    one, two = (question._plain(asked.module.measure(asked.how, arm, 1)) for _ in range(2))
+    assert json.dumps(one) == json.dumps(two)
+
+
+@pytest.mark.parametrize("name", [n for n in names() if (SHIPPED / f"{n}.json").exists()])
+def test_pages_say_what_was_measured(name: str) -> None:
+    asked = read(name)
+    there = kept(asked)
+    assert there is not None
+    told = tell(asked, there[0])
+    page = (SHIPPED / f"{name}.md").read_text()
+    assert filled(page, told.tables) == page, f"run podium study {name} --out docs/studies"
+    assert (SHIPPED / f"{name}.svg").read_text() == told.figure
+    assert f"]({name}.svg)" in page
+    assert "<!-- measured: headline -->" in page
+    assert all(len(some) == len(asked.seeds) >= 5 for some in there[0].arms.values())
+
+
+def test_the_key_is_of_code_and_settings_and_not_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert key(read("diffusion")) != key(read("diffusion", quick=True))
+    assert question._meaning("x = 1  # a") == question._meaning("x = 1\n\ndef told(): return 2")
+    assert question._meaning("x = 1") != question._meaning("x = 2")
+
+
+def test_an_interval_worked_by_hand() -> None:
+    made = says("id", "what", [1.0, 2.0, 3.0])
+    assert made.mean == 2.0
+    assert made.high - made.mean == pytest.approx(4.3027 / 3**0.5, abs=1e-3)
+    assert says("id", "what", [0.0, 0.0])[2:5] == (0.0, 0.0, 0.0)
+
+
+def test_an_unknown_study_lists_those_there_are() -> None:
+    with pytest.raises(BadRecipe, match=r"no study called 'nothing'; there are .*diffusion"):
+        read("nothing")
+
+
+def test_the_verb(tmp_path: Path) -> None:
+    def podium(*words: str) -> str:
+        command = [sys.executable, "-m", "podium.cli", "study", *words]
+        environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=environment)
+        return done.stdout
+
+    told = json.loads(podium("diffusion", "--quick", "--cores", "1", "--json"))
+    assert told["study"] == "diffusion"
+    assert {"id", "what", "figure", "interval", "promise"} == set(told["rows"][0])
+    assert (tmp_path / "out/studies/quick/diffusion.svg").exists()
+    listed = json.loads(podium("all", "--json"))["studies"]
+    assert [row["study"] for row in listed] == names()
+    assert all(isinstance(row["question"], str) for row in listed)
+    assert "diffusion: " in podium("all")
+
+
+def test_found_is_plain() -> None:
+    assert question._plain({"a": [1.0, float("nan")]}) == {"a": [1.0, None]}
+    assert Found({}, {}, {}).arms == {}
