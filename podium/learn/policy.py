@@ -229,19 +229,12 @@ class Net:
                 f"{kind}.score": (s.head, 1),
             }
         made: Parameters = {}
-        read = {
-            "facts": self.figures[0],
-            "pool": 1,
-            "number": 1,
-        }  # figures whose hats say nothing before they are met
         for role in self.roles if s.per_role else ("",):
             for name, size in sizes.items():
                 zero = name.endswith("b") or name.endswith(".score") or name == "apart"
                 scale = 0.0 if zero else np.sqrt(2.0 / size[0])
                 key = f"{role}/{name}" if role else name
                 made[key] = (scale * dice.standard_normal(size)).astype(np.float32)
-                for i in range(read.get(name.split(".")[-1], 0)):
-                    made[key][i * PER_FIGURE + len(SCALES) : (i + 1) * PER_FIGURE] = 0.0
         return made
 
     def context(self, w: Parameters, seen: Seen) -> tuple[Node, Node]:

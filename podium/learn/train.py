@@ -371,15 +371,14 @@ def _length(grad: Parameters) -> float:
 
 
 def _in_units(net: Net, w: Parameters, row: Credited, usual: float) -> Credited:
-    """Credit as a multiple of what is usual: of all rows or, where options were tried alike, half way to that of rows like this one, A / √(usual² e^h).
+    """Credit as a multiple of what is usual: of all rows or, where options were tried alike, of rows like this one, A / (usual e^h).
 
-    With the first alone, where stakes differ a lot the largest set the unit, and the rest is lost in the entropy that is added; with the second alone,
-    what hardly matters is settled as fast as what it depends on (`docs/log.md`).
+    Where stakes differ a lot, the largest alone would else set the unit, and the rest would be lost in the entropy that is added.
     """
     if row.apart is None:
         return replace(row, credit=row.credit / usual)
     h = tape.value_of(net.apart(w, row.seen, tape.value_of(net.context(w, row.seen)[0]))).astype(np.float64)
-    unit = usual * np.exp(np.clip(h, -8.0, 8.0) / 2)
+    unit = usual * np.exp(np.clip(h, -8.0, 8.0))
     return replace(row, credit=row.credit / np.repeat(unit, np.diff(row.seen.start)), apart=row.apart / usual)
 
 
