@@ -29,7 +29,7 @@ from podium.learn.lm.generate import SPEECH, picked
 from podium.learn.lm.losses import Update
 from podium.learn.lm.models import BadModel, Mind, Team, role_of
 from podium.learn.lm.office import Speak
-from podium.learn.lm.play import Manner, Pick, likeliest_of, options_of
+from podium.learn.lm.play import Manner, Pick, likeliest_of, options_of, reader_of
 from podium.learn.lm.reader import Reader
 from podium.learn.lm.train import Learner, Lesson, Settings, learned, paid, role_gradients, speaking
 from podium.learn.traced import stepped
@@ -194,13 +194,6 @@ class Door:
     def _voice(self, mind: Mind) -> Any:
         return mind.voice if mind.frozen or self.manner.remote else None
 
-    def _reader(self, mind: Mind) -> Reader:
-        """Policies on one model have one."""
-        if mind.name not in self.readers:
-            same = (self.readers[n] for n in self.readers if self.team.minds[n].model is mind.model)
-            self.readers[mind.name] = next(same, None) or Reader(mind, self.manner.rows, self.manner.width)
-        return self.readers[mind.name]
-
     def _threads(self, reader: Reader, asks: list[Ask]) -> tuple[Any, list[tuple[int, ...]]]:
         """A thread of each, with all that comes before what is new; and what is new to read."""
         threads, news, moved = [], [], []
@@ -226,7 +219,7 @@ class Door:
 
     def _local(self, asks: list[Ask]) -> None:
         mind = asks[0].mind
-        reader = self._reader(mind)
+        reader = reader_of(self.readers, self.team, mind, self.manner)
         threads, news = self._threads(reader, asks)
         first = reader.read(threads, news)
         length, state = reader.length[threads].copy(), reader.state[threads].copy()

@@ -26,7 +26,18 @@ from podium.learn.traced import others
 from podium.trace.columns import F, Text, Trace, concat
 from podium.trace.tokens import DIGEST, digest
 
-__all__ = ["Manner", "Talk", "Turn", "answered", "grown", "likeliest_of", "options_of", "recorded", "scores"]
+__all__ = [
+    "Manner",
+    "Talk",
+    "Turn",
+    "answered",
+    "grown",
+    "likeliest_of",
+    "options_of",
+    "reader_of",
+    "recorded",
+    "scores",
+]
 
 N64 = NDArray[np.int64]
 Pick = Callable[[F, F], N64]
@@ -62,6 +73,14 @@ class Turn(NamedTuple):
     ] = ()  # of each option that could be said, the log-probabilities of its tokens
     fault: str | None = None
     thread: int = 0  # ... into this thread of it
+
+
+def reader_of(readers: dict[str, Reader], team: Team, mind: Mind, manner: Manner) -> Reader:
+    """The reader of a policy, made when it first speaks. Policies on one model have one."""
+    if mind.name not in readers:
+        same = (readers[name] for name in readers if team.minds[name].model is mind.model)
+        readers[mind.name] = next(same, None) or Reader(mind, manner.rows, manner.width)
+    return readers[mind.name]
 
 
 class Talk:
@@ -102,20 +121,13 @@ class Talk:
         asked = [self._asked(mind, row, view.agent, shown) for row, shown in zip(rows, prompts, strict=True)]
         if (voice := self.voice(mind)) is not None:
             return self._remote(view, voice, mind, number, asked)
-        reader = self._reader(mind)
+        reader = reader_of(self.readers, self.team, mind, self.manner)
         threads = self._threads(reader, mind, rows, asked)
         first = reader.read(threads, [self._news(row, turn) for row, turn in zip(rows, asked, strict=True)])
         read = zip(asked, reader.state[threads].tolist(), threads.tolist(), strict=True)
         turns = [turn._replace(state=state, thread=thread) for turn, state, thread in read]
         answer = self._free if self.manner.free else self._constrained
         return answer(view, mind, reader, first, number, turns)
-
-    def _reader(self, mind: Mind) -> Reader:
-        """Policies on one model have one."""
-        if mind.name not in self.readers:
-            same = (self.readers[n] for n in self.readers if self.team.minds[n].model is mind.model)
-            self.readers[mind.name] = next(same, None) or Reader(mind, self.manner.rows, self.manner.width)
-        return self.readers[mind.name]
 
     def voice(self, mind: Mind) -> Voice | None:
         """The endpoint that speaks for a policy here, if one does."""

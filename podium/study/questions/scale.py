@@ -54,23 +54,11 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
 def told(how: How, found: Found) -> Told:
     headline = []
     for i, size in enumerate(how.sizes):
-        large = size > 30
-        headline.append(
-            says(
-                f"{size}.share",
-                f"{size} agents: share of the gap left",
-                column(found, OURS, "share")[:, i],
-                most=0.3 if large else None,
+        for what, text, most in (("share", "share of the gap left", 0.3), ("regret", "regret", 0.1)):
+            values = column(found, OURS, what)[:, i]
+            headline.append(
+                says(f"{size}.{what}", f"{size} agents: {text}", values, most=most if size > 30 else None)
             )
-        )
-        headline.append(
-            says(
-                f"{size}.regret",
-                f"{size} agents: regret",
-                column(found, OURS, "regret")[:, i],
-                most=0.1 if large else None,
-            )
-        )
     headline.append(
         says(
             "shuffled",
