@@ -74,9 +74,8 @@ SMOL = Settings(
     parts=4,
     digits=3,
     dtype="bfloat16",
-    spoken="float32",  # in TF32
     device="cuda",
-    most_tokens=8_192,
+    most_tokens=4_096,  # about 1 MiB each: a dozen processes share the card
     rows=256,
     width=32,
     threads=2,
@@ -156,7 +155,7 @@ def judged(job: Job, learned: Team, settings: Settings, manner: Manner, episodes
     """The likeliest answers in held-out worlds, some episodes at a time."""
 
     def chunked(world: World, dice: U) -> F:
-        size = 256
+        size = 1_024
         return np.concatenate(
             [scores(world, learned, dice[i : i + size], manner) for i in range(0, len(dice), size)]
         )
@@ -409,6 +408,8 @@ def ran(job: Job) -> Iterator[Line]:
     if not job.tiny:
         torch.set_float32_matmul_precision("high")
     for line in JOBS[job.kind](job):
+        if line["event"] == "after" and torch.cuda.is_available():
+            line["gib"] = torch.cuda.max_memory_reserved() / 2**30
         yield {"id": job.id, **line}
 
 

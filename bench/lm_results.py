@@ -57,6 +57,7 @@ class Asked:
     beside: int  # seeds of what ours is held against
     judged: int
     set: dict[str, Any]
+    together: int = 12  # processes at once on the one GPU
 
     def job(self, kind: str, name: str, method: str, seed: int, **more: Any) -> Job:
         return Job(
@@ -120,14 +121,14 @@ def brief(line: Line) -> str:
     ).strip()
 
 
-def side_by_side(jobs: Sequence[Job], kept: Kept) -> None:
-    """All of these at once, each a process; in this process, one after the other, if tiny."""
+def side_by_side(jobs: Sequence[Job], kept: Kept, together: int) -> None:
+    """These jobs, each a process, so many at once; in this process, one after the other, if tiny."""
     if all(job.tiny for job in jobs):
         for job in jobs:
             for line in ran(job):
                 kept.add(line)
         return
-    with ThreadPoolExecutor(len(jobs)) as pool:
+    with ThreadPoolExecutor(max(1, min(together, len(jobs)))) as pool:
         list(pool.map(lambda job: _alone(job, kept), jobs))
 
 
@@ -207,12 +208,18 @@ def chosen(names: Sequence[str], only: tuple[str, ...]) -> list[str]:
 
 
 def worlds(asked: Asked, kept: Kept) -> Iterator[Table]:
-    """World by world: seeds of ours and of trajectory-level credit at the same time, so that they have the same budget."""
+    """Seeds of ours and of trajectory-level credit at the same time, world after world, so that both have the same budget."""
     rows = []
-    for name in chosen(WORLDS, asked.only):
-        ours = [asked.job("world", name, OURS, seed) for seed in range(asked.seeds)]
-        flat = [asked.job("world", name, TRAJECTORY, seed) for seed in range(asked.beside)]
-        side_by_side([*ours, *flat], kept)
+    names = chosen(WORLDS, asked.only)
+    made = {
+        name: (
+            [asked.job("world", name, OURS, seed) for seed in range(asked.seeds)],
+            [asked.job("world", name, TRAJECTORY, seed) for seed in range(asked.beside)],
+        )
+        for name in names
+    }
+    side_by_side([job for both in made.values() for jobs in both for job in jobs], kept, asked.together)
+    for name, (ours, flat) in made.items():
         before, after = kept.of("before"), kept.of("after")
         mine, theirs = ([after[job.id] for job in jobs if job.id in after] for jobs in (ours, flat))
         first = [before[job.id] for job in ours if job.id in before]
@@ -230,29 +237,13 @@ def worlds(asked: Asked, kept: Kept) -> Iterator[Table]:
                 over(mine, "iterations"),
             ]
         )
-        yield table(
-            "text worlds, held-out prices",
-            (
-                "world",
-                "before",
-                "after",
-                "trajectory",
-                "trivial",
-                "optimum",
-                "regret",
-                "share",
-                "its share",
-                "iterations",
-            ),
-            rows,
-        )
+    columns = "world, before, after, trajectory, trivial, optimum, regret, share, its share, iterations"
+    yield table("text worlds, held-out prices", columns.split(", "), rows)
 
 
-def arms(asked: Asked, kept: Kept, made: dict[str, list[Job]], together: int) -> dict[str, list[Line]]:
-    """The last lines of jobs by arm, with so many arms side by side."""
-    names = list(made)
-    for i in range(0, len(names), together):
-        side_by_side([job for name in names[i : i + together] for job in made[name]], kept)
+def arms(asked: Asked, kept: Kept, made: dict[str, list[Job]]) -> dict[str, list[Line]]:
+    """The last lines of jobs by arm."""
+    side_by_side([job for jobs in made.values() for job in jobs], kept, asked.together)
     after = kept.of("after")
     return {name: [after[job.id] for job in jobs if job.id in after] for name, jobs in made.items()}
 
@@ -269,8 +260,8 @@ def by_role(lines: Sequence[Line], key: str) -> str:
     return ", ".join(f"{role} {figure:.2f}" for role, figure in told.items())
 
 
-def teams(asked: Asked, kept: Kept, title: str, made: dict[str, list[Job]], together: int) -> Iterator[Table]:
-    found = arms(asked, kept, made, together)
+def teams(asked: Asked, kept: Kept, title: str, made: dict[str, list[Job]]) -> Iterator[Table]:
+    found = arms(asked, kept, made)
     yield table(
         title,
         (
@@ -303,7 +294,7 @@ def live(asked: Asked, kept: Kept) -> Iterator[Table]:
     """A live team of the harness, by our credit, and by trajectory-level credit at the same time."""
     made = {LIVE_OURS: asked.seeds, TRAJECTORY: asked.beside}
     jobs = {m: [asked.job("live", "office", m, seed) for seed in range(n)] for m, n in made.items() if n}
-    yield from teams(asked, kept, "a live team: planner, worker with a tool, critic", jobs, 2)
+    yield from teams(asked, kept, "a live team: planner, worker with a tool, critic", jobs)
 
 
 LORA = {"lora": 16, "rate": 5e-4}
@@ -320,13 +311,18 @@ def roles(asked: Asked, kept: Kept) -> Iterator[Table]:
         for method in ("dr_mas", "grpo")
     }
     chosen_ = chosen(list(jobs), asked.only)
-    yield from teams(asked, kept, "three roles, adapters", {name: jobs[name] for name in chosen_}, 2)
+    yield from teams(asked, kept, "three roles, adapters", {name: jobs[name] for name in chosen_})
 
 
 def credit(asked: Asked, kept: Kept) -> Iterator[Table]:
     """First how true the credit of each method is in planted teams, then what the model learns by C3, MAGRPO and ours."""
     many = 1 if asked.tiny else max(asked.seeds, 3)
-    side_by_side([asked.job("fidelity", f"planted {n}", "all", 0) for n in range(many)], kept)
+    judged = [asked.job("fidelity", f"planted {n}", "all", 0) for n in range(many)]
+    jobs = {
+        m: [asked.job("planted", "planted 0", m, seed) for seed in range(asked.seeds)]
+        for m in chosen(("c3", "magrpo", OURS), asked.only)
+    }
+    found = arms(asked, kept, {"fidelity": judged, **jobs})
     lines = [line for line in kept.lines if line.get("event") == "fidelity"]
     names = dict.fromkeys(line["method"] for line in lines)
     yield table(
@@ -337,11 +333,7 @@ def credit(asked: Asked, kept: Kept) -> Iterator[Table]:
             for n in names
         ],
     )
-    jobs = {
-        m: [asked.job("planted", "planted 0", m, seed) for seed in range(asked.seeds)]
-        for m in chosen(("c3", "magrpo", OURS), asked.only)
-    }
-    found = arms(asked, kept, jobs, len(jobs) if asked.seeds < 3 else 2)
+    found.pop("fidelity")
     budget = min((line.get("spoken", 0) for some in found.values() for line in some), default=0)
     yield table(
         "learning in a planted team, exact values",
@@ -374,7 +366,7 @@ def parl(asked: Asked, kept: Kept) -> Iterator[Table]:
         m: [asked.job("parl", "scouts", m, seed) for seed in range(asked.seeds)]
         for m in chosen(("parl", "plain"), asked.only)
     }
-    found = arms(asked, kept, jobs, 2)
+    found = arms(asked, kept, jobs)
     rows = []
     for m, some in found.items():
         first = firsts(kept, jobs[m])
@@ -548,6 +540,7 @@ def read(words: Sequence[str] | None = None) -> tuple[Asked, Path]:
     options.add_argument("--device", default="cuda")
     options.add_argument("--tiny", action="store_true", help="the tiny model, on the CPU: shows that it runs")
     options.add_argument("--beside", type=int, default=None, help="seeds of what ours is held against; as many")
+    options.add_argument("--together", type=int, default=12, help="processes at once")
     options.add_argument("--judged", type=int, default=1_000, help="episodes of a judgement")
     options.add_argument(
         "--set", nargs="+", default=(), metavar="NAME=VALUE", help="settings of [lm], such as rate=5e-5"
@@ -567,6 +560,7 @@ def read(words: Sequence[str] | None = None) -> tuple[Asked, Path]:
         seeds if args.beside is None else args.beside,
         min(args.judged, 50) if args.tiny else args.judged,
         {k: value(v) for k, v in given.items()},
+        args.together,
     )
     where = Path(os.environ.get("OUT", ROOT / "out"))
     return asked, args.out or where / f"lm_{args.part}{'_tiny' if args.tiny else ''}.jsonl"

@@ -63,30 +63,31 @@ class RowLora(nn.Module):  # type: ignore[misc]
 
 
 class Norm(nn.Module):  # type: ignore[misc]
-    """x w / sqrt(mean x² + ε) in one kernel where transformers takes seven."""
+    """x w / sqrt(mean x² + ε) in one kernel where transformers takes seven; in the dtype that what comes next computes in."""
 
-    def __init__(self, weight: Tensor, eps: float) -> None:
+    def __init__(self, weight: Tensor, eps: float, dtype: torch.dtype | None = None) -> None:
         super().__init__()
-        self.weight, self.eps = weight, eps
+        self.weight, self.eps, self.dtype = weight, eps, dtype or weight.dtype
 
     def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        return nn.functional.rms_norm(x, self.weight.shape, self.weight, self.eps).to(self.dtype)
 
 
-def _fused_norms(module: Any) -> None:
-    """Puts norms in the place of those that are told apart from them by nothing but rounding."""
+def _fused_norms(module: Any, dtype: torch.dtype | None = None) -> None:
+    """Puts norms in the place of those that are told apart from them by nothing but rounding. The last, before the head, keeps its dtype."""
     alike: dict[type, bool] = {}
+    last = getattr(module.get_decoder(), "norm", None)
     for path, part in list(module.named_modules()):
         eps, weight = getattr(part, "variance_epsilon", None), getattr(part, "weight", None)
         if eps is None or weight is None:
             continue
-        norm = Norm(weight, float(eps))
+        norm = Norm(weight, float(eps), None if part is last else dtype)
         if type(part) not in alike:
             x = torch.linspace(-2, 3, 4 * len(weight), dtype=weight.dtype, device=weight.device).view(4, -1)
-            alike[type(part)] = torch.allclose(norm(x), part(x), atol=0.02, rtol=0.02)
+            alike[type(part)] = torch.allclose(norm(x).to(x.dtype), part(x), atol=0.02, rtol=0.02)
         if alike[type(part)]:
-            parent, _, last = path.rpartition(".")
-            setattr(module.get_submodule(parent), last, norm)
+            parent, _, name = path.rpartition(".")
+            setattr(module.get_submodule(parent), name, norm)
 
 
 TOGETHER = (
@@ -154,22 +155,30 @@ def _join(module: Any) -> list[Joined]:
 class Skin:
     """A module under other hooks: it attends by a pool and chooses adapters by the row. Parameters are the module's own, or copies in another dtype.
 
+    A float32 module in bfloat16 is *mixed*, as autocast makes it: linear layers and attention are in bfloat16, the sum that runs through the layers and the head
+    in float32. So what it says has the log-probabilities that the update finds, up to the order of sums; all in bfloat16, logits would have a grain.
     On a GPU it is also made of fewer kernels: norms are one each, and layers of one input one product, whose weights are copies.
     """
 
     def __init__(self, module: Any, names: Sequence[str] = (), dtype: torch.dtype | None = None) -> None:
         base = module.get_base_model() if hasattr(module, "get_base_model") else module
-        dtype = dtype or next(base.parameters()).dtype
+        given = next(base.parameters()).dtype
+        self.dtype = dtype = dtype or given
+        self.mixed = given == torch.float32 and dtype.itemsize < 4 and _rms_only(base)
+        kept = {id(p) for p in base.parameters()} - _matrices(base) if self.mixed else set()
         held = {
-            id(p): p if p.dtype == dtype else nn.Parameter(p.detach().to(dtype), False) for p in base.parameters()
+            id(p): p if p.dtype == dtype or id(p) in kept else nn.Parameter(p.detach().to(dtype), False)
+            for p in base.parameters()
         }
         self._copies = [(p, held[id(p)]) for p in base.parameters() if held[id(p)] is not p]
         self.chosen = Chosen(names)
         self.module = copy.deepcopy(base, held).eval()
         self._layers: list[RowLora | Joined] = [self._adapted(base, path) for path in _adapted(base) if names]
-        if next(base.parameters()).is_cuda:
-            with torch.no_grad():
-                _fused_norms(self.module)
+        cuda = next(base.parameters()).is_cuda
+        with torch.no_grad():
+            if cuda or self.mixed:
+                _fused_norms(self.module, dtype)
+            if cuda:
                 self._layers += _join(self.module)
         for part in self.module.modules():
             if hasattr(part, "layer_idx"):
@@ -191,6 +200,22 @@ class Skin:
             held.copy_(own)
         for layer in self._layers:
             layer.renew()
+
+
+def _matrices(module: Any) -> set[int]:
+    """The parameters of linear layers but the head's, by identity."""
+    head = module.get_output_embeddings()
+    layers = (part for part in module.modules() if isinstance(part, nn.Linear) and part is not head)
+    return {id(p) for layer in layers for p in layer.parameters(recurse=False)}
+
+
+def _rms_only(module: Any) -> bool:
+    """Whether all its norms are of the kind that `Norm` stands in for."""
+    plain = (nn.Linear, nn.Embedding)
+    held = [
+        part for part in module.modules() if list(part.parameters(recurse=False)) and not isinstance(part, plain)
+    ]
+    return all(hasattr(part, "variance_epsilon") for part in held)
 
 
 def _adapted(module: Any) -> list[str]:

@@ -9,6 +9,7 @@ not depend on what is beside it, to the bit.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,8 +92,7 @@ class Engine:
         self.source = module
         self.skin = Skin(module, names, getattr(torch, dtype) if dtype else None)
         self.module, self.chosen = self.skin.module, self.skin.chosen
-        weight = self.module.get_input_embeddings().weight
-        self.device, self.dtype = weight.device, weight.dtype
+        self.device, self.dtype = self.module.get_input_embeddings().weight.device, self.skin.dtype
         half = self.dtype in (torch.bfloat16, torch.float16)
         self.way = way or ("flash" if self.device.type == "cuda" and half else "dense")
         self.rows, self.width, self.at_once = rows, width, AT_ONCE
@@ -158,10 +158,11 @@ class Engine:
     def _forward(self, plan: Dense | Flash, token: Tensor, place: Tensor, policy: Tensor, last: Tensor) -> Tensor:
         """Logits of the tokens numbered `last`, in float32."""
         self.chosen.choose(policy, self.dtype)
-        with along(plan):
+        cast = torch.autocast(self.device.type, enabled=False) if self.skin.mixed else nullcontext()
+        with along(plan), cast:
             out = self.module.get_decoder()(input_ids=token[None], position_ids=place[None], use_cache=False)
-        hidden = out.last_hidden_state[0].index_select(0, last)
-        return head_logits(hidden, self.module.get_output_embeddings().weight)
+            hidden = out.last_hidden_state[0].index_select(0, last)
+            return head_logits(hidden, self.module.get_output_embeddings().weight)
 
     def _read_block(self, blocks: Sequence[Row], width: int) -> Tensor:
         """One forward of `rows` rows of `width` tokens, which lie where they lie in their context modulo the width; the rest is waste paper."""

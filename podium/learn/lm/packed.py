@@ -43,7 +43,7 @@ def hidden_states(model: Any, tree: Tree, way: str | None = None) -> Tensor:
     token, position = (c[None] for c in attention.send(device, tree.token, tree.position))
     told = attention.plan(tree, device, dtype, way)
     out = decoder(input_ids=token, position_ids=position, use_cache=False, **told)
-    hidden: Tensor = out.last_hidden_state[0].to(dtype)
+    hidden: Tensor = out.last_hidden_state[0]  # where the rest is autocast it is float32, and so is the head
     return hidden
 
 
@@ -91,13 +91,14 @@ class _Picked(torch.autograd.Function):  # type: ignore[misc]
         head = weight.to(hidden.dtype)
         slope_of = attention.fused(_slope, hidden)
         dhidden, dweight = torch.empty_like(hidden), None
-        for (a, b, i, j), lse in zip(ctx.cuts, lses, strict=True):
-            logits = head_logits(hidden[a:b], head)
-            slope = slope_of(logits, lse, row[i:j] - a, token[i:j], grad[i:j], hidden.dtype)
-            dhidden[a:b] = slope @ head
-            if ctx.needs_input_grad[1]:
-                more = head_logits(slope.t(), hidden[a:b].t())
-                dweight = more if dweight is None else dweight.add_(more)
+        with torch.autocast(hidden.device.type, enabled=False):
+            for (a, b, i, j), lse in zip(ctx.cuts, lses, strict=True):
+                logits = head_logits(hidden[a:b], head)
+                slope = slope_of(logits, lse, row[i:j] - a, token[i:j], grad[i:j], hidden.dtype)
+                dhidden[a:b] = slope @ head
+                if ctx.needs_input_grad[1]:
+                    more = head_logits(slope.t(), hidden[a:b].t())
+                    dweight = more if dweight is None else dweight.add_(more)
         return dhidden, None if dweight is None else dweight.to(weight.dtype), None, None, None
 
 

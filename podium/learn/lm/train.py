@@ -135,6 +135,7 @@ class Lesson(NamedTuple):
     faults: int  # answers that could not be read
     most_tokens: int
     divergence: float | None  # from the reference
+    off: float  # how far log-probabilities on record are from those of the update before its first step, on average
     seconds: dict[str, float]
 
 
@@ -235,6 +236,7 @@ def learned(
         sum(int((t.valid_e == 0).sum()) for t in forests),
         learner.most_tokens,
         lines.divergence,
+        lines.off,
         watch.seconds,
     )
     learner.iteration += 1
@@ -411,6 +413,7 @@ class _Lines(NamedTuple):
     tokens: int
     rho: float
     divergence: float | None
+    off: float
 
 
 def updated(
@@ -419,7 +422,8 @@ def updated(
     """Some gradient steps on credited traces, in the learner given."""
     dice = np.random.default_rng([learner.seed, learner.iteration, 0xBA7C])
     warm = min(1.0, (learner.iteration + 1) / settings.warm) if settings.warm else 1.0
-    norms, tokens, laid, far = [], 0, 0, []
+    norms: list[float] = []
+    tokens, laid, far, off = 0, 0, [], float("nan")
     lengths: dict[str, list[float]] = {}
     weights = own_weights(learner.team)
     for _ in range(settings.epochs):
@@ -430,6 +434,7 @@ def updated(
                 continue
             done = _accumulated(learner, settings, update, lots)
             tokens, laid = tokens + done.tokens, laid + sum(len(tree.node) for _, tree, _ in lots)
+            off = off if norms else done.off
             if done.divergence is not None:
                 far.append(done.divergence)
             grad = {k: w.grad for k, w in weights.items() if w.grad is not None}
@@ -451,6 +456,7 @@ def updated(
         tokens // settings.epochs,
         laid / max(tokens, 1),
         float(np.mean(far)) if far else None,
+        off,
     )
 
 
@@ -521,6 +527,7 @@ def _normalised(lots: list[Lot], scaled: bool = False) -> list[Lot]:
 class _Sum(NamedTuple):
     tokens: int
     divergence: float | None
+    off: float  # Σ share |log π - log π_old|
 
 
 def _accumulated(learner: Learner, settings: Settings, update: Update, lots: list[Lot]) -> _Sum:
@@ -545,7 +552,7 @@ def _accumulated(learner: Learner, settings: Settings, update: Update, lots: lis
 
 
 def _once(learner: Learner, settings: Settings, update: Update, lots: list[Lot]) -> _Sum:
-    tokens, far = 0, 0.0
+    tokens, far, off = 0, 0.0, []
     beta = settings.kl or update.kl
     for mind, tree, columns in lots:
         module = mind.wake()
@@ -560,6 +567,7 @@ def _once(learner: Learner, settings: Settings, update: Update, lots: list[Lot])
             def objective(logp: Any, of: Any) -> Any:
                 at = torch.from_numpy(of).to(device)  # noqa: B023 (called at once)
                 here = {k: v[at] for k, v in column.items()}  # noqa: B023
+                off.append((here["share"] * (logp.detach() - here["old"]).abs()).sum())
                 number = None if group is None else torch.unique(group[at], return_inverse=True)[1]  # noqa: B023
                 total = loss(update, logp, here["old"], here["credit"], here["share"], number)
                 if reference is not None:  # noqa: B023
@@ -572,7 +580,7 @@ def _once(learner: Learner, settings: Settings, update: Update, lots: list[Lot])
             with _backwards(module, settings.checkpointing):
                 done = packed.loss_and_backward(module, [tree], objective, longest, whole=update.whole)
         tokens += done.tokens
-    return _Sum(tokens, far if beta else None)
+    return _Sum(tokens, far if beta else None, float(sum(off)))
 
 
 def _reference(learner: Learner, mind: Mind, tree: Tree, longest: int) -> Any:

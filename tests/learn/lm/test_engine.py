@@ -293,8 +293,8 @@ def test_layers_of_one_input_are_one_product(prompts: list[tuple[int, ...]]) -> 
 def test_another_dtype_is_a_copy_that_is_renewed(model: Model, prompts: list[tuple[int, ...]]) -> None:
     own = tiny(1)
     engine = own.engine(4, 8, dtype="bfloat16")
-    assert engine.module.get_input_embeddings().weight.dtype == torch.bfloat16
-    assert next(own.module.parameters()).dtype == torch.float32
+    assert engine.dtype == engine.module.model.layers[0].self_attn.q_proj.weight.dtype == torch.bfloat16
+    assert own.module.model.layers[0].self_attn.q_proj.weight.dtype == torch.float32
     assert tiny(1).engine(4).module.get_input_embeddings().weight is not own.module.get_input_embeddings().weight
     same = own.engine(4, 8)
     assert same.module.get_input_embeddings().weight is own.module.get_input_embeddings().weight
@@ -306,6 +306,38 @@ def test_another_dtype_is_a_copy_that_is_renewed(model: Model, prompts: list[tup
         found.append(reader.read(reader.threads(1), [prompts[0]]))
     torch.testing.assert_close(found[0], found[1], atol=0.5, rtol=0.1)
     assert own.module.config._attn_implementation != engine.module.config._attn_implementation
+    with torch.no_grad():
+        own.module.model.layers[0].mlp.down_proj.weight.zero_()
+    engine.renew()
+    assert not engine.module.model.layers[0].mlp.down_proj.weight.any()
+
+
+@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_in_bfloat16_it_computes_as_the_update_does(prompts: list[tuple[int, ...]], way: str, lora: bool) -> None:
+    own = tiny(4)
+    if lora:
+        own.module = adapted(own.module, ["lead"], 2, 0)
+        torch.nn.init.constant_(own.module.get_base_model().model.layers[0].mlp.up_proj.lora_B.lead.weight, 0.1)
+    with torch.no_grad():
+        own.module.get_input_embeddings().weight.mul_(20.0)  # logits of some size
+    mind = Mind("lead", own, "lead" if lora else None)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        hidden = mind.wake()(input_ids=torch.tensor([list(prompts[2])]), output_hidden_states=True).hidden_states[
+            -1
+        ]
+    update = (hidden[0, -1].float() @ own.module.get_output_embeddings().weight.t()).detach()
+    exact = logits_of(own, prompts[2])[-1]
+    reader = Reader(mind, engine=own.engine(4, 8, way=way, dtype="bfloat16"))
+    with torch.autocast("cpu", torch.bfloat16):  # as within `speaking`
+        found = reader.read(reader.threads(1), [prompts[2]])[0]
+    assert reader.engine.skin.mixed
+    assert found.dtype == torch.float32
+    scale = float(exact.abs().max())
+    assert float((found - update).abs().max()) < 0.01 * scale
+    grain = torch.finfo(torch.bfloat16).eps * scale
+    assert float((found.bfloat16().float() - found).abs().max()) > 0.01 * grain  # finer than bfloat16 has
+    assert reader.engine.module.get_input_embeddings().weight is own.module.get_input_embeddings().weight
 
 
 # ---- what goes wrong

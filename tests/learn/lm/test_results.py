@@ -97,7 +97,7 @@ def test_a_command_keeps_its_lines_and_prints_a_table(tmp_path: Path, capsys: py
 
 def test_a_job_that_fails_is_a_line_and_the_others_go_on(tmp_path: Path) -> None:
     kept = lm_results.Kept(tmp_path / "lm.jsonl", quiet=True)
-    lm_results.side_by_side([Job("world", "jury", OURS, model="/no/such/folder", device="cpu", seconds=1)], kept)
+    lm_results.side_by_side([Job("world", "jury", OURS, model="/no/such/folder", device="cpu", seconds=1)], kept, 2)
     assert "no model" in kept.lines[-1]["error"]
 
 
