@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from podium.learn.lm.pool import NAME
 
-__all__ = ["Chosen", "RowLora", "Skin"]
+__all__ = ["Chosen", "RowLora", "Skin", "fused_norms"]
 
 
 class Chosen:
@@ -67,13 +67,13 @@ class Norm(nn.Module):  # type: ignore[misc]
 
     def __init__(self, weight: Tensor, eps: float, dtype: torch.dtype | None = None) -> None:
         super().__init__()
-        self.weight, self.eps, self.dtype = weight, eps, dtype or weight.dtype
+        self.weight, self.variance_epsilon, self.dtype = weight, eps, dtype or weight.dtype
 
     def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.rms_norm(x, self.weight.shape, self.weight, self.eps).to(self.dtype)
+        return nn.functional.rms_norm(x, self.weight.shape, self.weight, self.variance_epsilon).to(self.dtype)
 
 
-def _fused_norms(module: Any, dtype: torch.dtype | None = None) -> None:
+def fused_norms(module: Any, dtype: torch.dtype | None = None) -> None:
     """Puts norms in the place of those that are told apart from them by nothing but rounding. The last, before the head, keeps its dtype."""
     alike: dict[type, bool] = {}
     last = getattr(module.get_decoder(), "norm", None)
@@ -177,7 +177,7 @@ class Skin:
         cuda = next(base.parameters()).is_cuda
         with torch.no_grad():
             if cuda or self.mixed:
-                _fused_norms(self.module, dtype)
+                fused_norms(self.module, dtype)
             if cuda:
                 self._layers += _join(self.module)
         for part in self.module.modules():

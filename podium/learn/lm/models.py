@@ -311,7 +311,8 @@ def adapted(module: Any, names: Sequence[str], rank: int, seed: int) -> Any:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    said = "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED"
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in said)
 
 
 def finite(values: Any, where: str) -> Any:

@@ -18,8 +18,7 @@ __all__ = ["adamw", "load", "save", "shortened"]
 def shortened(grad: Mapping[str, Any], norm: float, most: float) -> None:
     """Gradients whose length together is `norm`, in place no longer than `most`."""
     if norm > most:
-        for g in grad.values():
-            g.mul_(most / norm)
+        torch._foreach_mul_(list(grad.values()), most / norm)
 
 
 def adamw(
@@ -33,14 +32,22 @@ def adamw(
     beta: float = 0.99,
     decay: float = 0.0,
 ) -> None:
-    """w -= rate (m̂ / (√v̂ + 1e-8) + decay w), in place.   from: Loshchilov & Hutter 2019."""
+    """w -= rate (m̂ / (√v̂ + 1e-8) + decay w), in place, all weights by a few calls.   from: Loshchilov & Hutter 2019."""
+    if not grad:
+        return
+    own, first, second = ([table[name] for name in grad] for table in (weights, m, v))
+    given = [g.float() for g in grad.values()]
     with torch.no_grad():
-        for name, g in grad.items():
-            g = g.float()
-            m[name].mul_(alpha).add_(g, alpha=1 - alpha)
-            v[name].mul_(beta).addcmul_(g, g, value=1 - beta)
-            way = (m[name] / (1 - alpha**step)) / ((v[name] / (1 - beta**step)).sqrt() + 1e-8)
-            weights[name].sub_(rate * (way + decay * weights[name]))
+        torch._foreach_mul_(first, alpha)
+        torch._foreach_add_(first, given, alpha=1 - alpha)
+        torch._foreach_mul_(second, beta)
+        torch._foreach_addcmul_(second, given, given, value=1 - beta)
+        under = torch._foreach_div(second, 1 - beta**step)
+        torch._foreach_sqrt_(under)
+        torch._foreach_add_(under, 1e-8)
+        if decay:
+            torch._foreach_mul_(own, 1 - rate * decay)
+        torch._foreach_addcdiv_(own, first, under, value=-rate / (1 - alpha**step))
 
 
 def save(path: Path, tables: Mapping[str, Mapping[str, Any]], numbers: Mapping[str, int]) -> None:

@@ -20,6 +20,7 @@ from podium.credit.forest import contexts, copies, nodes, roots
 from podium.envs.draws import seeds
 from podium.envs.world import World
 from podium.learn.lm import packed
+from podium.learn.lm.adapters import fused_norms
 from podium.learn.lm.generate import Options
 from podium.learn.lm.losses import Update, divergence, loss
 from podium.learn.lm.models import BadModel, Mind, Team, out_of_memory
@@ -72,6 +73,7 @@ class Settings:
     episodes: int = 128  # of an iteration, branches not counted
     worlds: int = 1  # sets of parameters in an iteration
     branched: float = 0.5  # of decisions, if the method needs branches
+    even: float = 0.0  # how much of the weight of options that were forced beside each other is the same for all
     free: bool = False  # any text, read by the grammar; else only what the grammar allows can be said
     longest: int = 16  # tokens of a free answer
     digits: int = -1  # of figures in prompts, after the point; below 0 as they are
@@ -92,6 +94,7 @@ class Settings:
     spoken: str = ""  # the same while generating; as `dtype` if empty. bfloat16 leaves logits of 20 a grain of 1/8
     device: str = "cpu"
     compiled: bool = False  # layers are compiled for generation: worth it for long runs on a GPU
+    fused: bool = False  # and for the update
     threads: int = 1  # of the processor
     rows: int = 32  # contexts read at once in generation ...
     width: int = 32  # ... and tokens of each
@@ -216,7 +219,7 @@ def learned(
     rewards = [scored(stepped(trace), method, Now(1.0 - left, ())) for trace in forests]
     watch.lap("reward")
     pays = [
-        (trace, paid(trace, apply(reward, method.credit), settings.entropy * left))
+        (trace, paid(trace, apply(reward, method.credit), settings.entropy * left, settings.even))
         for trace, reward in zip(forests, rewards, strict=True)
     ]
     watch.lap("credit")
@@ -243,22 +246,26 @@ def learned(
     return told
 
 
-def paid(trace: Trace, given: Credit, entropy: float = 0.0) -> Paid:
+def paid(trace: Trace, given: Credit, entropy: float = 0.0, even: float = 0.0) -> Paid:
     """The credit of each token, in units of its root mean square.
 
     Where other options were forced beside the one that was taken, all of them count as much as the policy would have said them, π_old:
     Σ_k π_k A_k ∇ log π_k is then over all options. Elsewhere what was said counts once. Copies of events in branches count nothing, nor does a
     token that nothing else could have come for. `entropy` h adds -h (log π + H) to the credit of a choice: the gradient of h times the
     entropy H of its options.
+
+    `even` e weighs K options by (1 - e) π_k + e / K instead. With two, of which one is better by Δ, the logit of that rises by
+    Δ [q_1 (1 - π)² + q_2 π²] > 0: the way is the same, and an option that is never said is not forgotten.
     """
     owner = trace.owner_k
-    doubt_e, chosen_e = _odds(trace)
+    doubt_e, chosen_e, many_e = _odds(trace)
     beside_e = _beside(trace) & ~np.isnan(chosen_e)
     value_k = _value(trace, given)
     trained_k = ~np.isnan(value_k) & ~np.isnan(trace.logp_k) & (trace.logp_k != 0.0)
     trained_k &= (trace.mask_k == 1) | beside_e[owner]
     trained_k &= ~copies(trace, np.arange(trace.n_events))[owner]
-    share_k = np.where(trained_k, np.where(beside_e, chosen_e, 1.0)[owner], 0.0)
+    weight_e = np.where(beside_e, (1 - even) * chosen_e + even / many_e, 1.0)
+    share_k = np.where(trained_k, weight_e[owner], 0.0)
     credit_k = np.where(trained_k, value_k, 0.0)
     credit_k = credit_k / (np.sqrt((share_k * credit_k**2).sum() / max(float(share_k.sum()), 1e-12)) + 1e-12)
     if entropy:
@@ -276,16 +283,17 @@ def _value(trace: Trace, given: Credit) -> F:
     return value
 
 
-def _odds(trace: Trace) -> tuple[F, F]:
-    """Of each decision whose options were weighed, the entropy of their probabilities and that of the one taken; NaN elsewhere."""
-    doubt, chosen = np.full(trace.n_events, np.nan), np.full(trace.n_events, np.nan)
+def _odds(trace: Trace) -> tuple[F, F, F]:
+    """Of each decision whose options were weighed, the entropy of their probabilities, that of the one taken, and how many there are; NaN elsewhere."""
+    doubt, chosen, many = (np.full(trace.n_events, np.nan) for _ in range(3))
     if "pi" not in trace.extra_e:
-        return doubt, chosen
+        return doubt, chosen, many
     for row in np.flatnonzero(trace.extra_e["pi"].codes >= 0).tolist():
         pi = np.array(msgspec.json.decode(str(trace.extra_e["pi"][row])), np.float64)
         doubt[row] = -float((pi * np.log(np.maximum(pi, 1e-300))).sum())
         chosen[row] = pi[msgspec.json.decode(str(trace.options_e[row])).index(trace.chosen_e[row])]
-    return doubt, chosen
+        many[row] = len(pi)
+    return doubt, chosen, many
 
 
 def _beside(trace: Trace) -> NDArray[np.bool_]:
@@ -468,21 +476,23 @@ def role_gradients(learner: Learner, settings: Settings, update: Update, trace: 
         if not mind.frozen and (made := trees(trace, pay, mind, learner.team)) is not None
     ]
     _accumulated(learner, settings, update, _normalised(found))
-    square = 0.0
-    for w in own_weights(learner.team).values():
-        if w.grad is not None:
-            square += float(w.grad.double().square().sum())
-            w.grad = None
-    return float(np.sqrt(square))
+    weights = own_weights(learner.team).values()
+    found_length = _length([w.grad for w in weights if w.grad is not None])
+    for w in weights:
+        w.grad = None
+    return found_length
 
 
 def _by_policy(grad: dict[str, torch.Tensor]) -> dict[str, float]:
     """The length of each policy's part of a gradient."""
-    squares: dict[str, float] = {}
-    for key, g in grad.items():
-        name = key.partition(":")[0]
-        squares[name] = squares.get(name, 0.0) + float(g.double().square().sum())
-    return {name: square**0.5 for name, square in squares.items()}
+    names = list(dict.fromkeys(key.partition(":")[0] for key in grad))
+    each = {name: [g for key, g in grad.items() if key.partition(":")[0] == name] for name in names}
+    return {name: _length(some) for name, some in each.items()}
+
+
+def _length(grads: Sequence[torch.Tensor]) -> float:
+    """√ Σ g² over all of these, read from the device once."""
+    return float(torch.stack(torch._foreach_norm(list(grads))).double().square().sum().sqrt()) if grads else 0.0
 
 
 def _decided(trace: Trace) -> Iterator[tuple[str, dict[str, int]]]:
@@ -617,11 +627,16 @@ def speaking(settings: Settings) -> AbstractContextManager[None]:
 
 
 def voiced(team: Team, settings: Settings) -> Team:
-    """The team, its models set to generate as the settings say."""
-    dtype = settings.spoken or settings.dtype
-    for mind in team.minds.values():
-        mind.model.compiled = settings.compiled
-        mind.model.spoken = dtype if settings.device.startswith("cuda") and dtype != "float32" else ""
+    """The team, its models set to generate and to be trained as the settings say; on a GPU norms are one kernel each."""
+    dtype, cuda = settings.spoken or settings.dtype, settings.device.startswith("cuda")
+    for model in {id(mind.model): mind.model for mind in team.minds.values()}.values():
+        model.compiled = settings.compiled
+        model.spoken = dtype if cuda and dtype != "float32" else ""
+        base = model.module.get_base_model() if hasattr(model.module, "get_base_model") else model.module
+        if cuda:
+            fused_norms(base)
+        if settings.fused:
+            packed.compile_layers(base)
     return team
 
 

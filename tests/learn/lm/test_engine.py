@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 
 from podium.envs.draws import seeds  # noqa: E402
 from podium.learn.lm import pool  # noqa: E402
-from podium.learn.lm.adapters import Skin, _fused_norms, _join  # noqa: E402
+from podium.learn.lm.adapters import Skin, _join, fused_norms  # noqa: E402
 from podium.learn.lm.engine import STEP, Engine, drawn  # noqa: E402
 from podium.learn.lm.generate import Asked, Desk, Options, Spoken, speak  # noqa: E402
 from podium.learn.lm.models import BadModel, Mind, Model, adapted, tiny  # noqa: E402
@@ -258,7 +258,7 @@ def test_norms_in_one_kernel_are_the_same(prompts: list[tuple[int, ...]]) -> Non
             if hasattr(part, "variance_epsilon"):
                 part.weight.copy_(torch.linspace(0.5, 2, 64))
     skin = Skin(one.module)
-    _fused_norms(skin.module)
+    fused_norms(skin.module)
     assert {type(part).__name__ for part in skin.module.modules() if "Norm" in type(part).__name__} == {"Norm"}
     assert skin.module.model.norm.weight is one.module.model.norm.weight
     x = torch.randn(3, 64, generator=torch.Generator().manual_seed(0))
