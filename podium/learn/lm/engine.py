@@ -137,10 +137,11 @@ class Engine:
     # ---- reading
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
-    def read(self, rows: Sequence[Row]) -> Tensor:
-        """The logits [rows, vocabulary] of what may follow each row's tokens; their keys and values go to their places."""
+    def read(self, rows: Sequence[Row], columns: Sequence[int] | None = None) -> Tensor:
+        """The logits of what may follow each row's tokens, [rows, vocabulary] or of some `columns` of it; their keys and values go to their places."""
+        only = None if columns is None else send(self.device, np.array(columns, np.int64))[0]
         if self.way == "flash":
-            return torch.cat([self._read_packed(some) for some in _cut(rows, self.at_once)])
+            return torch.cat([self._read_packed(some, only) for some in _cut(rows, self.at_once)])
         logits: list[Any] = [None] * len(rows)
         for width in (1, self.width):
             here = [i for i, row in enumerate(rows) if (len(row.tokens) == 1) == (width == 1)]
@@ -148,23 +149,35 @@ class Engine:
             while todo:
                 for some in (list(todo)[i : i + self.rows] for i in range(0, len(todo), self.rows)):
                     blocks = [todo[i].pop(0) for i in some]
-                    found = self._read_block(blocks, width)
+                    found = self._read_block(blocks, width, only)
                     for j, i in enumerate(some):
                         if not todo[i]:
                             logits[i] = found[j]
                 todo = {i: left for i, left in todo.items() if left}
         return torch.stack(logits)
 
-    def _forward(self, plan: Dense | Flash, token: Tensor, place: Tensor, policy: Tensor, last: Tensor) -> Tensor:
-        """Logits of the tokens numbered `last`, in float32."""
+    def _forward(
+        self,
+        plan: Dense | Flash,
+        token: Tensor,
+        place: Tensor,
+        policy: Tensor,
+        last: Tensor,
+        columns: Tensor | None = None,
+    ) -> Tensor:
+        """Logits of the tokens numbered `last`, in float32; of some columns in float64, each a sum of its own, so that others beside it change nothing."""
         self.chosen.choose(policy, self.dtype)
         cast = torch.autocast(self.device.type, enabled=False) if self.skin.mixed else nullcontext()
         with along(plan), cast:
             out = self.module.get_decoder()(input_ids=token[None], position_ids=place[None], use_cache=False)
             hidden = out.last_hidden_state[0].index_select(0, last)
-            return head_logits(hidden, self.module.get_output_embeddings().weight)
+            weight = self.module.get_output_embeddings().weight
+            if columns is None:
+                return head_logits(hidden, weight)
+            wide = hidden.double()
+            return torch.stack([(wide * w).sum(-1) for w in weight.index_select(0, columns).double()], -1)
 
-    def _read_block(self, blocks: Sequence[Row], width: int) -> Tensor:
+    def _read_block(self, blocks: Sequence[Row], width: int, columns: Tensor | None) -> Tensor:
         """One forward of `rows` rows of `width` tokens, which lie where they lie in their context modulo the width; the rest is waste paper."""
         token = np.zeros((self.rows, width), np.int64)
         place, at = np.zeros_like(token), np.zeros_like(token)
@@ -182,7 +195,8 @@ class Engine:
         sent = send(self.device, token, place, at, state, last, policy)
         token_, place_, at_, state_, last_, policy_ = sent
         plan = self._dense(at_.flatten(), state_, place_, keys)
-        found = self._forward(plan, token_.flatten(), place_.flatten(), policy_.repeat_interleave(width), last_)
+        policies = policy_.repeat_interleave(width)
+        found = self._forward(plan, token_.flatten(), place_.flatten(), policies, last_, columns)
         return found[: len(blocks)]
 
     def _dense(self, at: Tensor, state: Tensor, place: Tensor, keys: int) -> Dense:
@@ -194,7 +208,7 @@ class Engine:
         mask = torch.where(number <= place[:, :, None], 0.0, -torch.inf).to(self.dtype)[:, None]
         return Dense(self.pool, at, index, mask)
 
-    def _read_packed(self, rows: Sequence[Row]) -> Tensor:
+    def _read_packed(self, rows: Sequence[Row], columns: Tensor | None) -> Tensor:
         """One forward of all tokens of some rows, one after another; those that share a trunk stand together."""
         order = sorted(range(len(rows)), key=lambda i: (*rows[i].trunk, i))
         some = [rows[i] for i in order]
@@ -212,7 +226,7 @@ class Engine:
             if group[2].any():
                 runs.append(self._runs(*group))
         token_, place_, at_, policy_, last_ = send(self.device, token, place, at, policy, of[1:][back] - 1)
-        return self._forward(Flash(self.pool, at_, runs), token_, place_, policy_, last_)
+        return self._forward(Flash(self.pool, at_, runs), token_, place_, policy_, last_, columns)
 
     def _runs(self, of: N64, start: N64, used: N64) -> Runs:
         sent = [send(self.device, x.astype(np.int32))[0] for x in (of, start, used)]

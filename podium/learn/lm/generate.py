@@ -101,26 +101,34 @@ class Options:
             columns.append(parted[path[:i]][:, some.index(path[i])] if len(some) > 1 else np.zeros(rows))
         return np.stack(columns, 1)
 
-    def score(self, reader: Reader, threads: N64, first: Any) -> dict[tuple[int, ...], F]:
+    @property
+    def ids(self) -> list[int]:
+        """All tokens that options have."""
+        return sorted({token for path in self.paths for token in path})
+
+    def score(
+        self, reader: Reader, threads: N64, first: Any, columns: Sequence[int] | None = None
+    ) -> dict[tuple[int, ...], F]:
         """At each place where options part, the log-probabilities of what may come; the threads stay as they are.
 
-        `first` are the logits at the end of each thread.
+        `first` are the logits at the end of each thread: of all tokens, or of those in `columns`.
         """
-        found = {at: log_softmax(_taken(first, among)) for at, among in self.choices if not at}
+        found = {at: log_softmax(_taken(first, among, columns)) for at, among in self.choices if not at}
         inner = [choice for choice in self.choices if choice.after]
         some = max(1, AT_ONCE // max(1, len(threads)))
         for i in range(0, len(inner), some):
             here = inner[i : i + some]
             after = [at for at, _ in here for _ in threads]
-            logits = reader.read(np.tile(threads, len(here)), after, keep=False)
+            logits = reader.read(np.tile(threads, len(here)), after, keep=False, columns=columns)
             for j, (at, among) in enumerate(here):
-                found[at] = log_softmax(_taken(logits[j * len(threads) : (j + 1) * len(threads)], among))
+                found[at] = log_softmax(_taken(logits[j * len(threads) : (j + 1) * len(threads)], among, columns))
         return found
 
 
-def _taken(logits: Any, among: Sequence[int]) -> F:
-    """Some columns, as numbers here."""
-    held: F = logits[:, list(among)].to("cpu", torch.float64).numpy()
+def _taken(logits: Any, among: Sequence[int], columns: Sequence[int] | None) -> F:
+    """The logits of some tokens, as numbers here."""
+    at = list(among) if columns is None else [columns.index(token) for token in among]
+    held: F = logits[:, at].to("cpu", torch.float64).numpy()
     return held
 
 

@@ -29,7 +29,7 @@ from podium.learn.lm.generate import SPEECH, picked
 from podium.learn.lm.losses import Update
 from podium.learn.lm.models import BadModel, Mind, Team, role_of
 from podium.learn.lm.office import Speak
-from podium.learn.lm.play import Manner, Pick, likeliest_of, options_of, reader_of
+from podium.learn.lm.play import Manner, Pick, likeliest_of, options_of, reader_of, weighed
 from podium.learn.lm.reader import Reader
 from podium.learn.lm.train import Learner, Lesson, Settings, learned, paid, role_gradients, speaking
 from podium.learn.traced import stepped
@@ -221,17 +221,14 @@ class Door:
         mind = asks[0].mind
         reader = reader_of(self.readers, self.team, mind, self.manner)
         threads, news = self._threads(reader, asks)
-        first = reader.read(threads, news)
+        columns = sorted({token for some in {ask.options for ask in asks} for token in options_of(mind, some).ids})
+        first = reader.read(threads, news, columns=columns)
         length, state = reader.length[threads].copy(), reader.state[threads].copy()
         dice = uniform(np.array([ask.see.seed for ask in asks], np.uint64), SPEECH)
         for listed in dict.fromkeys(ask.options for ask in asks):
             here = np.array([i for i, ask in enumerate(asks) if ask.options == listed])
             options = options_of(mind, listed)
-            parted = options.score(reader, threads[here], first[here])
-            tokens = [
-                np.broadcast_to(options.logp(k, parted), (len(here), len(p))) for k, p in enumerate(options.paths)
-            ]
-            total = np.stack([some.sum(axis=1) for some in tokens], 1)
+            tokens, total = weighed(options, reader, threads[here], first[here], columns)
             rows = [some.tolist() for some in tokens]
             for j, (i, k) in enumerate(zip(here.tolist(), self.pick(total, dice[here]).tolist(), strict=True)):
                 ways = tuple(tuple(some[j]) for some in rows)

@@ -37,6 +37,7 @@ __all__ = [
     "reader_of",
     "recorded",
     "scores",
+    "weighed",
 ]
 
 N64 = NDArray[np.int64]
@@ -123,7 +124,8 @@ class Talk:
             return self._remote(view, voice, mind, number, asked)
         reader = reader_of(self.readers, self.team, mind, self.manner)
         threads = self._threads(reader, mind, rows, asked)
-        first = reader.read(threads, [self._news(row, turn) for row, turn in zip(rows, asked, strict=True)])
+        news = [self._news(row, turn) for row, turn in zip(rows, asked, strict=True)]
+        first = reader.read(threads, news, columns=None if self.manner.free else self._columns(mind))
         read = zip(asked, reader.state[threads].tolist(), threads.tolist(), strict=True)
         turns = [turn._replace(state=state, thread=thread) for turn, state, thread in read]
         answer = self._free if self.manner.free else self._constrained
@@ -182,6 +184,10 @@ class Talk:
             at = last.before
         return tuple(token for part in reversed(parts) for token in part)
 
+    def _columns(self, mind: Mind) -> list[int]:
+        """The tokens that anything in this world is said with."""
+        return options_of(mind, self.world.options).ids
+
     def _room(self, mind: Mind) -> int:
         """Tokens that an answer may take."""
         return max(self.manner.longest, *(len(mind.model.ids(option)) for option in self.world.options)) + 1
@@ -196,11 +202,7 @@ class Talk:
             here = np.flatnonzero((view.allowed == allowed).all(axis=1))
             numbers = np.flatnonzero(allowed)
             options = options_of(mind, [self.world.options[k] for k in numbers.tolist()])
-            parted = options.score(reader, threads[here], first[here])
-            tokens = [
-                np.broadcast_to(options.logp(k, parted), (len(here), len(p))) for k, p in enumerate(options.paths)
-            ]
-            total = np.stack([some.sum(axis=1) for some in tokens], 1)
+            tokens, total = weighed(options, reader, threads[here], first[here], self._columns(mind))
             pick = self.pick(total, dice[here])
             chosen[here], logp[here] = numbers[pick], total[np.arange(len(here)), pick]
             listed = [some.tolist() for some in tokens]
@@ -289,6 +291,20 @@ def options_of(mind: Mind, labels: Sequence[str]) -> Options:
     return Options([mind.model.ids(label) for label in labels], mind.model.frame.end)
 
 
+def weighed(
+    options: Options, reader: Reader, threads: N64, first: Any, columns: Sequence[int]
+) -> tuple[list[F], F]:
+    """Of each option the log-probabilities of its tokens [threads, tokens], and of all options their sums [threads, options].
+
+    `first` are the logits of `columns` at the ends of threads.
+    """
+    parted = options.score(reader, threads, first, columns)
+    tokens = [
+        np.broadcast_to(options.logp(k, parted), (len(threads), len(path))) for k, path in enumerate(options.paths)
+    ]
+    return tokens, np.stack([some.sum(axis=1) for some in tokens], 1)
+
+
 def default(allowed: NDArray[np.bool_], home: int) -> int:
     """What is done where nobody understands what was said: to stop, or else the first option."""
     return home if home >= 0 and allowed[home] else int(np.argmax(allowed))
@@ -366,6 +382,7 @@ def _tokened(trace: Trace, talk: Talk, version: str) -> Trace:
     token: list[int] = []
     logp: list[float] = []
     mask: list[int] = []
+    digests: dict[tuple[str, int, tuple[int, ...]], str] = {}  # copies in branches hold the same
     for run, made in enumerate(talk.turns):
         for number, turn in enumerate(made):
             if turn is None:
@@ -382,12 +399,14 @@ def _tokened(trace: Trace, talk: Talk, version: str) -> Trace:
             words["sampling"][row], words["pi"][row] = f'"{turn.how}"', _odds(turn)
             words["fault"][row] = None if turn.fault is None else msgspec.json.encode(turn.fault).decode()
             if voice is None:
-                read = talk.readers[mind.name].held(turn.state)
-                words[DIGEST][row] = f'"{digest(np.array([*read, *turn.said]))}"'
+                key = mind.name, turn.state, turn.said
+                if key not in digests:
+                    digests[key] = f'"{digest(np.array([*talk.readers[mind.name].held(turn.state), *turn.said]))}"'
+                words[DIGEST][row] = digests[key]
             owner.append(np.full(len(turn.given) + len(turn.said), row))
             token += [*turn.given, *turn.said]
-            logp += [*(np.nan for _ in turn.given), *turn.logp]
-            mask += [*(0 for _ in turn.given), *(int(turn.how != "forced") for _ in turn.said)]
+            logp += [*[np.nan] * len(turn.given), *turn.logp]
+            mask += [*[0] * len(turn.given), *[int(turn.how != "forced")] * len(turn.said)]
     text_of = {k: Text.of(v) for k, v in words.items()}
     extra: dict[str, Any] = {k: v for k in ("pi", "sampling", "fault", DIGEST) if (v := text_of[k]).words}
     return replace(

@@ -111,8 +111,14 @@ class Reader:
         self._trunk, self._own = (np.concatenate([x, np.zeros((n, 2), np.int64)]) for x in (self._trunk, self._own))
         return np.arange(first, first + n)
 
-    def read(self, threads: N64, tokens: Sequence[Sequence[int]], keep: bool = True) -> Any:
-        """Adds tokens to each of these threads; the logits [threads, vocabulary] of what may follow, on the model's device.
+    def read(
+        self,
+        threads: N64,
+        tokens: Sequence[Sequence[int]],
+        keep: bool = True,
+        columns: Sequence[int] | None = None,
+    ) -> Any:
+        """Adds tokens to each of these threads; the logits of what may follow, on the model's device: [threads, vocabulary], or of some `columns` of it.
 
         Threads that hold the same are computed once. If it is not to be kept, threads stay as they are, and one may be there several times.
         """
@@ -128,7 +134,8 @@ class Reader:
             of[i] = first.setdefault((int(self.policy[thread]), int(self.state[thread]), tuple(some)), i)
         leads = np.unique(of)
         said = [some for _, _, some in first]
-        logits = finite((self._kept if keep else self._glimpsed)(threads[leads], said), self.mind.model.name)
+        how = self._kept if keep else self._glimpsed
+        logits = finite(how(threads[leads], said, columns), self.mind.model.name)
         if len(leads) == len(of):
             return logits
         if keep:
@@ -136,12 +143,12 @@ class Reader:
             self.copy(threads[of[follows]], threads[follows])
         return logits[np.searchsorted(leads, of)]
 
-    def _kept(self, threads: N64, tokens: list[tuple[int, ...]]) -> Any:
+    def _kept(self, threads: N64, tokens: list[tuple[int, ...]], columns: Sequence[int] | None) -> Any:
         """Reads what threads begin with alike, then of each the rest."""
         ahead = self._shared(threads, tokens)
         rest = [some[n:] for some, n in zip(tokens, ahead, strict=True)]
         self.room(threads, np.array([len(some) for some in rest]))
-        logits = self._read([self.row(t, some) for t, some in zip(threads.tolist(), rest, strict=True)])
+        logits = self._read([self.row(t, some) for t, some in zip(threads.tolist(), rest, strict=True)], columns)
         self.length[threads] += [len(some) for some in rest]
         for thread, said in zip(threads.tolist(), tokens, strict=True):
             came = int(self.state[thread]), said
@@ -151,11 +158,11 @@ class Reader:
             self.state[thread] = self._known[came]
         return logits
 
-    def _glimpsed(self, threads: N64, tokens: list[tuple[int, ...]]) -> Any:
+    def _glimpsed(self, threads: N64, tokens: list[tuple[int, ...]], columns: Sequence[int] | None) -> Any:
         """Reads into runs that are given back at once."""
         runs = [self._take(len(some)) for some in tokens]
         rows = [self.row(t, some) for t, some in zip(threads.tolist(), tokens, strict=True)]
-        logits = self._read([row._replace(new=first) for row, (first, _) in zip(rows, runs, strict=True)])
+        logits = self._read([row._replace(new=first) for row, (first, _) in zip(rows, runs, strict=True)], columns)
         for first, _ in runs:
             self._give(first)
         return logits
@@ -176,7 +183,7 @@ class Reader:
                 self._graft(int(threads[i]), held[of], n)
                 ahead[i] = n
         if rows:
-            self._read(rows)
+            self._read(rows, (0,))  # what may follow is nobody's question
             self.length[threads] += ahead
         return ahead
 
@@ -284,8 +291,8 @@ class Reader:
         if moved := [m for m in moved if m[2]]:
             self.tried(lambda: self.engine.copy(*zip(*moved, strict=True)))
 
-    def _read(self, rows: list[Row]) -> Any:
-        return self.tried(lambda: self.engine.read(rows))
+    def _read(self, rows: list[Row], columns: Sequence[int] | None) -> Any:
+        return self.tried(lambda: self.engine.read(rows, columns))
 
     def tried(self, call: Callable[[], T]) -> T:
         """What a call gives; what does not fit into memory is tried again with half as many rows and tokens at once. Raises BadModel."""

@@ -306,12 +306,16 @@ def _beside(trace: Trace) -> NDArray[np.bool_]:
     return there
 
 
+Among = dict[int, tuple[int, ...]]  # by the place of a token, what could have come there
+
+
 def trees(
-    trace: Trace, pay: Paid, mind: Mind, team: Team, family: N64 | None = None
+    trace: Trace, pay: Paid, mind: Mind, team: Team, family: N64 | None = None, among: Among | None = None
 ) -> tuple[Tree, dict[str, Any]] | None:
     """The token tree of what a policy is trained on, and columns over its sampled nodes: credit, share, old, turn, run.
 
-    `family` are the runs, by place, whose branches are wanted, with those that came from them. None where there is nothing to train.
+    `family` are the runs, by place, whose branches are wanted, with those that came from them. None where there is nothing to train. `among` is
+    `among_of` of the trace, if it is known already.
     """
     trained_e = np.zeros(trace.n_events, np.bool_)
     trained_e[trace.owner_k[pay.share_k > 0]] = True
@@ -333,18 +337,28 @@ def trees(
             up = int(trace.context_e[up])
     leaves = np.flatnonzero(trained_e & ~inner).tolist()
     first = np.searchsorted(trace.owner_k, np.arange(trace.n_events + 1))
-    node_e, among_k = nodes(trace, np.arange(trace.n_events)), _among(trace, mind)
+    node_e, among_k = nodes(trace, np.arange(trace.n_events)), among_of(trace, mind) if among is None else among
     places = [_path(trace, leaf, first) for leaf in leaves]
     trained_k = (pay.share_k > 0) & trained_e[trace.owner_k]
     twin_k = trained_k | _twins(trace, node_e, trained_k, first)
     owner_k = np.where(twin_k, node_e[trace.owner_k], -1)
+    bound_k, weight_k = np.zeros(len(owner_k), np.bool_), pay.credit_k * pay.share_k
+    bound_k[list(among_k)] = True
+    bound_k &= owner_k >= 0
+
+    def listed(p: N64) -> list[tuple[int, ...] | None]:
+        row: list[tuple[int, ...] | None] = [None] * len(p)
+        for i in np.flatnonzero(bound_k[p]).tolist():
+            row[i] = among_k[int(p[i])]
+        return row
+
     tree = tree_of(
         [trace.token_k[p] for p in places],
-        [(pay.credit_k * pay.share_k)[p] for p in places],
+        [weight_k[p] for p in places],
         [trace.logp_k[p] for p in places],
         [trained_k[p] for p in places],
         [owner_k[p] for p in places],
-        [[among_k.get(k) if owner_k[k] >= 0 else None for k in p.tolist()] for p in places],
+        [listed(p) for p in places],
     )
     flat = np.concatenate(places)
     count = len(tree)
@@ -384,9 +398,9 @@ def _path(trace: Trace, row: int, first: N64) -> N64:
     return np.concatenate(parts[::-1])
 
 
-def _among(trace: Trace, mind: Mind) -> dict[int, tuple[int, ...]]:
+def among_of(trace: Trace, mind: Mind) -> Among:
     """For tokens that were said under a grammar, where several could come, those that could."""
-    found: dict[int, tuple[int, ...]] = {}
+    found: Among = {}
     if "sampling" not in trace.extra_e:
         return found
     bound = [w in ('"constrained"', '"forced"') for w in trace.extra_e["sampling"].words] + [False]
@@ -434,10 +448,12 @@ def updated(
     tokens, laid, far, off = 0, 0, [], float("nan")
     lengths: dict[str, list[float]] = {}
     weights = own_weights(learner.team)
+    minds = [mind for mind in learner.team.minds.values() if not mind.frozen]
+    known = {(i, mind.name): among_of(trace, mind) for i, (trace, _) in enumerate(pays) for mind in minds}
     for _ in range(settings.epochs):
         orders = [dice.permutation(np.unique(roots(trace))) for trace, _ in pays]
         for part in range(settings.parts):
-            lots = _lots(learner.team, pays, orders, part, settings)
+            lots = _lots(learner.team, pays, orders, part, settings, known)
             if not lots:
                 continue
             done = _accumulated(learner, settings, update, lots)
@@ -506,15 +522,21 @@ Lot = tuple[Mind, Tree, dict[str, Any]]  # a policy, a tree for it, and columns 
 
 
 def _lots(
-    team: Team, pays: Sequence[tuple[Trace, Paid]], orders: list[N64], part: int, settings: Settings
+    team: Team,
+    pays: Sequence[tuple[Trace, Paid]],
+    orders: list[N64],
+    part: int,
+    settings: Settings,
+    known: dict[tuple[int, str], Among],
 ) -> list[Lot]:
     """What a gradient step is of: some families of runs, for each policy that is trained; in regime C each on its own scale."""
     found: list[Lot] = []
     for mind in team.minds.values():
         if mind.frozen:
             continue
-        for (trace, pay), order in zip(pays, orders, strict=True):
-            if (made := trees(trace, pay, mind, team, order[part :: settings.parts])) is not None:
+        for i, ((trace, pay), order) in enumerate(zip(pays, orders, strict=True)):
+            family = order[part :: settings.parts]
+            if (made := trees(trace, pay, mind, team, family, known[i, mind.name])) is not None:
                 found.append((mind, *made))
     if settings.regime != "C":
         return _normalised(found)
