@@ -67,12 +67,12 @@ class Job:
 # ---- settings
 
 SMOL = Settings(
-    rate=1.5e-4,
+    rate=1e-4,
     warm=2,
     entropy=0.2,
     even=0.5,
     epochs=1,  # the update is what takes time: rather other episodes than the same again
-    parts=4,
+    parts=12,
     digits=3,
     dtype="bfloat16",
     device="cuda",
@@ -100,6 +100,8 @@ def timed(job: Job, learner: Learner, once: Callable[[float], Line]) -> Iterator
     while (gone := perf_counter() - start) < seconds and learner.iteration < job.most:
         last = learner.iteration * seconds / gone if learner.iteration else float("inf")
         told = once(last)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()  # others are on the card
         yield {"event": "iteration", "clock": perf_counter() - start, **told}
 
 
@@ -123,12 +125,12 @@ HELD_OUT: dict[str, list[dict[str, Any]]] = {"sprt": [{"c": 0.01}], "jury": [{"s
 LEARNED: dict[
     str, dict[str, Any]
 ] = {  # how much is played in an iteration: about 3,000 decisions, branches included
-    "costly_search": {"episodes": 512, "worlds": 4},
-    "sprt": {"episodes": 128, "worlds": 2, "branched": 0.25},
-    "scouts": {"episodes": 96, "worlds": 2, "branched": 0.25, "most": 8},  # not for ever: it would read for ever
-    "crew": {"episodes": 144, "worlds": 2, "entropy": 0.1},
-    "relay": {"episodes": 768, "worlds": 4, "entropy": 0.5},
-    "jury": {"episodes": 1_536, "worlds": 2, "branched": 1.0, "parts": 8, "rate": 1e-4, "entropy": 0.5},
+    "costly_search": {"episodes": 192, "worlds": 4},
+    "sprt": {"episodes": 96, "worlds": 3, "branched": 0.25},
+    "scouts": {"episodes": 64, "worlds": 4, "branched": 0.25, "most": 8},  # not for ever: it would read for ever
+    "crew": {"episodes": 128, "worlds": 4, "entropy": 0.1},
+    "relay": {"episodes": 768, "worlds": 4, "entropy": 0.3},
+    "jury": {"episodes": 1_536, "worlds": 2, "branched": 1.0, "entropy": 0.5},
 }
 MORE = {
     "costly_search": 3,
@@ -347,7 +349,7 @@ LIVE = {"office": Live("office", office.office, office.AGENTS, office.questions,
 def live_job(job: Job) -> Iterator[Line]:
     """A live team of the harness: before, while it learns, after; what each role is paid and the length of its gradient."""
     live, method = LIVE[job.name], METHODS[job.method]
-    settings = flat(settings_of(job, episodes=128, worlds=8), method, 3)  # eight runs of each question
+    settings = flat(settings_of(job, episodes=128, worlds=8, parts=8), method, 3)  # eight runs of each question
     settings = replace(settings, worlds=4) if job.tiny else settings
     update, made = named(settings.update or method.update), team_of(job, settings, live.agents)
     many = max(job.judged // 4, 20)

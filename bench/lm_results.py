@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,13 @@ class Asked:
     judged: int
     set: dict[str, Any]
     together: int = 12  # processes at once on the one GPU
+    first: int = 0  # the first seed
+    commit: str = ""  # of the code
+
+    @property
+    def all(self) -> range:
+        """Its seeds."""
+        return range(self.first, self.first + self.seeds)
 
     def job(self, kind: str, name: str, method: str, seed: int, **more: Any) -> Job:
         return Job(
@@ -129,11 +136,12 @@ def side_by_side(jobs: Sequence[Job], kept: Kept, together: int) -> None:
                 kept.add(line)
         return
     with ThreadPoolExecutor(max(1, min(together, len(jobs)))) as pool:
-        list(pool.map(lambda job: _alone(job, kept), jobs))
+        list(pool.map(lambda i: _alone(jobs[i], kept, 1.0 * i if i < together else 0.0), range(len(jobs))))
 
 
-def _alone(job: Job, kept: Kept) -> None:
-    """One job in a process of its own. One that fails, or does not end, says so in a line."""
+def _alone(job: Job, kept: Kept, wait: float) -> None:
+    """One job in a process of its own, after a while, so that not all need most memory at once. One that fails, or does not end, says so in a line."""
+    sleep(wait)
     env = {**os.environ, "OMP_NUM_THREADS": "2", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
     env["TOKENIZERS_PARALLELISM"] = "false"
     child = subprocess.Popen(
@@ -161,6 +169,14 @@ def _alone(job: Job, kept: Kept) -> None:
             pipe.close()
     if code:
         kept.add({"id": job.id, "event": "failed", "error": f"exit {code}: " + "".join(said)[-2000:]})
+
+
+def commit() -> str:
+    """Of the code that runs: as a copy without git says in a file, or as git does."""
+    if (told := ROOT / "COMMIT").exists():
+        return told.read_text().strip()
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return found.stdout.strip()
 
 
 def machine(asked: Asked) -> Line:
@@ -213,7 +229,7 @@ def worlds(asked: Asked, kept: Kept) -> Iterator[Table]:
     names = chosen(WORLDS, asked.only)
     made = {
         name: (
-            [asked.job("world", name, OURS, seed) for seed in range(asked.seeds)],
+            [asked.job("world", name, OURS, seed) for seed in asked.all],
             [asked.job("world", name, TRAJECTORY, seed) for seed in range(asked.beside)],
         )
         for name in names
@@ -292,8 +308,8 @@ def teams(asked: Asked, kept: Kept, title: str, made: dict[str, list[Job]]) -> I
 
 def live(asked: Asked, kept: Kept) -> Iterator[Table]:
     """A live team of the harness, by our credit, and by trajectory-level credit at the same time."""
-    made = {LIVE_OURS: asked.seeds, TRAJECTORY: asked.beside}
-    jobs = {m: [asked.job("live", "office", m, seed) for seed in range(n)] for m, n in made.items() if n}
+    made = {LIVE_OURS: asked.all, TRAJECTORY: range(asked.beside)}
+    jobs = {m: [asked.job("live", "office", m, seed) for seed in seeds] for m, seeds in made.items() if seeds}
     yield from teams(asked, kept, "a live team: planner, worker with a tool, critic", jobs)
 
 
@@ -305,7 +321,7 @@ def roles(asked: Asked, kept: Kept) -> Iterator[Table]:
     small = {"lora": 4} if asked.tiny else LORA
     jobs = {
         f"{method}, {words}": [
-            asked.job("live", "office", method, seed, share=share, **small) for seed in range(asked.seeds)
+            asked.job("live", "office", method, seed, share=share, **small) for seed in asked.all
         ]
         for share, words in (("one", "one adapter"), ("role", "one a role"))
         for method in ("dr_mas", "grpo")
@@ -319,7 +335,7 @@ def credit(asked: Asked, kept: Kept) -> Iterator[Table]:
     many = 1 if asked.tiny else max(asked.seeds, 3)
     judged = [asked.job("fidelity", f"planted {n}", "all", 0) for n in range(many)]
     jobs = {
-        m: [asked.job("planted", "planted 0", m, seed) for seed in range(asked.seeds)]
+        m: [asked.job("planted", "planted 0", m, seed) for seed in asked.all]
         for m in chosen(("c3", "magrpo", OURS), asked.only)
     }
     found = arms(asked, kept, {"fidelity": judged, **jobs})
@@ -363,7 +379,7 @@ def at_tokens(kept: Kept, job: Job, budget: int) -> Line:
 def parl(asked: Asked, kept: Kept) -> Iterator[Table]:
     """PARL's reward against the outcome alone, from a model that mostly spawns one scout at a time."""
     jobs = {
-        m: [asked.job("parl", "scouts", m, seed) for seed in range(asked.seeds)]
+        m: [asked.job("parl", "scouts", m, seed) for seed in asked.all]
         for m in chosen(("parl", "plain"), asked.only)
     }
     found = arms(asked, kept, jobs)
@@ -415,7 +431,8 @@ def recorded(part: str, lines: Iterable[str]) -> list[Line]:
     for what in map(json.loads, filter(str.strip, lines)):
         if what["id"] == "machine":
             there = MACHINE in what["device"] and what.get("part") == part
-            found = [] if there and what["asked"]["only"] == [] else found
+            whole = what["asked"]["only"] == [] and not what["asked"].get("first")
+            found = [] if there and whole else found
         elif there:
             found.append(what)
     return found
@@ -534,6 +551,7 @@ def read(words: Sequence[str] | None = None) -> tuple[Asked, Path]:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("part", choices=list(PARTS))
     options.add_argument("--seeds", type=int, default=3)
+    options.add_argument("--first", type=int, default=0, help="the first seed: lines are added to those of others")
     options.add_argument("--seconds", type=float, default=120.0, help="of training, a job")
     options.add_argument("--only", nargs="+", default=(), help="some worlds, teams or methods")
     options.add_argument("--model", default="smollm2", help="smollm2, or a folder")
@@ -561,6 +579,8 @@ def read(words: Sequence[str] | None = None) -> tuple[Asked, Path]:
         min(args.judged, 50) if args.tiny else args.judged,
         {k: value(v) for k, v in given.items()},
         args.together,
+        args.first,
+        commit(),
     )
     where = Path(os.environ.get("OUT", ROOT / "out"))
     return asked, args.out or where / f"lm_{args.part}{'_tiny' if args.tiny else ''}.jsonl"

@@ -30,6 +30,7 @@ STEP = 64  # places of the smallest run; keys of the dense way come in multiples
 AT_ONCE = 32_768  # tokens of a forward that reads, the flash way
 STRIDE = 16  # steps of decoding between looks of the host, on a GPU
 LONGEST = 4096  # keys by which a kernel guesses how to part its work; there may be more
+LARGE = 1 << 17  # places of a pool that is kept though nobody holds any
 CHUNK = 256  # tokens of the vocabulary whose probabilities are added up first
 
 
@@ -100,6 +101,7 @@ class Engine:
         self.pool = Pool(1 << 10 if self.device.type == "cpu" else 1 << 16)
         self._free: dict[int, list[int]] = {}  # first places of runs that were given back, by size
         self._top = STEP  # places from here on were never given; those before the first run are waste paper
+        self._held = 0  # runs that are not given back
         self._steps: dict[tuple[int, int, int], _Step] = {}
         self._graphs: Any = None  # the memory that graphs share
         self.tokens = 0  # that went through the model
@@ -111,18 +113,30 @@ class Engine:
     def take(self, length: int) -> tuple[int, int]:
         """A run of at least so many places: its first, and its size."""
         size = STEP << max(0, (length - 1) // STEP).bit_length()
+        self._held += 1
         if self._free.get(size):
             return self._free[size].pop(), size
         first = self._top
         if first + size > self.pool.size:
             self._forget()  # steps hold the pool that was
-            self.pool.grow(max(first + size, 2 * self.pool.size))
+            try:
+                self.pool.grow(max(first + size, self.pool.size + self.pool.size // 2))
+            except RuntimeError:
+                self._held -= 1
+                raise
         self._top += size
         return first, size
 
     def give(self, first: int, size: int) -> None:
-        """Gives a run back."""
+        """Gives a run back. With the last one all is as at the start, and a pool that has grown large is given up."""
         self._free.setdefault(size, []).append(first)
+        self._held -= 1
+        if not self._held:
+            self._free.clear()
+            self._top = STEP
+            if self.pool.size > LARGE:
+                self._forget()
+                self.pool = Pool(LARGE)
 
     def copy(self, source: Sequence[int], target: Sequence[int], length: Sequence[int]) -> None:
         """The first so many places of runs to other runs."""

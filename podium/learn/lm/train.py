@@ -185,17 +185,20 @@ def step(
     watch = Stopwatch()
     forests, scores, heard = [], [], []
     each = max(2, settings.episodes // settings.worlds)
+    share = settings.branched if "branches" in method.needs else 0.0
+
+    def played(number: int) -> None:  # what it reads is given back before the next begins
+        world = worlds(learner.iteration, number)
+        dice = seeds(learner.seed * 1_000_003 + learner.iteration, each, number * each)
+        task, version = f"{world.name} {learner.iteration}.{number}", str(learner.iteration)
+        trace, talk = recorded(world, learner.team, dice, manner, version=version, task=task)
+        scores.append(float(trace.reward_n["team"].mean()))
+        heard.append(talk.heard())
+        forests.append(grown(trace, talk, share, version=version) if share else trace)
+
     with speaking(settings):
         for number in range(settings.worlds):
-            world = worlds(learner.iteration, number)
-            dice = seeds(learner.seed * 1_000_003 + learner.iteration, each, number * each)
-            task, version = f"{world.name} {learner.iteration}.{number}", str(learner.iteration)
-            trace, talk = recorded(world, learner.team, dice, manner, version=version, task=task)
-            scores.append(float(trace.reward_n["team"].mean()))
-            heard.append(talk.heard())
-            forests.append(
-                grown(trace, talk, settings.branched, version=version) if "branches" in method.needs else trace
-            )
+            played(number)
     answered(heard)
     watch.lap("rollout")
     for trace in forests:

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from podium.envs.draws import seeds  # noqa: E402
+from podium.learn.lm import engine as engine_module  # noqa: E402
 from podium.learn.lm import pool  # noqa: E402
 from podium.learn.lm.adapters import Skin, _join, fused_norms  # noqa: E402
 from podium.learn.lm.engine import STEP, Engine, drawn  # noqa: E402
@@ -109,6 +110,7 @@ def test_branches_share_what_their_source_held(model: Model, prompts: list[tuple
 
 def test_what_is_given_back_is_used_again(model: Model, prompts: list[tuple[int, ...]]) -> None:
     engine = Engine(model.module, rows=4, width=8)
+    tops = []
     for _ in range(3):
         reader = Reader(Mind("all", model), engine=engine)
         threads = reader.threads(len(prompts))
@@ -116,10 +118,28 @@ def test_what_is_given_back_is_used_again(model: Model, prompts: list[tuple[int,
         reader.drop(threads[:5])
         assert len(reader._runs) < 6
         reader.read(threads[:5], prompts[:5])
-        top = engine._top
+        tops.append(engine._top)
+        held = sum(reader._runs.values())
+        assert held + sum(size * len(some) for size, some in engine._free.items()) == tops[-1] - STEP
         del reader
-    assert engine._top == top
-    assert sum(size * len(some) for size, some in engine._free.items()) == top - STEP
+    assert len(set(tops)) == 1
+    assert (engine._top, engine._free, engine._held) == (STEP, {}, 0)  # as at the start
+
+
+def test_a_large_pool_is_given_up_when_nobody_holds_any(
+    model: Model, prompts: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "LARGE", 128)
+    engine = Engine(model.module, rows=4, width=8)
+    before = []
+    for _ in range(2):
+        reader = Reader(Mind("all", model), engine=engine)
+        before.append(reader.read(reader.threads(len(prompts)), prompts))
+        assert engine.pool.size > 128
+        del reader
+        assert engine.pool.size == 128
+        assert not engine.pool.held
+    assert torch.equal(*before)
 
 
 # ---- answers
