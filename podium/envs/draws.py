@@ -17,6 +17,7 @@ __all__ = ["U", "choice", "seeds", "uniform"]
 
 U = NDArray[np.uint64]
 _STEP, _A, _B = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_MASK = (1 << 64) - 1
 
 
 def seeds(seed: int, n: int, first: int = 0) -> U:
@@ -54,9 +55,22 @@ def choice(seed: U, p: F, *place: Any) -> NDArray[np.int64]:
 
 def _mixed(seed: Any, at: Any) -> U:
     """splitmix64's finaliser over the seed and one part of the address."""
-    with np.errstate(over="ignore"):
-        z = np.asarray(seed, np.uint64) + _STEP * (np.asarray(at, np.int64).astype(np.uint64) + np.uint64(1))
-        z = (z ^ (z >> np.uint64(30))) * _A
-        z = (z ^ (z >> np.uint64(27))) * _B
-        mixed: U = z ^ (z >> np.uint64(31))
-    return mixed
+    step: Any
+    if isinstance(at, int):
+        step = np.uint64((at + 1) * int(_STEP) & _MASK)
+    else:
+        step = np.atleast_1d(np.asarray(at, np.int64)).astype(np.uint64)
+        step += np.uint64(1)
+        step *= _STEP
+    z: U = (
+        np.atleast_1d(np.asarray(seed, np.uint64)) + step
+    )  # arrays, since only single numbers warn when they wrap
+    turned = z >> np.uint64(30)
+    z ^= turned
+    z *= _A
+    np.right_shift(z, np.uint64(27), out=turned)
+    z ^= turned
+    z *= _B
+    np.right_shift(z, np.uint64(31), out=turned)
+    z ^= turned
+    return z if np.ndim(seed) or np.ndim(at) else z.reshape(())

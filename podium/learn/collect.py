@@ -40,7 +40,7 @@ class Batch(NamedTuple):
     rows: list[Rows]
     score: F  # of the episodes as they were played
     decisions: int  # all that the policy made
-    doubt: float  # of all decisions of an episode that may be branched, on average
+    doubt: float  # times stake, of all decisions of an episode that may be branched, on average
     mix: Tally  # what was chosen in episodes that did not wander
 
 
@@ -103,14 +103,14 @@ class _Actor:
         self.made = np.zeros(n, np.int64)  # decisions so far
         self.decisions = 0
 
-    def choose(self, view: View, seed: U) -> tuple[Seen, N64, Array, N64]:
-        """What is seen, the option of each entry, its log-probability, and the option chosen in each row."""
+    def choose(self, view: View, seed: U) -> tuple[Seen, N64, Array, N64, Array]:
+        """What is seen, the option of each entry, its log-probability, the option chosen in each row, and what was made of it."""
         seen, option = seen_by(view, self.codes)
         if view.about is None and not self.net.shape.per_role:  # what is remembered is what one role made of it
-            context = self.net.read(self.w, seen, *self.memory.pools(seen, view.row))
-            logp = tape.log_softmax(self.net.scores(self.w, seen, context, None), seen.start)
+            context, items = self.net.read(self.w, seen, *self.memory.pools(seen, view.row)), None
         else:
-            logp = self.net.log_odds(self.w, seen)
+            context, items = self.net.context(self.w, seen)
+        logp = tape.log_softmax(self.net.scores(self.w, seen, context, items), seen.start)
         at = self.made[view.row]
         if np.isinf(self.sharp):
             entry = _likeliest(logp, seen.start)
@@ -121,7 +121,7 @@ class _Actor:
             chosen = np.where(late & view.allowed[:, self.home], self.home, chosen)
         self.made[view.row] += 1
         self.decisions += len(view)
-        return seen, option, logp, chosen
+        return seen, option, logp, chosen, context
 
     def copy(self, source: N64, target: N64) -> None:
         self.memory.copy(source, target)
@@ -154,7 +154,7 @@ def collect(
     roles: tuple[str, ...] | None = None,
 ) -> Batch:
     """Episodes, and some of their decisions branched: each other option (up to `tries` in all) is forced there, and the
-    episode goes on under the policy (π^sharp) with the same dice. A decision is branched with the chance min(1, share x doubt).
+    episode goes on under the policy (π^sharp) with the same dice. A decision is branched with the chance min(1, share x doubt x stake).
 
     A share `wander` of episodes takes, at some of its decisions, any option but to stop: at few in one episode and at nearly all in
     another. So it is known what to do well where the policy would not go, and going there is judged by that. Their branches do not wander.
@@ -175,8 +175,9 @@ def collect(
     earned, entries, doubts = np.zeros(1 << 12), 0, 0.0
     tally: dict[str, N64] = {}
     while (view := world.view(state)) is not None:
-        seen, option, logp, chosen = actor.choose(view, every[view.row])
-        doubt = _doubt(logp, seen.start) * ((view.row < n) & (roles is None or seen.role in roles))
+        seen, option, logp, chosen, context = actor.choose(view, every[view.row])
+        may = (view.row < n) & (roles is None or seen.role in roles)
+        doubt = _doubt(logp, seen.start) * net.stake(w, seen, context) * may
         meant = chosen[(view.row < n) & ~wanders[view.row]]
         tally[view.kind] = tally.get(view.kind, 0) + np.bincount(meant, minlength=len(world.options))
         doubts += float(doubt.sum())

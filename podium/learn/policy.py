@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +34,9 @@ Parameters = dict[str, Any]  # name to array, or to Var while a gradient is want
 SCALES = (0.01, 1.0, 100.0)  # of signed logarithms ...
 GAINS = np.array([0.7, 1.0, 0.7], np.float32)  # ... and how much each counts
 KNOTS = np.array([-1, 0, 1, 2, 3, 4, 6, 8], np.float32)  # small whole numbers, which may be names
+HATS = np.float32(
+    0.3
+)  # how large the weights of facts' and options' hats begin: they may be names, but are most often amounts
 PER_FIGURE = len(SCALES) + len(KNOTS)
 STRIDE = 8192  # numbers that an option's label may have
 
@@ -104,6 +107,11 @@ class Seen:
         """The items that are new, row after row, and where those of each row begin among them."""
         end = np.concatenate([[0], np.cumsum(self.new)])
         return np.arange(end[-1]) + np.repeat(self.first[1:] - end[1:], self.new), end
+
+
+def _amounts(name: str) -> bool:
+    """Whether a parameter reads facts or numbers of options, which are most often amounts; what items hold may as well be names."""
+    return name.rsplit("/", 1)[-1] == "facts" or name.endswith(".number")
 
 
 def role_of(agent: str) -> str:
@@ -192,7 +200,7 @@ class Net:
     """The architecture for a world: which parameters there are, and what they make of what is seen.
 
     e_j = tanh(W₂ tanh(W₁ φ(item_j)))                      each item alone
-    c = relu(U₂ relu(U₁ [φ(facts), φ(number of items), asinh Σ_j e_j, max_j e_j, the same two over new items]))
+    c = relu(U₂ relu(U₁ [φ(facts, number of items), asinh Σ_j e_j, max_j e_j, the same two over new items]))
     score_k = v · relu(A_kind c + word_k + N φ(number_k) + I e_about(k)),   π = softmax over the allowed options
     """
 
@@ -205,7 +213,7 @@ class Net:
     def initial(self, seed: int) -> Parameters:
         """Parameters at the start: orthogonal-like scale, and every option as likely."""
         dice = np.random.default_rng([seed, 0x1EA2])
-        facts, items = (n * PER_FIGURE for n in self.figures)
+        facts, items = (n * PER_FIGURE for n in (self.figures[0] + 1, self.figures[1]))
         s = self.shape
         sizes: dict[str, tuple[int, ...]] = {
             "item1": (items, s.item),
@@ -213,7 +221,7 @@ class Net:
             "item2": (s.item, s.item),
             "item2b": (s.item,),
             "facts": (facts, s.context),
-            "pool": (PER_FIGURE + 4 * s.item, s.context),
+            "pool": (4 * s.item, s.context),
             "contextb": (s.context,),
             "context2": (s.context, s.context),
             "context2b": (s.context,),
@@ -235,6 +243,8 @@ class Net:
                 scale = 0.0 if zero else np.sqrt(2.0 / size[0])
                 key = f"{role}/{name}" if role else name
                 made[key] = (scale * dice.standard_normal(size)).astype(np.float32)
+                if _amounts(name):
+                    made[key].reshape(-1, PER_FIGURE, size[1])[:, len(SCALES) :] *= HATS
         return made
 
     def context(self, w: Parameters, seen: Seen) -> tuple[Node, Node]:
@@ -258,9 +268,9 @@ class Net:
     def read(self, w: Parameters, seen: Seen, total: Node, top: Node, new_total: Node, new_top: Node) -> Node:
         """c of each row, from the facts and what is made of the record and of what is new in it."""
         at = self._at(w, seen.role)
-        count = encoded(np.diff(seen.first)[:, None])
-        pools = tape.concat([count, tape.asinh(total), top, tape.asinh(new_total), new_top])
-        c = tape.add(tape.matmul(encoded(seen.facts), at("facts")), tape.matmul(pools, at("pool")))
+        facts = encoded(np.column_stack([seen.facts, np.diff(seen.first)]))
+        pools = tape.concat([tape.asinh(total), top, tape.asinh(new_total), new_top])
+        c = tape.add(tape.matmul(facts, at("facts")), tape.matmul(pools, at("pool")))
         c = tape.relu(tape.add(c, at("contextb")))
         return tape.relu(tape.add(tape.matmul(c, at("context2")), at("context2b")))
 
@@ -291,6 +301,18 @@ class Net:
         at = self._at(w, seen.role)
         mean = context * np.float32(1.0 / np.sqrt(self.shape.context))  # a step of Adam moves h by little
         return tape.column(tape.add(tape.matmul(mean, at("apart")), at("apartb")))
+
+    def stake(self, w: Parameters, seen: Seen, context: Array) -> F:
+        """√e^h of each row, h as above but not beyond ±8: how often a row is branched and how much it counts, so that rare rows of which much depends are learned too."""
+        h: F = np.clip(tape.value_of(self.apart(w, seen, context)).astype(np.float64), -8.0, 8.0)
+        return np.exp(h / 2)
+
+    @staticmethod
+    def fade(w: Parameters, names: Iterable[str], by: float) -> None:
+        """Weights of facts' and options' hats shrink by a share: what logarithms can tell, which go on beyond what was met, is left to them."""
+        for name in names:
+            if _amounts(name):
+                w[name].reshape(-1, PER_FIGURE, w[name].shape[1])[:, len(SCALES) :] *= np.float32(1.0 - by)
 
     def log_odds(self, w: Parameters, seen: Seen) -> Node:
         """log π of each entry."""

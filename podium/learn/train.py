@@ -67,6 +67,7 @@ class Recipe(Plan):
     epochs: int = 3
     parts: int = 16  # of a batch, one gradient step each
     norm: float = 1.0  # the longest gradient
+    fade: float = 1.0  # of the weights of hats, times the rate, at every step (`Net.fade`)
     episodes: int = 2_000  # of an iteration, branches counted, where a method is paid from traces ...
     branched: float = 0.25  # ... and of their decisions those that are branched, if it needs branches
 
@@ -353,7 +354,8 @@ def updated(
             norms.append(norm)
             shrink = min(1.0, recipe.norm / (norm + 1e-12))
             new.updates += 1
-            adam(new.w, {k: g * shrink for k, g in grad.items()}, new.m, new.v, new.updates, recipe.rate * left)
+            adam(new.w, grad, new.m, new.v, new.updates, recipe.rate * left, shrink)
+            net.fade(new.w, grad, recipe.fade * recipe.rate * left)
     return new, float(np.mean(norms)), {role: float(np.mean(some)) for role, some in lengths.items()}
 
 
@@ -367,19 +369,20 @@ def _gradient(loss: Any, w: Parameters) -> Parameters:
 
 
 def _length(grad: Parameters) -> float:
-    return float(np.sqrt(sum(float((g * g).sum()) for g in grad.values())))
+    return float(np.sqrt(sum(float(np.vdot(g, g)) for g in grad.values())))
 
 
 def _in_units(net: Net, w: Parameters, row: Credited, usual: float) -> Credited:
     """Credit as a multiple of what is usual: of all rows or, where options were tried alike, of rows like this one, A / (usual e^h).
 
-    Where stakes differ a lot, the largest alone would else set the unit, and the rest would be lost in the entropy that is added.
+    Where stakes differ a lot, the largest alone would else set the unit, and the rest would be lost in the entropy that is added. Rows
+    count by the root of their unit: between each alike, and each by what is lost if it is decided wrongly.
     """
     if row.apart is None:
         return replace(row, credit=row.credit / usual)
-    h = tape.value_of(net.apart(w, row.seen, tape.value_of(net.context(w, row.seen)[0]))).astype(np.float64)
-    unit = usual * np.exp(np.clip(h, -8.0, 8.0))
-    return replace(row, credit=row.credit / np.repeat(unit, np.diff(row.seen.start)), apart=row.apart / usual)
+    stake = net.stake(w, row.seen, tape.value_of(net.context(w, row.seen)[0]))
+    unit = np.repeat(usual * stake * stake, np.diff(row.seen.start))
+    return replace(row, credit=row.credit / unit, apart=row.apart / usual, weight=row.weight * stake)
 
 
 def _loss(net: Net, recipe: Recipe, w: Parameters, row: Credited, index: N64, left: float, weight: float) -> Any:

@@ -6,6 +6,8 @@ much each counts; constants are arrays, what a gradient is wanted of is a tape's
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -149,20 +151,22 @@ def adam(
     v: Parameters,
     step: int,
     rate: float,
+    shrink: float = 1.0,
     b1: float = 0.9,
     b2: float = 0.99,
 ) -> None:
-    """Adam (Kingma & Ba 2015), in the arrays given: w -= rate m̂ / (√v̂ + 1e-8)."""
+    """Adam (Kingma & Ba 2015), in the arrays given, of gradients times `shrink`: w -= rate m̂ / (√v̂ + 1e-8)."""
     for name, g in grad.items():
         first, second = m[name], v[name]
         first *= b1
-        first += (1 - b1) * g
+        first += (1 - b1) * shrink * g
         second *= b2
-        second += (1 - b2) * g * g
-        size = second / (1 - b2**step)
-        np.sqrt(size, out=size)
+        size = g * g
+        size *= (1 - b2) * shrink * shrink
+        second += size
+        np.sqrt(second, out=size)
+        size *= 1 / math.sqrt(1 - b2**step)
         size += 1e-8
-        moved = first / (1 - b1**step)
-        moved *= rate
-        moved /= size
-        w[name] -= moved
+        np.divide(first, size, out=size)
+        size *= rate / (1 - b1**step)
+        w[name] -= size

@@ -74,7 +74,8 @@ def rows(
 
 def _kept(env: str, seed: int, recipe: Recipe, episodes: int, folder: Path) -> list[Judged]:
     """As `_learned`, or what it made before."""
-    asked = msgspec.json.encode([env, seed, recipe, episodes, list(UNTOUCHED)]) + _code()
+    met = [training(env, seed, i, k).params for i, k in product(range(8), range(recipe.worlds))]
+    asked = msgspec.json.encode([env, seed, recipe, episodes, list(UNTOUCHED), met]) + _code()
     path = folder / f"{env.replace('/', '-')}-{seed}-{hashlib.sha256(asked).hexdigest()[:12]}.json"
     if path.exists():
         return [Judged(*one) for one in msgspec.json.decode(path.read_bytes())]
@@ -85,9 +86,9 @@ def _kept(env: str, seed: int, recipe: Recipe, episodes: int, folder: Path) -> l
 
 @cache
 def _code() -> bytes:
-    """A fingerprint of all that decides what is learned."""
+    """A fingerprint of all that decides what is learned, but for the parameters of training, which are drawn for each world by itself."""
     files = [f for part in ("learn", "envs") for f in sorted((Path(podium.__path__[0]) / part).glob("*.py"))]
-    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).digest()
+    return hashlib.sha256(b"".join(f.read_bytes() for f in files if f.name != "params.py")).digest()
 
 
 def _learned(env: str, seed: int, recipe: Recipe, episodes: int) -> list[Judged]:

@@ -127,7 +127,7 @@ def sampled(world: Any, net: Net, w: Any, seed: Any, made: Any) -> Any:
 def test_credit_is_that_of_the_method_on_the_traces_of_the_same_episodes(name: str) -> None:
     world, net, w = random_net(name)
     seed = seeds(4, 5)
-    batch = collect(world, net, w, seed, share=2.0, tries=99, most=10_000)
+    batch = collect(world, net, w, seed, share=50.0, tries=99, most=10_000)
     trace = world.trace(
         play(world, sampled(world, net, w, seed, np.zeros(5, np.int64)), seed.copy(), log=True).state
     )
