@@ -68,7 +68,7 @@ class Job:
 
 SMOL = Settings(
     rate=1e-4,
-    warm=2,
+    warm=5,
     entropy=0.2,
     even=0.5,
     epochs=1,  # the update is what takes time: rather other episodes than the same again
@@ -76,7 +76,7 @@ SMOL = Settings(
     digits=3,
     dtype="bfloat16",
     device="cuda",
-    most_tokens=4_096,  # about 1 MiB each: a dozen processes share the card
+    most_tokens=2_048,  # about 1 MiB each: many processes share the card
     rows=256,
     width=32,
     threads=2,
@@ -125,12 +125,12 @@ HELD_OUT: dict[str, list[dict[str, Any]]] = {"sprt": [{"c": 0.01}], "jury": [{"s
 LEARNED: dict[
     str, dict[str, Any]
 ] = {  # how much is played in an iteration: about 3,000 decisions, branches included
-    "costly_search": {"episodes": 192, "worlds": 4},
-    "sprt": {"episodes": 96, "worlds": 3, "branched": 0.25},
-    "scouts": {"episodes": 64, "worlds": 4, "branched": 0.25, "most": 8},  # not for ever: it would read for ever
-    "crew": {"episodes": 128, "worlds": 4, "entropy": 0.1},
-    "relay": {"episodes": 768, "worlds": 4, "entropy": 0.3},
-    "jury": {"episodes": 1_536, "worlds": 2, "branched": 1.0, "entropy": 0.5},
+    "costly_search": {"episodes": 192, "worlds": 2, "entropy": 0.3},
+    "sprt": {"episodes": 64, "worlds": 2, "branched": 0.25},
+    "scouts": {"episodes": 48, "worlds": 2, "branched": 0.25, "most": 8, "entropy": 0.1},  # not for ever
+    "crew": {"episodes": 128, "worlds": 2, "entropy": 0.1},
+    "relay": {"episodes": 512, "worlds": 2, "entropy": 0.3},
+    "jury": {"episodes": 1_536, "worlds": 2, "branched": 1.0, "entropy": 0.5, "most_tokens": 4_096},
 }
 MORE = {
     "costly_search": 3,
@@ -140,6 +140,14 @@ MORE = {
     "relay": 3,
     "jury": 2,
 }  # runs a run, with its branches
+
+
+JUDGED = {
+    "costly_search": 3,
+    "sprt": 2,
+    "relay": 4,
+    "jury": 8,
+}  # times as many episodes at the end: outcomes are coins
 
 
 def trained_on(name: str, seed: int, iteration: int, number: int) -> World:
@@ -158,7 +166,7 @@ def judged(job: Job, learned: Team, settings: Settings, manner: Manner, episodes
     """The likeliest answers in held-out worlds, some episodes at a time."""
 
     def chunked(world: World, dice: U) -> F:
-        size = 1_024
+        size = 256
         return np.concatenate(
             [scores(world, learned, dice[i : i + size], manner) for i in range(0, len(dice), size)]
         )
@@ -247,7 +255,8 @@ def world_job(job: Job) -> Iterator[Line]:
         lessons(job, settings, method, made, lambda i, k: trained_on(job.name, job.seed, i + 1, k)), sums
     )
     start = perf_counter()
-    after = judged(job, made, settings, manner, job.judged, 2)
+    many = job.judged if job.tiny else job.judged * JUDGED.get(job.name, 1)
+    after = judged(job, made, settings, manner, many, 2)
     yield {"event": "after", **told(after), **sums, "judging": perf_counter() - start, "settings": asdict(settings)}
 
 
@@ -279,7 +288,7 @@ def fidelity_job(job: Job) -> Iterator[Line]:
 def planted_job(job: Job) -> Iterator[Line]:
     """A planted team: what the policy is worth exactly, before, after, and at some iterations, with the tokens that were generated until then."""
     world, method = planted_of(job), method_of(job.method)
-    settings = flat(settings_of(job, episodes=64), method, 2)
+    settings = flat(settings_of(job, episodes=64, parts=4), method, 2)
     made, manner = team_of(job, settings, agents_of(world)), manner_of(settings)
     bounds = {"optimum": world.optimum(), "trivial": world.plan[1]}
 
@@ -313,7 +322,7 @@ def parl_job(job: Job) -> Iterator[Line]:
     """Scouts, by PARL's credit: with its auxiliary rewards (parl), or with the outcome alone (plain). How wide and how deep the model's teams are."""
     reward = {"parl": AUXILIARY, "plain": "outcome"}[job.method]
     method = replace(METHODS["parl"], reward=reward)
-    settings = settings_of(job, episodes=256, entropy=0.02, most=8)
+    settings = settings_of(job, episodes=128, entropy=0.02, most=8)
     world = make("scouts", **SERIAL)
     made, manner = team_of(job, settings, agents_of(world)), manner_of(settings)
 
@@ -349,7 +358,8 @@ LIVE = {"office": Live("office", office.office, office.AGENTS, office.questions,
 def live_job(job: Job) -> Iterator[Line]:
     """A live team of the harness: before, while it learns, after; what each role is paid and the length of its gradient."""
     live, method = LIVE[job.name], METHODS[job.method]
-    settings = flat(settings_of(job, episodes=128, worlds=8, parts=8), method, 3)  # eight runs of each question
+    given = {"episodes": 128, "worlds": 8, "parts": 8, "entropy": 0.5}  # eight runs of each question
+    settings = flat(settings_of(job, **given), method, 3)
     settings = replace(settings, worlds=4) if job.tiny else settings
     update, made = named(settings.update or method.update), team_of(job, settings, live.agents)
     many = max(job.judged // 4, 20)

@@ -30,7 +30,7 @@ STEP = 64  # places of the smallest run; keys of the dense way come in multiples
 AT_ONCE = 32_768  # tokens of a forward that reads, the flash way
 STRIDE = 16  # steps of decoding between looks of the host, on a GPU
 LONGEST = 4096  # keys by which a kernel guesses how to part its work; there may be more
-LARGE = 1 << 17  # places of a pool that is kept though nobody holds any
+LARGE = 1 << 16  # places of a pool that is kept though nobody holds any
 CHUNK = 256  # tokens of the vocabulary whose probabilities are added up first
 
 

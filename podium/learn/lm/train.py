@@ -26,7 +26,7 @@ from podium.learn.lm.losses import Update, divergence, loss
 from podium.learn.lm.models import BadModel, Mind, Team, out_of_memory
 from podium.learn.lm.optimiser import adamw, shortened
 from podium.learn.lm.play import Manner, answered, grown, options_of, recorded
-from podium.learn.lm.tree import Tree, tree_of
+from podium.learn.lm.tree import Tree, join, tree_of
 from podium.learn.mix import shares
 from podium.learn.policy import role_of
 from podium.learn.traced import at_rows, stepped
@@ -537,15 +537,29 @@ def _lots(
     for mind in team.minds.values():
         if mind.frozen:
             continue
+        some: list[tuple[Tree, dict[str, Any]]] = []
         for i, ((trace, pay), order) in enumerate(zip(pays, orders, strict=True)):
             family = order[part :: settings.parts]
             if (made := trees(trace, pay, mind, team, family, known[i, mind.name])) is not None:
-                found.append((mind, *made))
+                some.append(made)
+        if some:
+            found.append((mind, *_joined(some)))
     if settings.regime != "C":
         return _normalised(found)
     return [
         lot for mind in team.minds.values() for lot in _normalised([x for x in found if x[0] is mind], scaled=True)
     ]
+
+
+def _joined(some: Sequence[tuple[Tree, dict[str, Any]]]) -> tuple[Tree, dict[str, Any]]:
+    """Trees of several traces as one, so that they go through the model together; their turns and runs are told apart."""
+    columns: dict[str, list[Any]] = {}
+    above = {"turn": 0, "run": 0}
+    for _, held in some:
+        for name, values in held.items():
+            columns.setdefault(name, []).append(values + above.get(name, 0))
+        above = {name: int(columns[name][-1].max()) + 1 for name in above}
+    return join([tree for tree, _ in some]), {name: np.concatenate(parts) for name, parts in columns.items()}
 
 
 def _normalised(lots: list[Lot], scaled: bool = False) -> list[Lot]:

@@ -366,3 +366,43 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     done = podium("train", recipe, "--policy", "lm", before="sys.modules['torch'] = None")
     assert done.returncode == 2
     assert "language models need the package torch, which is not installed: pip install 'podium[lm]'" in done.stderr
+
+
+def test_trees_of_several_traces_go_through_the_model_together() -> None:
+    made = team("tiny", ["lead"])
+    mind = made.minds["all"]
+    found = []
+    for task in ("a", "b"):
+        trace, talk = recorded(SEARCH, made, seeds(ord(task), 4), SHORT, version="0", task=task)
+        forest = grown(trace, talk, 1.0, version="0")
+        pay = paid(forest, credit_of(stepped(forest), "branching_policy"))
+        held = trees(forest, pay, mind, made)
+        assert held is not None
+        found.append(held)
+    tree, columns = train._joined(found)
+    assert len(tree) == sum(len(one) for one, _ in found)
+    for name in ("turn", "run"):  # told apart
+        on = columns["share"] > 0
+        first = on[: len(found[0][0])].sum()
+        assert not set(columns[name][on][:first]) & set(columns[name][on][first:])
+    each = np.concatenate([packed.log_probs(mind.model.module, one).detach().numpy() for one, _ in found])
+    np.testing.assert_allclose(packed.log_probs(mind.model.module, tree).detach().numpy(), each, atol=1e-5)
+
+
+def test_options_beside_each_other_may_count_alike() -> None:
+    made = team("tiny", ["lead"])
+    trace, talk = recorded(SEARCH, made, seeds(0, 6), SHORT, version="0", task="t")
+    forest = grown(trace, talk, 1.0, version="0")
+    given = credit_of(stepped(forest), "branching_policy")
+    as_said, half, alike = (paid(forest, given, even=e).share_k for e in (0.0, 0.5, 1.0))
+    on = as_said > 0
+    assert on.any()
+    np.testing.assert_allclose(alike[on], 0.5)  # of two
+    np.testing.assert_allclose(half, (as_said + alike) / 2)
+
+
+def test_before_its_first_step_the_update_finds_what_is_on_record() -> None:
+    made, update = team("tiny", ["lead"]), named(METHODS["grpo"].update)
+    settings = Settings(episodes=6, digits=1)
+    told = step(begin(made, 0, settings, update), settings, SHORT, lambda i, k: SEARCH, METHODS["grpo"], update, 5)
+    assert told.off < 1e-5
