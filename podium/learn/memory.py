@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.learn import tape
-from podium.learn.policy import Net, Parameters, Seen
+from podium.learn.policy import Net, Parameters, Seen, encoded
 from podium.learn.tape import Array
 
 __all__ = ["Memory"]
@@ -40,7 +40,7 @@ class Memory:
             self.settled[row[again]], self.sum[row[again]], self.max[row[again]] = 0, 0.0, LOW
         old = self.settled[row]
         fresh = np.flatnonzero(local >= old[owner])
-        e = self.net.embedded(self.w, seen.items[fresh], seen.role)
+        e = self.net.embedded(self.w, encoded(seen.items[fresh]), seen.role)
         settles = local[fresh] < same[owner[fresh]]
         total, top = _pooled(e[settles], same - old)
         self.sum[row] += total

@@ -27,6 +27,7 @@ __all__ = [
     "role_of",
     "seen_by",
     "taken",
+    "told",
 ]
 
 N64 = NDArray[np.int64]
@@ -99,9 +100,18 @@ class Seen:
     option: N64  # of each entry: the code of its label
     item: N64  # of each entry: the item it is about, -1 if none
     new: N64
+    told: tuple[Array, Array] | None = None  # facts and items `encoded`, where they are read many times
 
     def __len__(self) -> int:
         return len(self.facts)
+
+    def figures(self) -> Array:
+        """Facts and the number of items, encoded."""
+        return self.told[0] if self.told else encoded(np.column_stack([self.facts, np.diff(self.first)]))
+
+    def things(self) -> Array:
+        """Items, encoded."""
+        return self.told[1] if self.told else encoded(self.items)
 
     def fresh(self) -> tuple[N64, N64]:
         """The items that are new, row after row, and where those of each row begin among them."""
@@ -162,7 +172,13 @@ def taken(seen: Seen, index: N64) -> Seen:
         option=seen.option[entries],
         item=item,
         new=seen.new[index],
+        told=seen.told and (seen.told[0].take(index, axis=0), seen.told[1].take(items, axis=0)),
     )
+
+
+def told(seen: Seen) -> Seen:
+    """The same rows, their figures encoded once for all that will read them."""
+    return replace(seen, told=(seen.figures(), seen.things()))
 
 
 def entries_of(seen: Seen, index: N64) -> N64:
@@ -183,6 +199,7 @@ def joined(parts: Sequence[Seen]) -> Seen:
         option=np.concatenate([p.option for p in parts]),
         item=np.concatenate([np.where(p.item >= 0, p.item + k, -1) for p, k in zip(parts, items, strict=False)]),
         new=np.concatenate([p.new for p in parts]),
+        told=None,
     )
 
 
@@ -249,7 +266,7 @@ class Net:
 
     def context(self, w: Parameters, seen: Seen) -> tuple[Node, Node]:
         """What is made of facts and record, and of each item."""
-        items = self.embedded(w, seen.items, seen.role)
+        items = self.embedded(w, seen.things(), seen.role)
         at, first = seen.fresh()
         new = tape.gather(items, at)
         pools = [
@@ -259,18 +276,17 @@ class Net:
         ]
         return self.read(w, seen, *pools), items
 
-    def embedded(self, w: Parameters, items: F, role: str) -> Node:
-        """e_j of each item."""
+    def embedded(self, w: Parameters, items: Array, role: str) -> Node:
+        """e_j of each item, which is encoded."""
         at = self._at(w, role)
-        e: Node = tape.tanh(tape.add(tape.matmul(encoded(items), at("item1")), at("item1b")))
+        e: Node = tape.tanh(tape.add(tape.matmul(items, at("item1")), at("item1b")))
         return tape.tanh(tape.add(tape.matmul(e, at("item2")), at("item2b")))
 
     def read(self, w: Parameters, seen: Seen, total: Node, top: Node, new_total: Node, new_top: Node) -> Node:
         """c of each row, from the facts and what is made of the record and of what is new in it."""
         at = self._at(w, seen.role)
-        facts = encoded(np.column_stack([seen.facts, np.diff(seen.first)]))
         pools = tape.concat([tape.asinh(total), top, tape.asinh(new_total), new_top])
-        c = tape.add(tape.matmul(facts, at("facts")), tape.matmul(pools, at("pool")))
+        c = tape.add(tape.matmul(seen.figures(), at("facts")), tape.matmul(pools, at("pool")))
         c = tape.relu(tape.add(c, at("contextb")))
         return tape.relu(tape.add(tape.matmul(c, at("context2")), at("context2b")))
 
