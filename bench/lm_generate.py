@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.lm_packed import machine, model_of, recorded, wait
+from bench.lm_packed import commit_of, machine, model_of, recorded, wait
 from bench.table import Row, at_least, at_most, fact, show
 from podium.envs.draws import seeds
 from podium.learn.lm import pool
@@ -377,7 +377,8 @@ def on_gpu_rows(full: bool) -> list[Row]:
         return rows_of({line["id"]: line for line in lines_of(PARTS)}, f"on {torch.cuda.get_device_name()}")
     if not RECORD.exists():
         return []
-    return rows_of(recorded(RECORD.read_text().splitlines()), f"as recorded on an H200, {RECORD.relative_to(ROOT)}")
+    lines = RECORD.read_text().splitlines()
+    return rows_of(recorded(lines), f"as recorded on an H200 at {commit_of(lines)}")
 
 
 # ---- on the CPU

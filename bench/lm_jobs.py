@@ -31,13 +31,14 @@ from podium.learn.lm.train import Learner, Settings, begin, speaking, step, voic
 from podium.learn.params import TEST, TRAINING
 from podium.learn.regimes import agents_of
 from podium.methods import METHODS, Method
-from podium.trace.columns import F, Trace
+from podium.trace.columns import F, Text, Trace, concat
 from podium.trace.tokens import CLASSES, exactness
 from podium.trace.vocabulary import DECISIONS, event
 
 __all__ = ["JOBS", "LIVE_OURS", "OURS", "TRAJECTORY", "WORLDS", "Job", "ran"]
 
 Line = dict[str, Any]
+AT_ONCE = 128  # episodes of a look
 LOOK = 5  # iterations between looks at what costs something to see
 OURS, LIVE_OURS, TRAJECTORY = "branching_policy", "branching_turns", "grpo"
 
@@ -57,6 +58,9 @@ class Job:
     set: Mapping[str, Any] = field(default_factory=dict)  # settings of language models, instead of those here
     judged: int = 1_000  # episodes of each judgement
     most: int = 1_000_000  # iterations
+    memory: float = (
+        1.0  # of the card that it may take: what needs more does with less at once, and no other suffers
+    )
 
     @property
     def id(self) -> str:
@@ -327,8 +331,10 @@ def parl_job(job: Job) -> Iterator[Line]:
     made, manner = team_of(job, settings, agents_of(world)), manner_of(settings)
 
     def spread(many: int) -> Line:
+        some = [seeds(1, min(AT_ONCE, many - i), i) for i in range(0, many, AT_ONCE)]
         with speaking(settings):
-            trace, _ = recorded(world, made, seeds(1, many), manner, version="0", task="look")
+            traces = [recorded(world, made, dice, manner, version="0", task="look")[0] for dice in some]
+        trace = concat([replace(t, trace_id_n=named_apart(t, i)) for i, t in enumerate(traces)])
         return shape(trace) | {"value": float(trace.reward_n["team"].mean())}
 
     best: Any = world
@@ -337,6 +343,11 @@ def parl_job(job: Job) -> Iterator[Line]:
     sums: dict[str, int] = {}
     yield from ended(lessons(job, settings, method, made, lambda i, k: world, shape), sums)
     yield {"event": "after", **spread(job.judged), **bounds, **sums, "settings": asdict(settings)}
+
+
+def named_apart(trace: Trace, number: int) -> Text:
+    """The names of runs that were played `number` calls later."""
+    return Text.of([f"{number}/{name}" for name in trace.trace_id_n.strings()])
 
 
 def shape(trace: Trace) -> Line:
@@ -421,6 +432,8 @@ def ran(job: Job) -> Iterator[Line]:
     if not job.tiny:
         torch.set_float32_matmul_precision("high")
         torch._dynamo.config.assume_static_by_default = False  # sizes change all the time: one kernel for all
+    if job.device == "cuda" and torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(job.memory)
     for line in JOBS[job.kind](job):
         if line["event"] == "after" and torch.cuda.is_available():
             line["gib"] = torch.cuda.max_memory_reserved() / 2**30

@@ -479,7 +479,21 @@ def machine() -> dict[str, Any]:
     names = [n for n in ("transformers", "trl", "liger-kernel") if importlib.util.find_spec(n.replace("-", "_"))]
     versions = {n: importlib.metadata.version(n) for n in names}
     about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "date": str(date.today())}
-    return {"id": "machine", **about, **versions}
+    return {"id": "machine", **about, **versions, "commit": commit()}
+
+
+def commit() -> str:
+    """Of the code that runs: as a copy without git says in a file, or as git does."""
+    if (told := ROOT / "COMMIT").exists():
+        return told.read_text().strip()
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return found.stdout.strip()
+
+
+def commit_of(lines: Iterable[str]) -> str:
+    """The commit that the last line about a machine names."""
+    told = [what for line in filter(str.strip, lines) if (what := json.loads(line))["id"] == "machine"]
+    return str((told[-1].get("commit") or told[-1].get("asked", {}).get("commit") or "") if told else "")
 
 
 def lines_of(names: Iterable[str]) -> Iterator[dict[str, Any]]:

@@ -34,12 +34,14 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.lm_jobs import LIVE_OURS, OURS, TRAJECTORY, WORLDS, Job, ran
+from bench.lm_packed import commit, commit_of
 from bench.table import Row, at_least, at_most, fact
 
 __all__ = ["PARTS", "main", "measure"]
 
 ROOT = Path(__file__).parents[1]
 Line = dict[str, Any]
+FREE = 0.92  # of the card that is shared out; the rest is contexts
 GRACE = 420.0  # seconds that a job may take on top of training: to start, to compile, to judge
 
 
@@ -57,8 +59,9 @@ class Asked:
     beside: int  # seeds of what ours is held against
     judged: int
     set: dict[str, Any]
-    together: int = 12  # processes at once on the one GPU
+    together: int = 8  # processes at once on the one GPU
     first: int = 0  # the first seed
+    memory: float = 0.0  # of the card for each process; all of them the same, and something left over, if 0
     commit: str = ""  # of the code
 
     @property
@@ -78,6 +81,7 @@ class Asked:
             self.tiny,
             {**more, **self.set},
             self.judged,
+            memory=self.memory or min(1.0, FREE / self.together),
         )
 
 
@@ -169,14 +173,6 @@ def _alone(job: Job, kept: Kept, wait: float) -> None:
             pipe.close()
     if code:
         kept.add({"id": job.id, "event": "failed", "error": f"exit {code}: " + "".join(said)[-2000:]})
-
-
-def commit() -> str:
-    """Of the code that runs: as a copy without git says in a file, or as git does."""
-    if (told := ROOT / "COMMIT").exists():
-        return told.read_text().strip()
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    return found.stdout.strip()
 
 
 def machine(asked: Asked) -> Line:
@@ -421,7 +417,7 @@ PARTS: dict[str, Callable[[Asked, Kept], Iterator[Table]]] = {
 
 RECORDS = ROOT / "docs" / "results"
 MACHINE = "H200"
-WITHIN, HALF, QUARTER, TWICE = 0.02, 0.5, 0.25, 2.0
+WITHIN, HALF, QUARTER, TWICE, SEEDS = 0.02, 0.5, 0.25, 2.0, 3
 
 
 def recorded(part: str, lines: Iterable[str]) -> list[Line]:
@@ -447,23 +443,38 @@ def mean(lines: Sequence[Line], key: str) -> float:
     return float(np.mean([x[key] for x in lines])) if lines else float("nan")
 
 
+def over_seeds(lines: Sequence[Line], key: str) -> float:
+    """The mean over the seeds that were promised; NaN if there are fewer."""
+    return mean(lines, key) if len(lines) >= SEEDS else float("nan")
+
+
+def of_seeds(lines: Sequence[Line], key: str) -> str:
+    """What is said of figures over fewer seeds, which count for nothing."""
+    few = ", ".join(f"{line[key]:.3g}" for line in lines) or "none"
+    return f" of {len(lines)} seeds" + ("" if len(lines) >= SEEDS else f", too few ({few})")
+
+
 def world_rows(lines: list[Line]) -> list[Row]:
-    where = f"as recorded on an {MACHINE}"
     share = {}
     rows = []
+    seeds = [len(last(lines, f"world {name} {OURS} ")) for name in WORLDS]
+    rows.append(
+        at_least("10.2.seeds", "worlds: seeds that came to their end, the fewest of any", min(seeds), SEEDS)
+    )
     for name in WORLDS:
         mine, theirs = (last(lines, f"world {name} {method} ") for method in (OURS, TRAJECTORY))
         start = last(lines, f"world {name} {OURS} ", "before")
-        said = f"{name}: {{}}, {len(mine)} seeds, from {mean(start, 'value'):.3g} to {mean(mine, 'value'):.3g}, {where}"
+        moved = f"from {mean(start, 'value'):.3g} to {mean(mine, 'value'):.3g}"
         if name == "costly_search":
-            what = said.format("regret on held-out prices")
-            rows.append(at_most("10.2.costly_search", what, mean(mine, "regret"), WITHIN))
+            what = f"{name}: regret on held-out prices{of_seeds(mine, 'regret')}, {moved}"
+            rows.append(at_most("10.2.costly_search", what, over_seeds(mine, "regret"), WITHIN))
         else:
-            share[name] = mean(mine, "share")
-            rows.append(at_most(f"10.2.{name}", said.format("share of the gap"), share[name], HALF))
+            share[name] = over_seeds(mine, "share")
+            what = f"{name}: share of the gap{of_seeds(mine, 'share')}, {moved}"
+            rows.append(at_most(f"10.2.{name}", what, share[name], HALF))
         flat = mean(theirs, "regret" if name == "costly_search" else "share")
         rows.append(fact(f"10.2.{name}.trajectory", "the same by trajectory-level credit at the same budget", flat))
-    third = float(np.sort(list(share.values()))[2])
+    third = float(np.sort(list(share.values()))[2])  # NaN comes last
     return [*rows, at_most("10.2.three", "the third smallest share of the gap of the others", third, QUARTER)]
 
 
@@ -486,11 +497,11 @@ def credit_rows(lines: list[Line]) -> list[Row]:
 
 def live_rows(lines: list[Line]) -> list[Row]:
     mine, start = last(lines, f"live office {LIVE_OURS} "), last(lines, f"live office {LIVE_OURS} ", "before")
-    gain = mean(mine, "success") - mean(start, "success")
+    gain = over_seeds(mine, "success") - mean(start, "success")
     return [
         at_least("10.3.seeds", "a live team of three roles with a tool, trained on the GPU: seeds", len(mine), 3),
         fact("10.3.before", "its success before", mean(start, "success")),
-        at_least("10.3.gain", "its success after, less that", gain, 0.1),
+        at_least("10.3.gain", f"its success after{of_seeds(mine, 'success')}, less that", gain, 0.1),
         at_least(
             "10.3.roles",
             "roles whose credit and gradient are told",
@@ -532,8 +543,9 @@ def measure(full: bool, where: Path = RECORDS) -> list[Row]:
     for part, made in ROWS.items():
         path = where / f"lm_{part}.jsonl"
         if path.exists() and (lines := recorded(part, path.read_text().splitlines())):
-            rows += made(lines)
-    return rows
+            by = commit_of(path.read_text().splitlines())
+            rows += [row | {"what": f"{row['what']}, as recorded on an {MACHINE} at {by}"} for row in made(lines)]
+    return [row for row in rows if row["target"] or row["figure"] == row["figure"]]
 
 
 def value(text: str) -> Any:
@@ -558,7 +570,10 @@ def read(words: Sequence[str] | None = None) -> tuple[Asked, Path]:
     options.add_argument("--device", default="cuda")
     options.add_argument("--tiny", action="store_true", help="the tiny model, on the CPU: shows that it runs")
     options.add_argument("--beside", type=int, default=None, help="seeds of what ours is held against; as many")
-    options.add_argument("--together", type=int, default=12, help="processes at once")
+    options.add_argument("--together", type=int, default=8, help="processes at once")
+    options.add_argument(
+        "--memory", type=float, default=0.0, help="of the card for each, where other commands run too"
+    )
     options.add_argument("--judged", type=int, default=1_000, help="episodes of a judgement")
     options.add_argument(
         "--set", nargs="+", default=(), metavar="NAME=VALUE", help="settings of [lm], such as rate=5e-5"
@@ -580,6 +595,7 @@ def read(words: Sequence[str] | None = None) -> tuple[Asked, Path]:
         {k: value(v) for k, v in given.items()},
         args.together,
         args.first,
+        args.memory,
         commit(),
     )
     where = Path(os.environ.get("OUT", ROOT / "out"))

@@ -121,5 +121,14 @@ def test_promises_are_read_off_the_lines(tmp_path: Path) -> None:
     assert np.isclose(rows["10.2.crew.trajectory"]["figure"], 0.9)
     path.write_text("\n".join([*lines, line(f"world crew {OURS} seed 0", "after", **(good | {"share": 2.0}))]))
     assert [r["id"] for r in lm_results.measure(False, tmp_path) if r["ok"] is False] == ["10.2.crew"]
+    few = [x for x in lines if "costly_search" not in x or "seed 2" not in x]
+    path.write_text("\n".join(few))
+    missed = {r["id"]: r for r in lm_results.measure(False, tmp_path) if r["ok"] is False}
+    assert set(missed) == {"10.2.seeds", "10.2.costly_search"}  # two seeds are not three
+    assert "2 seeds, too few (0.01, 0.01)" in missed["10.2.costly_search"]["what"]
+    more = machine | {"asked": {"only": [], "first": 2}}
+    third = line(f"world costly_search {OURS} seed 2", "after", **good)
+    path.write_text("\n".join([*few, json.dumps(more), third]))  # added later
+    assert all(r["ok"] for r in lm_results.measure(False, tmp_path) if r["target"])
     path.write_text("\n".join([json.dumps(machine | {"device": "a laptop"}), *lines[1:]]))
     assert lm_results.measure(False, tmp_path) == []
