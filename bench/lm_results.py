@@ -8,8 +8,8 @@
     parl     a PARL run: how wide the model spawns, and the critical steps
     live     a planner, a worker with a tool and a critic, run by the harness
 
-Every job is a process (`bench.lm_jobs`), those of a row side by side. Each line that one prints is appended to FILE at once, so a run that is cut short
-leaves what it had. With --tiny all of it is in this process, on the CPU, from random weights, and shows only that it runs.
+Every job is a process (`bench.lm_jobs`), --together side by side, each with its share of the card's memory. Each line that one prints is appended to FILE at once, so a run that is cut short
+leaves what it had, and goes on with --again. With --tiny all of it is in this process, on the CPU, from random weights, and shows only that it runs.
 Lines of runs on the GPU are kept in docs/results/lm_*.jsonl.
 """
 
@@ -91,10 +91,16 @@ class Asked:
 class Kept:
     """Lines of JSON in a file, each as soon as it comes; and all of them."""
 
-    def __init__(self, path: Path, quiet: bool = False) -> None:
+    def __init__(self, path: Path, quiet: bool = False, again: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._lock, self._quiet = path, threading.Lock(), quiet
-        self.lines: list[Line] = []
+        held = path.read_text().splitlines() if again and path.exists() else []
+        self.lines: list[Line] = [json.loads(line) for line in held]  # of a run that was cut short, and goes on
+
+    @property
+    def ended(self) -> set[str]:
+        """Jobs that came to their end."""
+        return {line["id"] for line in self.lines if line.get("event") == "ended"}
 
     def add(self, line: Line) -> None:
         with self._lock:
@@ -133,11 +139,13 @@ def brief(line: Line) -> str:
 
 
 def side_by_side(jobs: Sequence[Job], kept: Kept, together: int) -> None:
-    """These jobs, each a process, so many at once; in this process, one after the other, if tiny."""
+    """These jobs, but for those that have ended, each a process, so many at once; in this process, one after the other, if tiny."""
+    jobs = [job for job in jobs if job.id not in kept.ended]
     if all(job.tiny for job in jobs):
         for job in jobs:
             for line in ran(job):
                 kept.add(line)
+            kept.add({"id": job.id, "event": "ended"})
         return
     with ThreadPoolExecutor(max(1, min(together, len(jobs)))) as pool:
         list(pool.map(lambda i: _alone(jobs[i], kept, 1.0 * i if i < together else 0.0), range(len(jobs))))
@@ -173,6 +181,8 @@ def _alone(job: Job, kept: Kept, wait: float) -> None:
             pipe.close()
     if code:
         kept.add({"id": job.id, "event": "failed", "error": f"exit {code}: " + "".join(said)[-2000:]})
+    else:
+        kept.add({"id": job.id, "event": "ended"})
 
 
 def machine(asked: Asked) -> Line:
@@ -559,7 +569,7 @@ def value(text: str) -> Any:
         return text
 
 
-def read(words: Sequence[str] | None = None) -> tuple[Asked, Path]:
+def read(words: Sequence[str] | None = None) -> tuple[Asked, Path, bool]:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("part", choices=list(PARTS))
     options.add_argument("--seeds", type=int, default=3)
@@ -577,6 +587,9 @@ def read(words: Sequence[str] | None = None) -> tuple[Asked, Path]:
     options.add_argument("--judged", type=int, default=1_000, help="episodes of a judgement")
     options.add_argument(
         "--set", nargs="+", default=(), metavar="NAME=VALUE", help="settings of [lm], such as rate=5e-5"
+    )
+    options.add_argument(
+        "--again", action="store_true", help="go on with FILE: jobs that came to their end are not run again"
     )
     options.add_argument("--out", type=Path, default=None, help="lines of JSON go here")
     args = options.parse_args(words)
@@ -599,20 +612,21 @@ def read(words: Sequence[str] | None = None) -> tuple[Asked, Path]:
         commit(),
     )
     where = Path(os.environ.get("OUT", ROOT / "out"))
-    return asked, args.out or where / f"lm_{args.part}{'_tiny' if args.tiny else ''}.jsonl"
+    return asked, args.out or where / f"lm_{args.part}{'_tiny' if args.tiny else ''}.jsonl", args.again
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    asked, path = read(words)
-    kept, start, shown = Kept(path), perf_counter(), None
-    kept.add(machine(asked))
+    asked, path, again = read(words)
+    kept, start, shown = Kept(path, again=again), perf_counter(), None
+    if not kept.lines:
+        kept.add(machine(asked))
     try:
         for shown in PARTS[asked.part](asked, kept):
             Console(width=150).print(shown)
     finally:
         kept.add({"id": asked.part, "event": "took", "seconds": perf_counter() - start})
         print(f"lines: {path}", file=sys.stderr)
-    if any("error" in line for line in kept.lines):
+    if any("error" in line and line["id"] not in kept.ended for line in kept.lines):
         sys.exit(1)
 
 

@@ -101,6 +101,31 @@ def test_a_job_that_fails_is_a_line_and_the_others_go_on(tmp_path: Path) -> None
     assert "no model" in kept.lines[-1]["error"]
 
 
+def test_what_was_cut_short_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, ran = tmp_path / "lm.jsonl", lm_results.ran
+    command = ["worlds", "--tiny", "--only", "jury", "--seconds", "0.1", "--judged", "4", "--out", str(out)]
+
+    def cut(job: Job) -> Any:
+        if job.method == "grpo":
+            raise KeyboardInterrupt
+        return ran(job)
+
+    monkeypatch.setattr(lm_results, "ran", cut)
+    with pytest.raises(KeyboardInterrupt):
+        lm_results.main(command)
+    before = out.read_text()
+    monkeypatch.setattr(lm_results, "ran", ran)
+    lm_results.main([*command, "--again"])
+    assert out.read_text().startswith(before)
+    new = [json.loads(x) for x in out.read_text()[len(before) :].splitlines()]
+    assert {x["id"] for x in new} == {
+        "world jury grpo seed 0",
+        "worlds",
+    }  # no other machine, and ours is not run again
+    lm_results.main([*command, "--again"])
+    assert len(out.read_text().splitlines()) == len(before.splitlines()) + len(new) + 1  # how long it took
+
+
 def line(id: str, event: str, **more: Any) -> str:
     return json.dumps({"id": id, "event": event, **more})
 
