@@ -131,7 +131,7 @@ def line(id: str, event: str, **more: Any) -> str:
 
 
 def test_promises_are_read_off_the_lines(tmp_path: Path) -> None:
-    assert lm_results.measure(False, tmp_path) == []
+    assert lm_results.measure(True, tmp_path) == []
     machine = {"id": "machine", "part": "worlds", "device": "NVIDIA H200", "asked": {"only": []}}
     good = {"value": 0.7, "regret": 0.01, "share": 0.2}
     lines = [json.dumps(machine)]
@@ -141,19 +141,20 @@ def test_promises_are_read_off_the_lines(tmp_path: Path) -> None:
             lines.append(line(f"world {name} grpo seed {seed}", "after", **(good | {"share": 0.9})))
     path = tmp_path / "lm_worlds.jsonl"
     path.write_text("\n".join(lines))
-    rows = {r["id"]: r for r in lm_results.measure(False, tmp_path)}
+    rows = {r["id"]: r for r in lm_results.measure(True, tmp_path)}
     assert all(r["ok"] for r in rows.values() if r["target"])
     assert np.isclose(rows["10.2.crew.trajectory"]["figure"], 0.9)
     path.write_text("\n".join([*lines, line(f"world crew {OURS} seed 0", "after", **(good | {"share": 2.0}))]))
-    assert [r["id"] for r in lm_results.measure(False, tmp_path) if r["ok"] is False] == ["10.2.crew"]
+    assert [r["id"] for r in lm_results.measure(True, tmp_path) if r["ok"] is False] == ["10.2.crew"]
     few = [x for x in lines if "costly_search" not in x or "seed 2" not in x]
     path.write_text("\n".join(few))
-    missed = {r["id"]: r for r in lm_results.measure(False, tmp_path) if r["ok"] is False}
+    missed = {r["id"]: r for r in lm_results.measure(True, tmp_path) if r["ok"] is False}
     assert set(missed) == {"10.2.seeds", "10.2.costly_search"}  # two seeds are not three
+    assert not set(missed) & {r["id"] for r in lm_results.measure(False, tmp_path)}  # told at full size
     assert "2 seeds, too few (0.01, 0.01)" in missed["10.2.costly_search"]["what"]
     more = machine | {"asked": {"only": [], "first": 2}}
     third = line(f"world costly_search {OURS} seed 2", "after", **good)
     path.write_text("\n".join([*few, json.dumps(more), third]))  # added later
-    assert all(r["ok"] for r in lm_results.measure(False, tmp_path) if r["target"])
+    assert all(r["ok"] for r in lm_results.measure(True, tmp_path) if r["target"])
     path.write_text("\n".join([json.dumps(machine | {"device": "a laptop"}), *lines[1:]]))
-    assert lm_results.measure(False, tmp_path) == []
+    assert lm_results.measure(True, tmp_path) == []
