@@ -31,14 +31,14 @@ TRAP = {"legs": 4, "pool": 6, "widest": 3}  # random play loses here, and who st
 
 
 def measure(full: bool) -> list[Row]:
-    return [*_speed(12 if full else 2), *_trap(full)]
+    return [*_speed(Recipe().iterations - 1 if full else 2), *_trap(full)]
 
 
 def _speed(iterations: int) -> list[Row]:
-    """Decisions a second on both cores, others playing while one learns; how long each stage was waited for; for a method of the table, paid from traces, too."""
+    """Decisions a second of whole trainings on both cores, others playing while one learns; how long each stage was waited for; for a method of the table, paid from traces, too."""
     with one_thread(), players(CORES) as mapped:
         ours = {name: _timed(_ours(name, mapped), iterations) for name in WORLDS}
-        traced = _timed(_by_method("costly_search", "dr_mas"), iterations)
+        traced = _timed(_by_method("costly_search", "dr_mas"), min(iterations, 12))
     total = sum(sum(t.decisions for t in told) for told, _ in ours.values()) / sum(s for _, s in ours.values())
     rows = [
         at_least(

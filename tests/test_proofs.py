@@ -12,11 +12,13 @@ from bench import (
     harness,
     harness_doors,
     inputs,
+    learn,
     lm_generate,
     lm_packed,
     lm_results,
     metrics,
     parl,
+    regret,
     shapley,
     trace,
 )
@@ -24,7 +26,7 @@ from bench.proofs import page
 from bench.table import at_least, at_most, fact
 
 # A small size says nothing of these: fixed costs weigh too much. They are held at full size, by `make proofs`.
-ONLY_IN_FULL = ("2.2.read", "exponent")
+ONLY_IN_FULL = ("2.2.read", "exponent", "6.4.decisions")
 TRIES = 3  # another program's burst of work can only make a time worse
 
 
@@ -39,6 +41,8 @@ PARTS = trace.PARTS | {
     "fidelity": fidelity,
     "harness": harness,
     "harness_doors": harness_doors,
+    "learn": learn,
+    "regret": regret,
     "lm_packed": lm_packed,
     "lm_generate": lm_generate,
     "lm_results": lm_results,
