@@ -68,7 +68,7 @@ def of(role: str, w: dict[str, Any]) -> dict[str, Any]:
 
 
 def rows_of(net: Net, w: Any, world: str = "relay", seed: int = 0, **how: Any) -> list[Credited]:
-    batch = collect(training(world, 0, 1, 0), net, w, seeds(seed, 200), share=9.0, room=9000, **how)
+    batch = collect(training(world, 0, 1, 0), net, w, seeds(seed, 200), share=1e9, room=9000, **how)
     return [_credited(part) for part in _kinds(batch.rows)]
 
 

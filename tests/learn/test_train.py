@@ -50,7 +50,7 @@ def test_memory_is_the_same_as_reading_anew(name: str) -> None:
         if view is None:
             break
         seen, _ = seen_by(view, codes)
-        items = net.embedded(w, seen.items, seen.role)
+        items = net.embedded(w, seen.things(), seen.role)
         total, top, new_total, new_top = memory.pools(seen, view.row)
         np.testing.assert_allclose(total, tape.segment_sum(items, seen.first), atol=1e-4)
         np.testing.assert_allclose(top, tape.segment_max(items, seen.first), atol=2e-5)
