@@ -2,4 +2,8 @@
 
 from setuptools import Extension, setup
 
-setup(ext_modules=[Extension("podium.trace._scan", ["podium/trace/_scan.c"], optional=True, extra_compile_args=["-O3"])])
+setup(
+    ext_modules=[
+        Extension("podium.trace._scan", ["podium/trace/_scan.c"], optional=True, extra_compile_args=["-O3"])
+    ]
+)

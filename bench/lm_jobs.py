@@ -431,7 +431,6 @@ def ran(job: Job) -> Iterator[Line]:
     torch.set_num_threads(1 if job.tiny else 2)
     if not job.tiny:
         torch.set_float32_matmul_precision("high")
-        torch._dynamo.config.assume_static_by_default = False  # sizes change all the time: one kernel for all
     if job.device == "cuda" and torch.cuda.is_available():
         torch.cuda.set_per_process_memory_fraction(job.memory)
     for line in JOBS[job.kind](job):

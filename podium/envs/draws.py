@@ -62,9 +62,8 @@ def _mixed(seed: Any, at: Any) -> U:
         step = np.atleast_1d(np.asarray(at, np.int64)).astype(np.uint64)
         step += np.uint64(1)
         step *= _STEP
-    z: U = (
-        np.atleast_1d(np.asarray(seed, np.uint64)) + step
-    )  # arrays, since only single numbers warn when they wrap
+    # arrays, since only single numbers warn when they wrap
+    z: U = np.atleast_1d(np.asarray(seed, np.uint64)) + step
     turned = z >> np.uint64(30)
     z ^= turned
     z *= _A

@@ -24,10 +24,10 @@ __all__ = [
     "encoded",
     "entries_of",
     "joined",
+    "prepared",
     "role_of",
     "seen_by",
     "taken",
-    "told",
 ]
 
 N64 = NDArray[np.int64]
@@ -35,9 +35,7 @@ Parameters = dict[str, Any]  # name to array, or to Var while a gradient is want
 SCALES = (0.01, 1.0, 100.0)  # of signed logarithms ...
 GAINS = np.array([0.7, 1.0, 0.7], np.float32)  # ... and how much each counts
 KNOTS = np.array([-1, 0, 1, 2, 3, 4, 6, 8], np.float32)  # small whole numbers, which may be names
-HATS = np.float32(
-    0.3
-)  # how large the weights of facts' and options' hats begin: they may be names, but are most often amounts
+HATS = np.float32(0.3)  # how large weights of hats begin where figures are most often amounts
 PER_FIGURE = len(SCALES) + len(KNOTS)
 STRIDE = 8192  # numbers that an option's label may have
 
@@ -100,18 +98,18 @@ class Seen:
     option: N64  # of each entry: the code of its label
     item: N64  # of each entry: the item it is about, -1 if none
     new: N64
-    told: tuple[Array, Array] | None = None  # facts and items `encoded`, where they are read many times
+    held: tuple[Array, Array] | None = None  # facts and items `encoded`, where they are read many times
 
     def __len__(self) -> int:
         return len(self.facts)
 
     def figures(self) -> Array:
         """Facts and the number of items, encoded."""
-        return self.told[0] if self.told else encoded(np.column_stack([self.facts, np.diff(self.first)]))
+        return self.held[0] if self.held else encoded(np.column_stack([self.facts, np.diff(self.first)]))
 
     def things(self) -> Array:
         """Items, encoded."""
-        return self.told[1] if self.told else encoded(self.items)
+        return self.held[1] if self.held else encoded(self.items)
 
     def fresh(self) -> tuple[N64, N64]:
         """The items that are new, row after row, and where those of each row begin among them."""
@@ -172,13 +170,13 @@ def taken(seen: Seen, index: N64) -> Seen:
         option=seen.option[entries],
         item=item,
         new=seen.new[index],
-        told=seen.told and (seen.told[0].take(index, axis=0), seen.told[1].take(items, axis=0)),
+        held=seen.held and (seen.held[0].take(index, axis=0), seen.held[1].take(items, axis=0)),
     )
 
 
-def told(seen: Seen) -> Seen:
+def prepared(seen: Seen) -> Seen:
     """The same rows, their figures encoded once for all that will read them."""
-    return replace(seen, told=(seen.figures(), seen.things()))
+    return replace(seen, held=(seen.figures(), seen.things()))
 
 
 def entries_of(seen: Seen, index: N64) -> N64:
@@ -199,7 +197,7 @@ def joined(parts: Sequence[Seen]) -> Seen:
         option=np.concatenate([p.option for p in parts]),
         item=np.concatenate([np.where(p.item >= 0, p.item + k, -1) for p, k in zip(parts, items, strict=False)]),
         new=np.concatenate([p.new for p in parts]),
-        told=None,
+        held=None,
     )
 
 

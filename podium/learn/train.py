@@ -20,7 +20,7 @@ from podium.learn import tape
 from podium.learn.collect import Batch, Rows, collect
 from podium.learn.credit import same_prefix
 from podium.learn.mix import shares
-from podium.learn.policy import Net, Parameters, Seen, entries_of, joined, taken, told
+from podium.learn.policy import Net, Parameters, Seen, entries_of, joined, prepared, taken
 from podium.learn.regimes import Plan, acting, learners, remembered, truncated_credit
 from podium.learn.update import adam, every_option
 from podium.trace.columns import F
@@ -330,7 +330,7 @@ def updated(
     w, m, v = ({k: x.copy() for k, x in some.items()} for some in (old.w, old.m, old.v))
     new = replace(old, w=w, m=m, v=v)
     usual = float(np.sqrt(np.mean(np.concatenate([r.credit for r in rows]) ** 2))) + 1e-12
-    rows = [_in_units(net, old.w, replace(row, seen=told(row.seen)), usual) for row in rows]
+    rows = [_in_units(net, old.w, replace(row, seen=prepared(row.seen)), usual) for row in rows]
     total = sum(float(r.weight.sum()) for r in rows)
     dice = np.random.default_rng([old.seed, old.iteration, 0xBA7C])
     norms: list[float] = []

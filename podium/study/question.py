@@ -48,6 +48,7 @@ __all__ = [
     "kept",
     "key",
     "last",
+    "meaning",
     "measured",
     "names",
     "read",
@@ -144,13 +145,15 @@ def _code(name: str) -> bytes:
     found -= {"study.question", "study.figure"}  # which keep and draw what was measured
     paths = [(root / m.replace(".", "/")).with_suffix(".py") for m in sorted(found)]
     paths += [path for p in sorted(packages) for path in sorted((root / p).glob("*.py"))]
-    return hashlib.sha256(b"".join(_meaning(path.read_text()) for path in paths)).digest()
+    own = root / "study" / "questions" / f"{name}.py"
+    meant = (meaning(path.read_text(), "told" if path == own else None) for path in paths)
+    return hashlib.sha256(b"".join(meant)).digest()
 
 
-def _meaning(source: str) -> bytes:
-    """A source without its comments, its docstrings and its layout, which decide no number.
+def meaning(source: str, until: str | None = None) -> bytes:
+    """A source without its comments, its docstrings and its layout, which decide no number; up to the function of some name.
 
-    >>> _meaning("def f():\\n    'Says.'\\n    return 1  # one") == _meaning("def f(): return 1")
+    >>> meaning("def f():\\n    'Says.'\\n    return 1  # one") == meaning("def f(): return 1")
     True
     """
     tree = ast.parse(source)
@@ -163,10 +166,9 @@ def _meaning(source: str) -> bytes:
             and isinstance(body[0].value, ast.Constant)
         ):
             del body[0]
-    tells = [i for i, n in enumerate(tree.body) if isinstance(n, ast.FunctionDef) and n.name == "told"]
-    tree.body = [
-        n for n in tree.body[: tells[0] if tells else None] if not isinstance(n, ast.Import | ast.ImportFrom)
-    ]
+    ends = [i for i, n in enumerate(tree.body) if isinstance(n, ast.FunctionDef) and n.name == until]
+    body = tree.body[: ends[0] if ends else None]
+    tree.body = [n for n in body if not isinstance(n, ast.Import | ast.ImportFrom)]
     return ast.dump(tree).encode()
 
 

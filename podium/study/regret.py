@@ -19,6 +19,7 @@ from podium.learn.evaluate import Judged, judged, over_seeds
 from podium.learn.params import TESTS, held_out, training
 from podium.learn.policy import Net
 from podium.learn.train import Recipe, begin, one_thread, train
+from podium.study.question import meaning
 from podium.trace.files import write_whole
 
 __all__ = ["PROMISES", "Promise", "rows"]
@@ -88,7 +89,7 @@ def _kept(env: str, seed: int, recipe: Recipe, episodes: int, folder: Path) -> l
 def _code() -> bytes:
     """A fingerprint of all that decides what is learned, but for the parameters of training, which are drawn for each world by itself."""
     files = [f for part in ("learn", "envs") for f in sorted((Path(podium.__path__[0]) / part).glob("*.py"))]
-    return hashlib.sha256(b"".join(f.read_bytes() for f in files if f.name != "params.py")).digest()
+    return hashlib.sha256(b"".join(meaning(f.read_text()) for f in files if f.name != "params.py")).digest()
 
 
 def _learned(env: str, seed: int, recipe: Recipe, episodes: int) -> list[Judged]:

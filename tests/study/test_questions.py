@@ -60,8 +60,9 @@ def test_pages_say_what_was_measured(name: str) -> None:
 
 def test_the_key_is_of_code_and_settings_and_not_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
     assert key(read("diffusion")) != key(read("diffusion", quick=True))
-    assert question._meaning("x = 1  # a") == question._meaning("x = 1\n\ndef told(): return 2")
-    assert question._meaning("x = 1") != question._meaning("x = 2")
+    tells = "x = 1\n\ndef told(): return 2"
+    assert question.meaning("x = 1  # a") == question.meaning(tells, until="told") != question.meaning(tells)
+    assert question.meaning("x = 1") != question.meaning("x = 2")
 
 
 def test_an_interval_worked_by_hand() -> None:

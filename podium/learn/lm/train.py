@@ -91,10 +91,9 @@ class Settings:
     most_tokens: int = 1024  # computed at once in the update
     checkpointing: bool = False  # activations are computed again backwards
     dtype: str = "float32"  # or bfloat16: computed in it, weights and AdamW in float32
-    spoken: str = ""  # the same while generating; as `dtype` if empty. bfloat16 leaves logits of 20 a grain of 1/8
+    spoken: str = ""  # the same while generating; as `dtype` if empty
     device: str = "cpu"
     compiled: bool = False  # layers are compiled for generation: worth it for long runs on a GPU
-    fused: bool = False  # and for the update
     threads: int = 1  # of the processor
     rows: int = 32  # contexts read at once in generation ...
     width: int = 32  # ... and tokens of each
@@ -674,8 +673,6 @@ def voiced(team: Team, settings: Settings) -> Team:
         base = model.module.get_base_model() if hasattr(model.module, "get_base_model") else model.module
         if cuda:
             fused_norms(base)
-        if settings.fused:
-            packed.compile_layers(base)
     return team
 
 
