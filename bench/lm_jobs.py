@@ -16,7 +16,7 @@ import torch
 
 from bench.lm_credit import fidelity
 from podium.credit.forest import copies
-from podium.envs.draws import U, seeds
+from podium.envs.draws import seeds
 from podium.envs.planted import Planted
 from podium.envs.world import World, make, worlds
 from podium.graph import critical_steps
@@ -26,7 +26,8 @@ from podium.learn.lm.exact import exact, sure_teams
 from podium.learn.lm.live import Live, live_step, success
 from podium.learn.lm.losses import named
 from podium.learn.lm.models import Team, team
-from podium.learn.lm.play import Manner, recorded, scores
+from podium.learn.lm.play import Manner, recorded
+from podium.learn.lm.states import Lecture, Practice, greedy_scores, paced, practised
 from podium.learn.lm.train import Learner, Settings, begin, speaking, step, voiced
 from podium.learn.params import TEST, TRAINING
 from podium.learn.regimes import agents_of
@@ -80,7 +81,7 @@ SMOL = Settings(
     digits=3,
     dtype="bfloat16",
     device="cuda",
-    most_tokens=2_048,  # about 1 MiB each: many processes share the card
+    most_tokens=4_096,  # about 1 MiB each: many processes share the card
     rows=256,
     width=32,
     threads=2,
@@ -126,32 +127,16 @@ TRAINED: dict[str, Callable[[np.random.Generator], Mapping[str, Any]]] = {
     "jury": lambda d: {"s": int(d.choice([3, 5]))},
 }
 HELD_OUT: dict[str, list[dict[str, Any]]] = {"sprt": [{"c": 0.01}], "jury": [{"s": 4}]}
-LEARNED: dict[
-    str, dict[str, Any]
-] = {  # how much is played in an iteration: about 3,000 decisions, branches included
-    "costly_search": {"episodes": 192, "worlds": 2, "entropy": 0.3},
-    "sprt": {"episodes": 64, "worlds": 2, "branched": 0.25},
-    "scouts": {"episodes": 48, "worlds": 2, "branched": 0.25, "most": 8, "entropy": 0.1},  # not for ever
-    "crew": {"episodes": 128, "worlds": 2, "entropy": 0.1},
-    "relay": {"episodes": 512, "worlds": 2, "entropy": 0.3},
-    "jury": {"episodes": 1_536, "worlds": 2, "branched": 1.0, "entropy": 0.5, "most_tokens": 4_096},
-}
-MORE = {
-    "costly_search": 3,
-    "sprt": 3,
-    "scouts": 8,
-    "crew": 6,
-    "relay": 3,
-    "jury": 2,
-}  # runs a run, with its branches
-
-
+LEARNED: dict[str, dict[str, Any]] = {
+    "scouts": {"most": 5}
+}  # rounds while it learns: later ones are few, and long to read
 JUDGED = {
     "costly_search": 3,
     "sprt": 2,
-    "relay": 4,
+    "relay": 8,
     "jury": 8,
 }  # times as many episodes at the end: outcomes are coins
+FAR = 30  # decisions of an episode that is judged, at most
 
 
 def trained_on(name: str, seed: int, iteration: int, number: int) -> World:
@@ -166,18 +151,12 @@ def judged_in(name: str, many: int) -> list[World]:
     return [make(name, **{**given, **SIZES[name]}) for given in HELD_OUT.get(name, drawn)]
 
 
-def judged(job: Job, learned: Team, settings: Settings, manner: Manner, episodes: int, many: int) -> list[Judged]:
-    """The likeliest answers in held-out worlds, some episodes at a time."""
-
-    def chunked(world: World, dice: U) -> F:
-        size = 256
-        return np.concatenate(
-            [scores(world, learned, dice[i : i + size], manner) for i in range(0, len(dice), size)]
-        )
-
+def judged(job: Job, learned: Team, settings: Settings, episodes: int, many: int) -> list[Judged]:
+    """The likeliest answers in held-out worlds."""
+    how = replace(settings, most=settings.most if job.tiny else FAR)
     with speaking(settings):
         return [
-            beside(world, lambda dice, world=world: chunked(world, dice), episodes)
+            beside(world, lambda dice, world=world: greedy_scores(world, learned, how, dice), episodes)
             for world in judged_in(job.name, many)
         ]
 
@@ -234,7 +213,7 @@ def ended(lines: Iterator[Line], sums: dict[str, int]) -> Iterator[Line]:
     for line in lines:
         if line["event"] == "iteration":
             sums["iterations"] = sums.get("iterations", 0) + 1
-            for name in ("decisions", "tokens", "spoken"):
+            for name in ("decisions", "weighed", "tokens", "spoken"):
                 sums[name] = sums.get(name, 0) + line.get(name, 0)
         yield line
 
@@ -245,23 +224,30 @@ def flat(settings: Settings, method: Method, times: int) -> Settings:
 
 
 def world_job(job: Job) -> Iterator[Line]:
-    """A text world: before, while it learns, after."""
-    method = METHODS[job.method]
-    settings = flat(settings_of(job, **LEARNED[job.name]), method, MORE[job.name])
-    world, manner = trained_on(job.name, job.seed, 0, 0), manner_of(settings)
-    made = team_of(job, settings, agents_of(world))
-    before = judged(job, made, settings, manner, max(job.judged // 4, 50), 1)
-    with speaking(settings):
-        said, _ = recorded(world, made, np.arange(64, dtype=np.uint64), manner, version="0", task="start")
-    yield {"event": "before", **told(before), "sampled": float(said.reward_n["team"].mean())}
+    """A text world, by the state: before, while it learns, after. By trajectory-level credit as many tokens are read in an iteration, of more episodes."""
+    given = {k: v for k, v in job.set.items() if k in Practice.__dataclass_fields__}
+    small = {"weighed": 4_000, "learned": 2_000, "at_least": 2, "at_most": 16} if job.tiny else {}
+    how = replace(Practice(), **small, **{"branched": job.method == OURS, **given})
+    rest = {k: v for k, v in job.set.items() if k not in given}
+    settings = settings_of(replace(job, set=rest), worlds=2, entropy=0.3, parts=8, **LEARNED.get(job.name, {}))
+    made = team_of(job, settings, agents_of(trained_on(job.name, job.seed, 0, 0)))
+    yield {"event": "before", **told(judged(job, made, settings, max(job.judged // 4, 50), 1))}
+    learner = begin(made, job.seed, settings, named("reinforce"))
+    lecture: Lecture | None = None
+
+    def once(last: float) -> Line:
+        nonlocal lecture
+        drawn, each = (lambda i, k: trained_on(job.name, job.seed, i + 1, k)), paced(how, lecture)
+        lecture = practised(learner, settings, how, drawn, last, each)
+        return lecture._asdict()
+
     sums: dict[str, int] = {}
-    yield from ended(
-        lessons(job, settings, method, made, lambda i, k: trained_on(job.name, job.seed, i + 1, k)), sums
-    )
+    yield from ended(timed(job, learner, once), sums)
     start = perf_counter()
     many = job.judged if job.tiny else job.judged * JUDGED.get(job.name, 1)
-    after = judged(job, made, settings, manner, many, 2)
-    yield {"event": "after", **told(after), **sums, "judging": perf_counter() - start, "settings": asdict(settings)}
+    after = told(judged(job, made, settings, many, 2))
+    told_how = {"settings": asdict(settings), "practice": asdict(how)}
+    yield {"event": "after", **after, **sums, "judging": perf_counter() - start, **told_how}
 
 
 # ---- (c) credit

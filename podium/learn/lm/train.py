@@ -667,12 +667,15 @@ def speaking(settings: Settings) -> AbstractContextManager[None]:
 def voiced(team: Team, settings: Settings) -> Team:
     """The team, its models set to generate and to be trained as the settings say; on a GPU norms are one kernel each."""
     dtype, cuda = settings.spoken or settings.dtype, settings.device.startswith("cuda")
+    alike = (
+        dtype == settings.dtype != "float32"
+    )  # what comes after a norm computes in it, and would else cast it each for itself
     for model in {id(mind.model): mind.model for mind in team.minds.values()}.values():
         model.compiled = settings.compiled
         model.spoken = dtype if cuda and dtype != "float32" else ""
         base = model.module.get_base_model() if hasattr(model.module, "get_base_model") else model.module
         if cuda:
-            fused_norms(base)
+            fused_norms(base, getattr(torch, dtype) if alike else None)
     return team
 
 

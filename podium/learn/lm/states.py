@@ -1,0 +1,643 @@
+"""Text worlds learned by the state: every decision is a prompt of its own, so episodes that come to the same state share what is computed and what was
+found out there.
+
+Many episodes are played, but a model weighs each different prompt once; what options earned is pooled by state, and a state is learned once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from podium.envs import text
+from podium.envs.draws import U, seeds, uniform
+from podium.envs.world import View, World
+from podium.learn.collect import DICE, MARK, STRAY, TRY, WANDER
+from podium.learn.lm.generate import Options, likeliest, picked
+from podium.learn.lm.models import BadModel, Mind, Team, out_of_memory
+from podium.learn.lm.optimiser import adamw, shortened
+from podium.learn.lm.play import options_of, rounded
+from podium.learn.lm.train import Learner, Settings, Worlds, computing, own_weights, speaking
+from podium.learn.train import Stopwatch
+from podium.trace.columns import F
+
+__all__ = [
+    "Book",
+    "Fan",
+    "Lecture",
+    "Pay",
+    "Practice",
+    "Tried",
+    "explored",
+    "greedy_scores",
+    "log_odds",
+    "paced",
+    "practised",
+    "sampled",
+    "trajectory_pay",
+    "tried_pay",
+]
+
+N64 = NDArray[np.int64]
+B = NDArray[np.bool_]
+GLIMPSE = 8  # times as many tokens are weighed at once as are learned: nothing is kept for a gradient
+
+
+@dataclass(frozen=True)
+class Practice:
+    """How much is played in an iteration, and how; the rest is in `Settings`."""
+
+    branched: bool = True  # options are tried beside each other; else episodes are paid by their score alone
+    share: float = 1.0  # of decisions that are branched
+    tries: int = 5  # options tried at a decision, by lot
+    sharp: float = 10.0  # branches go on by π^sharp: options are judged by play that is nearly sure
+    wander: float = (
+        0.9  # of episodes, which take any option but to stop here and there: what to do there is learned too
+    )
+    weighed: int = 160_000  # tokens read in an iteration, about: as many episodes are played as that takes ...
+    at_least: int = 16  # ... in each world, but not fewer
+    at_most: int = 1_024  # ... nor more
+    learned: int = 64_000  # tokens of states that an iteration learns at most, drawn by how often they were met
+    clip: float = 0.3  # of ratios
+
+
+# ---- what a model makes of a prompt
+
+
+class Fan:
+    """Options as places in rows of tokens: where in which row they part, and what each option takes at each of those places."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        afters = [after for after, _ in options.choices]
+        longer = [a for a in afters if not any(b != a and b[: len(a)] == a for b in afters)]
+        self.chains = longer or [()]  # what follows a prompt, one row each
+        self.tokens = options.ids
+        self.row = np.array(
+            [next(i for i, c in enumerate(self.chains) if c[: len(a)] == a) for a in afters], np.int64
+        )
+        self.behind = np.array([len(a) for a in afters], np.int64)
+        self.among = np.zeros((len(afters), len(self.tokens)), np.bool_)
+        for i, (_, some) in enumerate(options.choices):
+            self.among[i, [self.tokens.index(token) for token in some]] = True
+        depth = max(1, max((sum(p[: len(a)] == a for a in afters) for p in options.paths), default=1))
+        many = len(options.paths)
+        self.at, self.take, self.counts = (np.zeros((many, depth), t) for t in (np.int64, np.int64, np.float32))
+        self.take[:] = int(self.among[0].argmax()) if len(afters) else 0
+        for k, path in enumerate(options.paths):
+            for j, i in enumerate(i for i, a in enumerate(afters) if path[: len(a)] == a):
+                self.at[k, j], self.take[k, j] = i, self.tokens.index(path[len(afters[i])])
+                self.counts[k, j] = 1.0
+
+
+def log_odds(mind: Mind, fan: Fan, contexts: Sequence[tuple[int, ...]]) -> Any:
+    """log π [contexts, options]: the sum over the tokens of an option where others could come, each among those. Differentiable."""
+    module = mind.wake()
+    decoder, head = module.get_decoder(), module.get_output_embeddings().weight
+    device, many = head.device, len(fan.chains)
+    if not len(fan.behind):  # nothing to choose
+        return torch.zeros(len(contexts), len(fan.options.paths), device=device)
+    longest = max(map(len, contexts)) + max(map(len, fan.chains))
+    if longest > mind.model.longest:
+        raise BadModel(f"a prompt of {longest} tokens; {mind.model.name} takes {mind.model.longest}")
+    ids = np.zeros((len(contexts) * many, longest), np.int64)  # what stands behind is seen by nobody
+    for i, context in enumerate(contexts):
+        for j, chain in enumerate(fan.chains):
+            ids[i * many + j, : len(context) + len(chain)] = (*context, *chain)
+    hidden = decoder(input_ids=torch.from_numpy(ids).to(device), use_cache=False).last_hidden_state
+    last = np.array([len(c) - 1 for c in contexts])[:, None] + fan.behind
+    row = np.arange(len(contexts))[:, None] * many + fan.row
+    own = [torch.from_numpy(x).to(device) for x in (row, last, fan.among, fan.at, fan.take, fan.counts)]
+    with torch.autocast(device.type, enabled=False):
+        seen = hidden[own[0], own[1]].float()  # [contexts, places, width]
+        logits = seen @ head[torch.tensor(fan.tokens, device=device)].float().t()
+        logp = logits.masked_fill(~own[2], -torch.inf).log_softmax(-1)
+        return (logp[:, own[3], own[4]] * own[5]).sum(-1)
+
+
+class Prompt(NamedTuple):
+    """A state as a model meets it."""
+
+    mind: str
+    ids: tuple[int, ...]
+    options: tuple[int, ...]  # of the world, in order
+
+
+class Book:
+    """All states that episodes of a world came to, and the log-probabilities of options there as the weights are now."""
+
+    def __init__(self, world: World, team: Team, settings: Settings, fans: dict[Any, Fan] | None = None) -> None:
+        self.world, self.team, self.settings = world, team, settings
+        self.prompts: list[Prompt] = []
+        self.logp: F = np.full((1 << 10, len(world.options)), -np.inf)
+        self.tokens = 0  # that were weighed
+        self._known: dict[bytes, int] = {}
+        self._fans = {} if fans is None else fans
+
+    def look(self, view: View) -> N64:
+        """The state of each row; those that are new are weighed."""
+        shown = rounded(view, self.settings.digits)
+        keys, new = _keys(shown), []
+        state = np.zeros(len(view), np.int64)
+        for i, key in enumerate(keys):
+            number = self._known.get(key)
+            if number is None:
+                number = self._known[key] = len(self._known)
+                new.append(i)
+            state[i] = number
+        if new:
+            self._add(shown.take(np.array(new)))
+        return state
+
+    def _add(self, view: View) -> None:
+        mind = self.team.minds[self.team.of(view.agent)]
+        frame, ids, first = mind.model.frame, mind.model.ids, len(self.prompts)
+        for allowed, prompt in zip(view.allowed, text.prompts(self.world, view), strict=True):
+            asked = (*frame.open, *ids(prompt), *frame.ask)
+            self.prompts.append(Prompt(mind.name, asked, tuple(np.flatnonzero(allowed).tolist())))
+        while len(self.prompts) > len(self.logp):
+            self.logp = np.concatenate([self.logp, np.full_like(self.logp, -np.inf)])
+        self.weigh(np.arange(first, len(self.prompts)))
+
+    def weigh(self, which: N64) -> None:
+        """Reads the odds of some states off the model."""
+        size = GLIMPSE * self.settings.most_tokens
+        for lot in self.lots(which, size):
+            self._weigh(lot, size)
+
+    def _weigh(self, lot: N64, size: int) -> None:
+        mind, fan = self.of(lot)
+        try:
+            with torch.no_grad():
+                logp = log_odds(mind, fan, [self.prompts[s].ids for s in lot.tolist()]).double().cpu().numpy()
+        except RuntimeError as error:
+            if not out_of_memory(error) or len(lot) == 1:
+                raise
+            torch.cuda.empty_cache()
+            for half in np.array_split(lot, 2):
+                self._weigh(half, size)
+            return
+        if not np.isfinite(logp).all():
+            raise BadModel(
+                f"{mind.model.name}: the model gives logits that are not numbers; its weights are damaged"
+            )
+        self.logp[lot[:, None], np.array(self.prompts[int(lot[0])].options)] = logp
+        self.tokens += sum(len(self.prompts[s].ids) for s in lot.tolist())
+
+    def of(self, lot: N64) -> tuple[Mind, Fan]:
+        """The policy and the options of states that have them in common."""
+        one = self.prompts[int(lot[0])]
+        mind = self.team.minds[one.mind]
+        key = id(mind.model), tuple(self.world.options[k] for k in one.options)
+        if key not in self._fans:
+            self._fans[key] = Fan(options_of(mind, key[1]))
+        return mind, self._fans[key]
+
+    def lots(self, which: N64, most_tokens: int) -> Iterator[N64]:
+        """States that can be weighed together, those of like length: no more tokens at once than that, padding counted."""
+        kinds: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+        for s in which.tolist():
+            kinds.setdefault((self.prompts[s].mind, self.prompts[s].options), []).append(s)
+        for some in kinds.values():
+            some.sort(key=lambda s: len(self.prompts[s].ids))
+            rows, lot = len(self.of(np.array(some[:1]))[1].chains), list[int]()
+            for s in some:
+                if lot and (len(lot) + 1) * rows * (len(self.prompts[s].ids) + 4) > most_tokens:
+                    yield np.array(lot)
+                    lot = []
+                lot.append(s)
+            yield np.array(lot)
+
+
+def _keys(view: View) -> list[bytes]:
+    """Of each row all that its prompt says."""
+    values, owner = view.items()
+    columns = [view.facts, view.allowed] + ([] if view.about is None else [view.about])
+    head = np.concatenate([np.asarray(c, np.float64) for c in columns], axis=1)
+    wide, (held, listed) = (
+        head.shape[1] * 8,
+        (np.ascontiguousarray(x, np.float64).tobytes() for x in (head, values)),
+    )
+    tag, item = f"{view.agent}/{view.kind}/".encode(), 8 * (values.shape[1] if values.ndim > 1 else 1)
+    first = (np.searchsorted(owner, np.arange(len(view) + 1)) * item).tolist()
+    return [tag + held[i * wide : (i + 1) * wide] + listed[first[i] : first[i + 1]] for i in range(len(view))]
+
+
+# ---- episodes
+
+
+class _Player:
+    """Chooses by the odds in a book. After `most` decisions an episode stops where it can."""
+
+    def __init__(self, book: Book, seed: U, pick: Callable[[F, F], N64] = picked, sharp: float = 1.0) -> None:
+        options, most = book.world.options, book.settings.most
+        self.book, self.seed, self.pick, self.sharp, self.most = book, seed, pick, sharp, most or 30
+        self.home = options.index("stop") if "stop" in options else -1
+        self.made = np.zeros(len(seed), np.int64)  # decisions so far
+        self.decisions = 0
+
+    def __call__(self, view: View) -> tuple[N64, N64, N64]:
+        """The state, the option chosen, and how many decisions were made before, of each row."""
+        state, number = self.book.look(view), self.made[view.row]
+        logp = self.sharp * self.book.logp[state]
+        chosen = self.pick(logp - logp.max(axis=1, keepdims=True), uniform(self.seed[view.row], DICE, number))
+        if self.home >= 0:
+            chosen = np.where((number >= self.most) & view.allowed[:, self.home], self.home, chosen)
+        self.made[view.row] += 1
+        self.decisions += len(view)
+        return state, chosen, number
+
+
+class Tried(NamedTuple):
+    """Decisions at which options were tried beside each other."""
+
+    state: N64
+    earned: F  # [decisions, options] by the episode that took it there and went on; NaN where it was not tried
+    score: F  # of episodes that did not wander
+    decisions: int
+
+
+def explored(book: Book, seed: U, how: Practice) -> Tried:
+    """Episodes, and at a share of their decisions every option forced; each goes on by π^sharp with the same dice, side by side.
+
+    Some episodes wander: at few or many of their decisions they take any option but to stop, and their branches do not.
+    """
+    world, n = book.world, len(seed)
+    width = len(world.options)
+    room = n * min(width, how.tries) * 8
+    every = np.concatenate([seed, np.broadcast_to(seed[:1], room)])
+    state = world.start(every.copy())
+    state.open[n:] = False
+    player = _Player(book, every, sharp=how.sharp)
+    wanders = np.append(uniform(seed, WANDER) < how.wander, np.zeros(room, np.bool_))
+    free, running = np.arange(n, n + room)[::-1], np.full(n + room, -1)
+    found: list[N64] = []
+    earned, rows = np.full((1 << 10) * width, np.nan), 0
+    while (view := world.view(state)) is not None:
+        at, chosen, number = player(view)
+        strays = wanders[view.row] & (number < player.most)
+        strays &= uniform(every[view.row], STRAY, number) < uniform(every[view.row], WANDER, 1)
+        if strays.any():
+            chosen = _strayed(view, chosen, strays, uniform(every[view.row], STRAY, number, 1), player.home)
+        own = (view.row < n) & (number < player.most) & (view.allowed.sum(1) > 1)
+        mark = np.flatnonzero(own & (uniform(every[view.row], MARK, number) < how.share))
+        tried = _some(view.allowed[mark], every[view.row[mark]], number[mark], how.tries)
+        fits = np.cumsum(tried.sum(1)) <= len(free)
+        mark, tried = mark[fits], tried[fits]
+        branch = None
+        if len(mark):
+            of, option = np.nonzero(tried)
+            while (rows + len(mark)) * width > len(earned):
+                earned = np.concatenate([earned, np.full_like(earned, np.nan)])
+            target, free = free[len(free) - len(of) :], free[: len(free) - len(of)]
+            source = view.row[mark[of]]
+            _copy(state, source, target, len(every))
+            every[target], player.made[target] = every[source], player.made[source]
+            running[target] = (rows + of) * width + option
+            branch = view.take(mark[of]), target, option
+            found.append(at[mark])
+            rows += len(mark)
+        world.act(state, view, chosen)
+        if branch is not None:
+            world.act(state, replace(branch[0], row=branch[1]), branch[2])
+        done = np.flatnonzero((running >= 0) & ~state.open)
+        earned[running[done]] = state.score[done]
+        running[done] = -1
+        free = np.concatenate([free, done])
+    straight = state.score[:n][~wanders[:n]]
+    where = np.concatenate([np.zeros(0, np.int64), *found])
+    return Tried(where, earned[: rows * width].reshape(rows, width), straight, player.decisions)
+
+
+def _some(allowed: B, seed: U, number: N64, many: int) -> B:
+    """At most so many of the options that are allowed, by lot."""
+    if allowed.sum(1).max(initial=0) <= many:
+        return allowed
+    lot = uniform(seed[:, None], TRY, number[:, None], np.arange(allowed.shape[1]))
+    return allowed & (np.argsort(np.argsort(np.where(allowed, lot, 2.0), axis=1), axis=1) < many)
+
+
+def _strayed(view: View, chosen: N64, strays: B, u: F, home: int) -> N64:
+    """Any option that is allowed instead, but not to stop."""
+    may = view.allowed.copy()
+    if home >= 0:
+        may[:, home] = False
+    nth = (u * may.sum(1)).astype(np.int64)
+    other = (np.cumsum(may, axis=1) == (nth + 1)[:, None]).argmax(1)
+    return np.where(strays & may.any(1), other, chosen)
+
+
+def _copy(state: Any, source: N64, target: N64, n: int) -> None:
+    """Rows of a state over other rows of it."""
+    for f in fields(state):
+        column = getattr(state, f.name)
+        if isinstance(column, np.ndarray) and len(column) == n:
+            column[target] = column[source]
+
+
+class Taken(NamedTuple):
+    """Decisions of whole episodes."""
+
+    state: N64
+    option: N64
+    episode: N64
+    score: F  # of each episode
+    decisions: int
+
+
+def sampled(book: Book, seed: U) -> Taken:
+    """Episodes as the policy plays them."""
+    player, made = _Player(book, seed), list[tuple[N64, N64, N64]]()
+    score = _played(book, seed, player, made)
+    state, option, row = (np.concatenate(some) for some in zip(*made, strict=True))
+    return Taken(state, option, row, score, player.decisions)
+
+
+def greedy_scores(world: World, team: Team, settings: Settings, seed: U) -> F:
+    """What episodes earn when the likeliest is always said."""
+    book = Book(world, team, settings)
+    return _played(book, seed, _Player(book, seed, lambda logp, u: likeliest(logp)))
+
+
+def _played(book: Book, seed: U, player: _Player, made: list[tuple[N64, N64, N64]] | None = None) -> F:
+    state = book.world.start(seed.copy())
+    while (view := book.world.view(state)) is not None:
+        at, chosen, _ = player(view)
+        if made is not None:
+            made.append((at, chosen, view.row.copy()))
+        book.world.act(state, view, chosen)
+    score: F = state.score
+    return score
+
+
+# ---- credit
+
+
+class Pay(NamedTuple):
+    """What options of states are paid: Σ of all that is for, and of all that is against; and how often a state was met."""
+
+    state: N64
+    up: F  # [states, options]
+    down: F
+    met: F
+
+
+def tried_pay(tried: Tried, logp: F, even: float = 0.0) -> Pay:
+    """Pooled by state, with Q̄_k the mean over its decisions of what option k earned there, less the mean of all that were tried beside it:
+
+    n q_k (Q̄_k - Σ_j q_j Q̄_j),   q = (1 - e) π + e / K over the options tried,   n how often the state was met
+
+    Options that are tried by lot are so compared with others on the same dice: Q̄_k - Q̄_j has the sign that it has with all of them.
+    """
+    state, of = np.unique(tried.state, return_inverse=True)
+    met = np.bincount(of).astype(np.float64)
+    there = ~np.isnan(tried.earned)
+    above = np.where(there, tried.earned, 0.0)
+    above = np.where(there, above - above.sum(1, keepdims=True) / there.sum(1, keepdims=True), 0.0)
+    total, count = (np.zeros((len(state), tried.earned.shape[1])) for _ in range(2))
+    np.add.at(total, of, above)
+    np.add.at(count, of, there)
+    may = count > 0
+    pi = np.where(may, np.exp(logp[state]), 0.0)
+    pi /= np.maximum(pi.sum(1, keepdims=True), 1e-12)
+    q = (1 - even) * pi + even * may / may.sum(1, keepdims=True)
+    mean = total / np.maximum(count, 1.0)
+    credit = np.where(may, mean - (q * mean).sum(1, keepdims=True), 0.0)
+    paid = met[:, None] * q * credit / _unit(met[:, None] * q, credit)
+    return Pay(state, np.maximum(paid, 0.0), np.minimum(paid, 0.0), met)
+
+
+def trajectory_pay(taken: Taken, width: int) -> Pay:
+    """Every decision of an episode is paid (score - mean) / standard deviation of its group, as GRPO pays.   from: Shao et al. 2024."""
+    worth = (taken.score - taken.score.mean()) / (taken.score.std() + 1e-6)
+    state, of = np.unique(taken.state, return_inverse=True)
+    up, down = np.zeros((len(state), width)), np.zeros((len(state), width))
+    credit = worth[taken.episode]
+    np.add.at(up, (of, taken.option), np.maximum(credit, 0.0))
+    np.add.at(down, (of, taken.option), np.minimum(credit, 0.0))
+    return Pay(state, up, down, np.bincount(of).astype(np.float64))
+
+
+def _unit(weight: F, credit: F) -> float:
+    """√ (Σ w A² / Σ w)"""
+    return float(np.sqrt((weight * credit**2).sum() / max(float(weight.sum()), 1e-12))) + 1e-12
+
+
+def some_of(pay: Pay, book: Book, tokens: int, dice: np.random.Generator) -> Pay:
+    """States of about so many tokens, each kept with a chance by how often it was met, and counting the more for it."""
+    each = sum(len(book.prompts[s].ids) for s in pay.state.tolist()) / max(len(pay.state), 1)
+    many = int(tokens / max(each, 1.0))
+    if len(pay.state) <= many:
+        return pay
+    chance = _chances(pay.met, many)
+    kept = np.flatnonzero(dice.random(len(chance)) < chance)
+    more = 1 / chance[kept]
+    return Pay(pay.state[kept], pay.up[kept] * more[:, None], pay.down[kept] * more[:, None], pay.met[kept] * more)
+
+
+def _chances(met: F, many: int) -> F:
+    """min(1, c met) with Σ = many."""
+    low, high = 0.0, float(many)
+    for _ in range(60):
+        mid = (low + high) / 2
+        low, high = (low, mid) if np.minimum(1.0, mid * met).sum() > many else (mid, high)
+    chance: F = np.minimum(1.0, high * met)
+    return chance
+
+
+# ---- the loop
+
+
+class Lecture(NamedTuple):
+    """What an iteration did."""
+
+    iteration: int
+    score: float | None  # of episodes that did not wander, if there were any
+    episodes: int  # of each world, branches not counted
+    decisions: int  # made by all episodes and branches
+    states: int  # different ones among them, which a model weighed
+    learned: int  # of those
+    entropy: float  # of a decision that is learned
+    gradient: float
+    steps: int
+    weighed: int  # tokens that a model read while episodes were played
+    tokens: int  # and those that it learned
+    mix: dict[str, float]  # how likely each option is where it is allowed, over decisions that are learned
+    most_tokens: int
+    seconds: dict[str, float]
+
+
+def paced(how: Practice, told: Lecture | None) -> int:
+    """How many episodes of each world the next iteration plays, so that a model reads as many tokens as are wanted."""
+    if told is None:
+        return 2 * how.at_least
+    wanted = told.episodes * min(4.0, how.weighed / max(told.weighed, 1))
+    return max(how.at_least, min(how.at_most, int(wanted)))
+
+
+def practised(
+    learner: Learner, settings: Settings, how: Practice, worlds: Worlds, last: float, each: int
+) -> Lecture:
+    """One iteration of `last`, in the learner given, with so many episodes of each world (`paced`): as `train.step`, by states.
+
+    Rate and entropy fall by 1 - iteration / last.
+    """
+    watch, left = Stopwatch(), 1.0 - learner.iteration / last
+    scores, pays, decisions = [], [], 0
+    fans: dict[Any, Fan] = {}
+    settings = replace(settings, most_tokens=learner.most_tokens)
+    for number in range(settings.worlds):
+        dice = seeds(learner.seed * 1_000_003 + learner.iteration, each, number * each)
+        book = Book(worlds(learner.iteration, number), learner.team, settings, fans)
+        with speaking(settings):
+            if how.branched:
+                tried = explored(book, dice, how)
+                score, pay, made = tried.score, tried_pay(tried, book.logp, settings.even), tried.decisions
+            else:
+                taken = sampled(book, dice)
+                score, pay, made = taken.score, trajectory_pay(taken, len(book.world.options)), taken.decisions
+        scores += [float(score.mean())] if len(score) else []
+        decisions += made
+        pays.append((book, pay))
+    watch.lap("rollout")
+    lot = np.random.default_rng([learner.seed, learner.iteration, 0xBA7C])
+    kept = [(book, some_of(pay, book, how.learned // settings.worlds, lot)) for book, pay in pays]
+    watch.lap("credit")
+    gradient, steps = _steps(learner, settings, how, kept, left, lot)
+    watch.lap("update")
+    told = Lecture(
+        learner.iteration,
+        float(np.mean(scores)) if scores else None,
+        each,
+        decisions,
+        sum(len(book.prompts) for book, _ in pays),
+        sum(len(pay.state) for _, pay in kept),
+        *_odds(kept),
+        gradient,
+        steps,
+        sum(book.tokens for book, _ in pays),
+        settings.epochs * _tokens(kept),
+        _mix(kept),
+        learner.most_tokens,
+        watch.seconds,
+    )
+    learner.iteration += 1
+    return told
+
+
+Kept = Sequence[tuple[Book, Pay]]
+
+
+def _odds(kept: Kept) -> tuple[float]:
+    """The entropy of decisions that are learned."""
+    total = sum(float(pay.met.sum()) for _, pay in kept)
+    doubts = 0.0
+    for book, pay in kept:
+        logp = book.logp[pay.state]
+        doubts -= float((pay.met[:, None] * np.exp(logp) * np.where(np.isfinite(logp), logp, 0.0)).sum())
+    return (doubts / max(total, 1e-12),)
+
+
+def _mix(kept: Kept) -> dict[str, float]:
+    up: dict[str, float] = {}
+    down: dict[str, float] = {}
+    for book, pay in kept:
+        logp = book.logp[pay.state]
+        for k, name in enumerate(book.world.options):
+            up[name] = up.get(name, 0.0) + float((pay.met * np.exp(logp[:, k])).sum())
+            down[name] = down.get(name, 0.0) + float((pay.met * np.isfinite(logp[:, k])).sum())
+    return {name: up[name] / down[name] for name in up if down[name]}
+
+
+def _tokens(kept: Kept) -> int:
+    return sum(len(book.prompts[s].ids) for book, pay in kept for s in pay.state.tolist())
+
+
+def _steps(
+    learner: Learner, settings: Settings, how: Practice, kept: Kept, left: float, dice: np.random.Generator
+) -> tuple[float, int]:
+    """Gradient steps on what states are paid, in the learner given; the mean length of gradients, and how many."""
+    weights, norms = own_weights(learner.team), list[float]()
+    warm = min(1.0, (learner.iteration + 1) / settings.warm) if settings.warm else 1.0
+    where = [(b, i) for b, (_, pay) in enumerate(kept) for i in range(len(pay.state))]
+    for _ in range(settings.epochs):
+        order = dice.permutation(len(where))
+        for part in range(settings.parts):
+            chosen = [where[i] for i in order[part :: settings.parts].tolist()]
+            some = [(book, _rows(pay, [i for of, i in chosen if of == b])) for b, (book, pay) in enumerate(kept)]
+            if not chosen:
+                continue
+            _accumulated(learner, settings, how, some, settings.entropy * left)
+            grad = {k: w.grad for k, w in weights.items() if w.grad is not None}
+            norm = torch.stack(torch._foreach_norm(list(grad.values()))).double().square().sum().sqrt()
+            norms.append(float(norm))
+            shortened(grad, norms[-1], settings.norm)
+            learner.updates += 1
+            rate = settings.rate * left * warm
+            adamw(
+                weights, grad, learner.m, learner.v, learner.updates, rate, beta=settings.beta, decay=settings.decay
+            )
+            for w in weights.values():
+                w.grad = None
+    return float(np.mean(norms)) if norms else 0.0, len(norms)
+
+
+def _rows(pay: Pay, which: Sequence[int]) -> Pay:
+    at = np.array(which, np.int64)
+    return Pay(pay.state[at], pay.up[at], pay.down[at], pay.met[at])
+
+
+def _accumulated(learner: Learner, settings: Settings, how: Practice, some: Kept, doubt: float) -> None:
+    """Gradients of a part, in the weights. Out of memory: the same again with half as many tokens at once."""
+    while True:
+        try:
+            return _once(learner, settings, how, some, doubt)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            for w in own_weights(learner.team).values():
+                w.grad = None
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            longest = max(len(book.prompts[s].ids) for book, pay in some for s in pay.state.tolist())
+            if learner.most_tokens // 2 < longest:
+                raise BadModel(
+                    f"out of memory with {learner.most_tokens} tokens at once, and one prompt has {longest}"
+                ) from None
+            learner.most_tokens //= 2
+
+
+def _once(learner: Learner, settings: Settings, how: Practice, some: Kept, doubt: float) -> None:
+    total = sum(float(pay.met.sum()) for _, pay in some)
+    for book, pay in some:
+        if not len(pay.state):
+            continue
+        at = {s: i for i, s in enumerate(pay.state.tolist())}
+        for lot in book.lots(pay.state, learner.most_tokens):
+            mind, fan = book.of(lot)
+            if mind.frozen:
+                continue
+            rows, options = np.array([at[s] for s in lot.tolist()]), np.array(book.prompts[int(lot[0])].options)
+            here = np.ix_(rows, options)
+            old = book.logp[np.ix_(lot, options)]
+            columns = (old, pay.up[here] / total, pay.down[here] / total, pay.met[rows] / total)
+            device = mind.model.device
+            was, up, down, met = (torch.from_numpy(np.ascontiguousarray(x)).float().to(device) for x in columns)
+            with computing(settings):
+                logp = log_odds(mind, fan, [book.prompts[s].ids for s in lot.tolist()])
+                state_loss(logp, was, up, down, met, how.clip, doubt).backward()
+
+
+def state_loss(logp: Any, old: Any, up: Any, down: Any, met: Any, clip: float, doubt: float) -> Any:
+    """L = -Σ_s Σ_k [min(ρ_k, 1 + ε) W⁺_k + max(ρ_k, 1 - ε) W⁻_k - h n_s π_k log π_k],   ρ = π / π_old
+
+    which is PPO's clipped loss of all decisions that were merged into a state: it is linear in credit of one sign.
+    """
+    rho = (logp - old).exp()
+    gain = rho.clamp(max=1 + clip) * up + rho.clamp(min=1 - clip) * down
+    return -gain.sum() + doubt * (met[:, None] * logp.exp() * logp).sum()
