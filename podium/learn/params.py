@@ -57,12 +57,9 @@ def _expedition(dice: np.random.Generator) -> Mapping[str, Any]:
 
 
 def _large(dice: np.random.Generator) -> Mapping[str, Any]:
-    """The prices and stakes of `LARGE`, with at most 30 agents for at most 8 legs: with 20 legs each could have but one or two, and a
+    """The prices, stakes and menu of `LARGE`, with at most 30 agents for at most 8 legs: with 20 legs each could have but one or two, and a
     policy would learn that many legs mean few agents, rather than few agents a leg."""
-    pool = round(_price(dice, 2, 30))
-    widest = int(dice.integers(max(1, pool // 2), pool + 1))
-    legs = int(_price(dice, 1, 9))
-    return {**LARGE, "pool": pool, "widest": widest, "legs": legs, "calls": 0}
+    return {**LARGE, "pool": int(dice.integers(2, 31)), "legs": int(_price(dice, 1, 9)), "calls": 0}
 
 
 TRAINING: dict[str, Draw] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from podium.learn.tape import Array, Node
 from podium.trace.columns import F
 
 __all__ = [
+    "Made",
     "Net",
     "Parameters",
     "Seen",
@@ -152,6 +153,15 @@ def _ranges(first: N64, index: N64) -> tuple[N64, N64]:
     count = first[index + 1] - first[index]
     new = np.concatenate([[0], np.cumsum(count)])
     return np.arange(new[-1]) + np.repeat(first[index] - new[:-1], count), new
+
+
+class Made(NamedTuple):
+    """Decisions of one kind and role: what was seen, the log-probability of every option, the one taken, and its row in the trace."""
+
+    seen: Seen
+    logp: Array  # of each entry
+    entry: N64  # of each row: the entry taken
+    row: N64  # of each row: its event
 
 
 def taken(seen: Seen, index: N64) -> Seen:
@@ -292,8 +302,8 @@ class Net:
         prefix = f"{role}/" if self.shape.per_role else ""
         return lambda name: w[prefix + name]
 
-    def scores(self, w: Parameters, seen: Seen, context: Node, items: Node) -> Node:
-        """A number for each entry."""
+    def considered(self, w: Parameters, seen: Seen, context: Node, items: Node) -> Node:
+        """What is made of each entry: relu(A_kind c + word_k + N φ(number_k) + I e_about(k))."""
         at, kind = self._at(w, seen.role), seen.kind
         used = np.flatnonzero(np.bincount(seen.option))
         place = np.zeros(used[-1] + 1, np.int64)
@@ -308,7 +318,12 @@ class Net:
         )
         if (seen.item >= 0).any():
             hidden = tape.add(hidden, tape.gather(tape.matmul(items, at(f"{kind}.item")), seen.item))
-        return tape.column(tape.matmul(tape.relu(hidden), at(f"{kind}.score")))
+        return tape.relu(hidden)
+
+    def scores(self, w: Parameters, seen: Seen, context: Node, items: Node) -> Node:
+        """A number for each entry."""
+        score = self._at(w, seen.role)(f"{seen.kind}.score")
+        return tape.column(tape.matmul(self.considered(w, seen, context, items), score))
 
     def apart(self, w: Parameters, seen: Seen, context: Array) -> Node:
         """h of each row: e^h is how far what its options earn lies apart, in units of all rows. Nothing is learned of the context by it."""

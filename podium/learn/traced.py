@@ -19,8 +19,9 @@ from podium.envs.draws import U, seeds, uniform
 from podium.envs.world import Policy, View, World, play
 from podium.graph import units
 from podium.learn.collect import DICE, MARK, drawn
+from podium.learn.critics import fitted, reads
 from podium.learn.mix import named, shares
-from podium.learn.policy import Net, Parameters, Seen, joined, seen_by
+from podium.learn.policy import Made, Net, Parameters, Seen, joined, seen_by
 from podium.learn.regimes import acting, remembered
 from podium.learn.tape import Array
 from podium.learn.train import Credited, Learner, Progress, Recipe, Stopwatch, Worlds, entropy_of, taught
@@ -29,18 +30,9 @@ from podium.rewards.ledger import Now
 from podium.trace.columns import F, Text, Trace, concat
 from podium.trace.do import Do
 
-__all__ = ["Made", "Record", "at_rows", "cannot", "dressed", "forest", "others", "record", "stepped", "traced_step"]
+__all__ = ["Record", "at_rows", "cannot", "dressed", "forest", "others", "record", "stepped", "traced_step"]
 
 N64 = NDArray[np.int64]
-
-
-class Made(NamedTuple):
-    """Decisions of one kind and role: what was seen, the log-probability of every option, the one taken, and its row in the trace."""
-
-    seen: Seen
-    logp: Array  # of each entry
-    entry: N64  # of each row: the entry taken
-    row: N64  # of each row: its event
 
 
 class Record(NamedTuple):
@@ -148,7 +140,6 @@ def others(world: World, trace: Trace, seed: U, share: float) -> tuple[list[Do],
 
 
 CANNOT = {
-    "critic": "a fitted critic",
     "judge": "a judge",
     "masks": "runs with agents masked",
     "greedy": "the outcome of a greedy run",
@@ -161,6 +152,8 @@ def cannot(method: Method) -> str:
     if not method.credit:
         return f"{method.name} is a card: {method.unknown}"
     lacks = [said for need, said in CANNOT.items() if need in method.needs]
+    if "critic" in method.needs and not reads(method):
+        lacks.append("a critic that reads language")
     return f"{method.name} needs {' and '.join(lacks)}" if lacks else ""
 
 
@@ -169,20 +162,21 @@ def traced_step(net: Net, recipe: Recipe, worlds: Worlds, method: Method, old: L
     watch = Stopwatch()
     rows: list[Credited] = []
     chosen: list[tuple[str, dict[str, int]]] = []
-    scores, decisions = [], 0
-    for number in range(recipe.worlds):
-        one, grown = _grown(worlds(old.iteration, number), net, recipe, method, old, number)
-        watch.lap("rollout")
-        trace = dressed(grown)
-        watch.lap("graph")
+    played = [_grown(worlds(old.iteration, k), net, recipe, method, old, k) for k in range(recipe.worlds)]
+    watch.lap("rollout")
+    traces = [dressed(grown) for _, grown in played]
+    watch.lap("graph")
+    traces = fitted(method, traces, [one.made for one, _ in played], net, acting(recipe, old.w, old.held))
+    watch.lap("credit")
+    for (one, _), trace in zip(played, traces, strict=True):
         reward = scored(trace, method, Now(old.iteration / recipe.iterations, ()))
         watch.lap("reward")
         given = apply(reward, method.credit)
         rows += [_credited(made, given) for made in one.made]
         watch.lap("credit")
         chosen += [(made.seen.kind, _named(net, made)) for made in one.made]
-        scores.append(float(one.score.mean()))
-        decisions += int((grown.decision_e >= 0).sum())
+    scores = [float(one.score.mean()) for one, _ in played]
+    decisions = sum(int((grown.decision_e >= 0).sum()) for _, grown in played)
     new, gradient, gradients = taught(net, recipe, rows, old)
     watch.lap("update")
     told = Progress(
@@ -229,18 +223,18 @@ def _credited(made: Made, given: Credit) -> Credited:
 
 
 def stepped(trace: Trace) -> Trace:
-    """A trace whose outcome is also a reward of steps, in the last turn of a run, and of agents, in the last event of each."""
-    outcome = trace.reward_n["team"]
-    step, agent = np.full(trace.n_events, np.nan), np.full(trace.n_events, np.nan)
-    stand = units.rows(trace, "turn")
-    step[stand] = 0.0
-    last = np.full(len(trace), -1)
-    last[trace.rollout_e[stand]] = stand
-    step[last[last >= 0]] = outcome[last >= 0]
-    acts = np.flatnonzero(trace.agent_e >= 0)
-    final = np.full(trace.n_agents, -1)
-    final[trace.agent_e[acts]] = acts
-    agent[final[final >= 0]] = outcome[trace.rollout_e[final[final >= 0]]]
+    """A trace whose outcome is also a reward of steps, in the last turn of a run, and of agents, in the last turn of each."""
+    outcome, stand = trace.reward_n["team"], units.rows(trace, "turn")
+    step, agent = (np.full(trace.n_events, np.nan) for _ in range(2))
+    step[stand], agent[stand] = 0.0, 0.0
+    for column, who, many in (
+        (step, trace.rollout_e[stand], len(trace)),
+        (agent, trace.agent_e[stand], trace.n_agents),
+    ):
+        last = np.full(many, -1)
+        last[who[who >= 0]] = stand[who >= 0]
+        last = last[last >= 0]
+        column[last] = outcome[trace.rollout_e[last]]
     return replace(trace, reward_e={**trace.reward_e, "step": step, "agent": agent})
 
 

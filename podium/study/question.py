@@ -45,6 +45,7 @@ __all__ = [
     "answered",
     "column",
     "filled",
+    "imports",
     "kept",
     "key",
     "last",
@@ -61,6 +62,7 @@ __all__ = [
 HERE = Path(__file__).parent
 SHIPPED = Path(podium.__path__[0]).parent / "docs" / "studies"  # where a clone has what was measured last
 FORMS = ("trace", "interval", "registry", "view", "cli")  # how things are written down, which decides no number
+TELLS = ("study.question", "study.figure", "study.chart")  # which keep and draw what was measured
 
 
 class Says(NamedTuple):
@@ -137,12 +139,11 @@ def _code(name: str) -> bytes:
     todo = [f"study.questions.{name}"]
     while todo:
         found.add(module := todo.pop())
-        for part in _imports((root / module.replace(".", "/")).with_suffix(".py").read_text()):
+        for part in imports((root / module.replace(".", "/")).with_suffix(".py").read_text()):
             if part.startswith("study."):
-                todo += [part] if part not in found else []
+                todo += [part] if part not in found and part not in TELLS else []
             elif (package := part.split(".")[0]) not in FORMS:
                 packages.add(package)
-    found -= {"study.question", "study.figure"}  # which keep and draw what was measured
     paths = [(root / m.replace(".", "/")).with_suffix(".py") for m in sorted(found)]
     paths += [path for p in sorted(packages) for path in sorted((root / p).glob("*.py"))]
     own = root / "study" / "questions" / f"{name}.py"
@@ -172,7 +173,7 @@ def meaning(source: str, until: str | None = None) -> bytes:
     return ast.dump(tree).encode()
 
 
-def _imports(source: str) -> list[str]:
+def imports(source: str) -> list[str]:
     """The modules of Podium that a source imports, without the first name."""
     named = [n.module or "" for n in ast.walk(ast.parse(source)) if isinstance(n, ast.ImportFrom)]
     return [n.removeprefix("podium.") for n in named if n.startswith("podium.")]
@@ -235,14 +236,18 @@ def tell(question: Question, found: Found) -> Told:
     rows = [[f"`7.{question.name}.{s.id}`", s.what, *_cells(s)] for s in told.headline]
     head = table(["id", "what", "figure", "95 % interval", "promised"], rows)
     order = [arm for arm in question.module.arms(question.how) if np.sum(found.seconds[arm])]
-    took = [[arm, f"{np.mean(found.seconds[arm]):.1f}", _episodes(found.arms[arm])] for arm in order]
-    spent = table(["arm", "seconds of one core, mean of seeds", "episodes played"], took)
+    took = [[arm, f"{np.mean(found.seconds[arm]):.1f}", _played(found.arms[arm])] for arm in order]
+    spent = table(["arm", "seconds of one core, mean of seeds", "played"], took)
     return told._replace(tables=told.tables | {"headline": head, "seconds": spent})
 
 
-def _episodes(some: list[dict[str, Any]]) -> str:
-    played = [one["episodes"] for one in some if one.get("episodes") is not None]
-    return f"{np.mean(played):,.0f}" if played else ""
+def _played(some: list[dict[str, Any]]) -> str:
+    """What an arm was trained on, branches counted."""
+    said = []
+    for what in ("episodes", "decisions"):
+        played = [one[what] for one in some if one.get(what)]
+        said += [f"{np.mean(played):,.0f} {what}"] if played else []
+    return ", ".join(said)
 
 
 def _cells(s: Says) -> list[str]:

@@ -19,14 +19,14 @@ from podium.learn.evaluate import Judged, judged, over_seeds
 from podium.learn.params import TESTS, held_out, training
 from podium.learn.policy import Net
 from podium.learn.train import Recipe, begin, one_thread, train
-from podium.study.question import meaning
+from podium.study.question import imports, meaning
 from podium.trace.files import write_whole
 
 __all__ = ["PROMISES", "Promise", "rows"]
 
 UNTOUCHED = range(TESTS - 5, TESTS)  # held-out worlds that no setting was chosen on
 LARGE, SIZES = "expedition/large", 2  # there are two sizes to test on, and an episode of 1,000 agents takes long:
-FEWER = 4  # times fewer episodes of them
+FEWER = 20  # times fewer episodes of them
 
 
 class Promise(NamedTuple):
@@ -87,8 +87,15 @@ def _kept(env: str, seed: int, recipe: Recipe, episodes: int, folder: Path) -> l
 
 @cache
 def _code() -> bytes:
-    """A fingerprint of all that decides what is learned, but for the parameters of training, which are drawn for each world by itself."""
-    files = [f for part in ("learn", "envs") for f in sorted((Path(podium.__path__[0]) / part).glob("*.py"))]
+    """A fingerprint of all that decides what is learned: the loop, what it imports of `learn`, and all worlds. The parameters of training are
+    not in it; they are drawn for each world by itself."""
+    root, found, todo = Path(podium.__path__[0]), set[str](), ["learn.train", "learn.evaluate"]
+    while todo:
+        found.add(module := todo.pop())
+        source = (root / module.replace(".", "/")).with_suffix(".py").read_text()
+        todo += [m for m in imports(source) if m.startswith("learn.") and m not in found]
+    files = [(root / m.replace(".", "/")).with_suffix(".py") for m in sorted(found)]
+    files += sorted((root / "envs").glob("*.py"))
     return hashlib.sha256(b"".join(meaning(f.read_text()) for f in files if f.name != "params.py")).digest()
 
 

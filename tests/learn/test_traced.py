@@ -74,5 +74,6 @@ def test_it_learns(method: str) -> None:
 
 def test_why_a_method_cannot() -> None:
     assert cannot(METHODS["grpo"]) == ""
-    assert "a fitted critic" in cannot(METHODS["coma"])
+    assert cannot(METHODS["coma"]) == ""
+    assert "a critic that reads language" in cannot(METHODS["langmarl"])
     assert "is a card" in cannot(METHODS["latentmas"])
