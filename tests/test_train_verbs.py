@@ -65,10 +65,10 @@ def test_what_cannot_be_trained(tmp_path: Path, args: list[str], says: str) -> N
 def test_compare(tmp_path: Path) -> None:
     small = ["--envs", "jury", "--seeds", "2", "--iterations", "2", "--episodes", "64"]
     told = strict(
-        podium("compare", "--methods", "grpo,coma,dr_mas", *small, "--out", "board", "--json", at=tmp_path).stdout
+        podium("compare", "--methods", "grpo,maporl,dr_mas", *small, "--out", "board", "--json", at=tmp_path).stdout
     )
     assert {row["method"] for row in told["rows"]} == {"grpo", "dr_mas"}
-    assert told["refused"] == [{"method": "coma", "env": "jury", "why": "coma needs a fitted critic"}]
+    assert told["refused"] == [{"method": "maporl", "env": "jury", "why": "maporl needs a judge"}]
     assert [row["share_of_gap"] for row in told["rows"]] == sorted(row["share_of_gap"] for row in told["rows"])
     assert "| jury | " in (tmp_path / "board/board.md").read_text()
     assert "<table>" in (tmp_path / "board/board.html").read_text()

@@ -103,7 +103,7 @@ def test_patience_ends_a_run(tmp_path: Path) -> None:
         ('world = "jury"\nrate = "fast"', "expected `float`, got `str`"),
         ('world = "jury"\niterations = 0', "iterations must be 1 or more, got 0"),
         ('world = "jury"\nmethod = "magic dust"', "no method called 'magic dust'; there are"),
-        ('world = "jury"\nmethod = "coma"', "coma needs a fitted critic"),
+        ('world = "jury"\nmethod = "maporl"', "maporl needs a judge"),
         ('world = "jury"\nmethod = "latentmas"', "latentmas is a card"),
         ('world = "jury"\nmethod = "spiral"', "spiral"),
     ],
