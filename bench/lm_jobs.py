@@ -81,7 +81,7 @@ SMOL = Settings(
     digits=3,
     dtype="bfloat16",
     device="cuda",
-    most_tokens=4_096,  # about 1 MiB each: many processes share the card
+    most_tokens=2_048,  # about 1 MiB each: many processes share the card
     rows=256,
     width=32,
     threads=2,
@@ -128,7 +128,7 @@ TRAINED: dict[str, Callable[[np.random.Generator], Mapping[str, Any]]] = {
 }
 HELD_OUT: dict[str, list[dict[str, Any]]] = {"sprt": [{"c": 0.01}], "jury": [{"s": 4}]}
 LEARNED: dict[str, dict[str, Any]] = {
-    "scouts": {"most": 5}
+    "scouts": {"most": 8}
 }  # rounds while it learns: later ones are few, and long to read
 JUDGED = {
     "costly_search": 3,
@@ -229,7 +229,9 @@ def world_job(job: Job) -> Iterator[Line]:
     small = {"weighed": 4_000, "learned": 2_000, "at_least": 2, "at_most": 16} if job.tiny else {}
     how = replace(Practice(), **small, **{"branched": job.method == OURS, **given})
     rest = {k: v for k, v in job.set.items() if k not in given}
-    settings = settings_of(replace(job, set=rest), worlds=2, entropy=0.3, parts=8, **LEARNED.get(job.name, {}))
+    settings = settings_of(
+        replace(job, set=rest), worlds=2, entropy=0.1, parts=6, most_tokens=6_144, **LEARNED.get(job.name, {})
+    )
     made = team_of(job, settings, agents_of(trained_on(job.name, job.seed, 0, 0)))
     yield {"event": "before", **told(judged(job, made, settings, max(job.judged // 4, 50), 1))}
     learner = begin(made, job.seed, settings, named("reinforce"))

@@ -84,7 +84,7 @@ def fused_norms(module: Any, dtype: torch.dtype | None = None) -> None:
         norm = Norm(weight, float(eps), None if part is last else dtype)
         if type(part) not in alike:
             x = torch.linspace(-2, 3, 4 * len(weight), dtype=weight.dtype, device=weight.device).view(4, -1)
-            alike[type(part)] = torch.allclose(norm(x).to(x.dtype), part(x), atol=0.02, rtol=0.02)
+            alike[type(part)] = torch.allclose(norm(x).to(x.dtype), part(x).to(x.dtype), atol=0.02, rtol=0.02)
         if alike[type(part)]:
             parent, _, name = path.rpartition(".")
             setattr(module.get_submodule(parent), name, norm)

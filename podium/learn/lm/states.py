@@ -6,9 +6,9 @@ Many episodes are played, but a model weighs each different prompt once; what op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from podium.envs.draws import U, seeds, uniform
 from podium.envs.world import View, World
 from podium.learn.collect import DICE, MARK, STRAY, TRY, WANDER
 from podium.learn.lm.generate import Options, likeliest, picked
-from podium.learn.lm.models import BadModel, Mind, Team, out_of_memory
+from podium.learn.lm.models import BadModel, Mind, Team, damaged, out_of_memory
 from podium.learn.lm.optimiser import adamw, shortened
 from podium.learn.lm.play import options_of, rounded
 from podium.learn.lm.train import Learner, Settings, Worlds, computing, own_weights, speaking
@@ -45,6 +45,8 @@ __all__ = [
 
 N64 = NDArray[np.int64]
 B = NDArray[np.bool_]
+T = TypeVar("T")
+Play = Generator[View, N64, T]  # episodes that show views and are told the states of their rows
 GLIMPSE = 8  # times as many tokens are weighed at once as are learned: nothing is kept for a gradient
 
 
@@ -57,13 +59,13 @@ class Practice:
     tries: int = 5  # options tried at a decision, by lot
     sharp: float = 10.0  # branches go on by π^sharp: options are judged by play that is nearly sure
     wander: float = (
-        0.9  # of episodes, which take any option but to stop here and there: what to do there is learned too
+        0.7  # of episodes, which take any option but to stop here and there: what to do there is learned too
     )
-    weighed: int = 160_000  # tokens read in an iteration, about: as many episodes are played as that takes ...
-    at_least: int = 16  # ... in each world, but not fewer
-    at_most: int = 1_024  # ... nor more
-    learned: int = 64_000  # tokens of states that an iteration learns at most, drawn by how often they were met
-    clip: float = 0.3  # of ratios
+    weighed: int = 200_000  # tokens read in an iteration, about: as many episodes are played as that takes ...
+    at_least: int = 6  # ... in each world, but not fewer
+    at_most: int = 2_048  # ... nor more
+    learned: int = 48_000  # tokens of states that an iteration learns at most, drawn by how often they were met
+    clip: float = 0.3  # of what log-probabilities change in an iteration
 
 
 # ---- what a model makes of a prompt
@@ -95,29 +97,47 @@ class Fan:
                 self.counts[k, j] = 1.0
 
 
-def log_odds(mind: Mind, fan: Fan, contexts: Sequence[tuple[int, ...]]) -> Any:
-    """log π [contexts, options]: the sum over the tokens of an option where others could come, each among those. Differentiable."""
+Asked = tuple[tuple[int, ...], Fan]  # a prompt, and what may be answered
+
+
+def log_odds(mind: Mind, asked: Sequence[Asked]) -> list[tuple[N64, Any]]:
+    """log π of all options, in one forward: for those asked who have their options in common, which they are and [asked, options]. Differentiable.
+
+    The log-probability of an option is the sum over its tokens where others could come, each among those.
+    """
     module = mind.wake()
     decoder, head = module.get_decoder(), module.get_output_embeddings().weight
-    device, many = head.device, len(fan.chains)
-    if not len(fan.behind):  # nothing to choose
-        return torch.zeros(len(contexts), len(fan.options.paths), device=device)
-    longest = max(map(len, contexts)) + max(map(len, fan.chains))
+    rows = [(*prompt, *chain) for prompt, fan in asked for chain in fan.chains]
+    first = np.cumsum([0, *(len(fan.chains) for _, fan in asked)])
+    longest = max(map(len, rows))
     if longest > mind.model.longest:
         raise BadModel(f"a prompt of {longest} tokens; {mind.model.name} takes {mind.model.longest}")
-    ids = np.zeros((len(contexts) * many, longest), np.int64)  # what stands behind is seen by nobody
-    for i, context in enumerate(contexts):
-        for j, chain in enumerate(fan.chains):
-            ids[i * many + j, : len(context) + len(chain)] = (*context, *chain)
-    hidden = decoder(input_ids=torch.from_numpy(ids).to(device), use_cache=False).last_hidden_state
-    last = np.array([len(c) - 1 for c in contexts])[:, None] + fan.behind
-    row = np.arange(len(contexts))[:, None] * many + fan.row
-    own = [torch.from_numpy(x).to(device) for x in (row, last, fan.among, fan.at, fan.take, fan.counts)]
-    with torch.autocast(device.type, enabled=False):
-        seen = hidden[own[0], own[1]].float()  # [contexts, places, width]
-        logits = seen @ head[torch.tensor(fan.tokens, device=device)].float().t()
-        logp = logits.masked_fill(~own[2], -torch.inf).log_softmax(-1)
-        return (logp[:, own[3], own[4]] * own[5]).sum(-1)
+    ids = np.zeros((len(rows), longest), np.int64)  # what stands behind is seen by nobody
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = row
+    hidden = decoder(input_ids=torch.from_numpy(ids).to(head.device), use_cache=False).last_hidden_state
+    kinds: dict[int, list[int]] = {}
+    for i, (_, fan) in enumerate(asked):
+        kinds.setdefault(id(fan), []).append(i)
+    found = []
+    for some in kinds.values():
+        fan, which = asked[some[0]][1], np.array(some)
+        last = np.array([len(asked[i][0]) - 1 for i in some])[:, None] + fan.behind
+        found.append((which, _parted(hidden, head, fan, first[which][:, None] + fan.row, last)))
+    return found
+
+
+def _parted(hidden: Any, head: Any, fan: Fan, row: N64, last: N64) -> Any:
+    """log π [asked, options] from the hidden states at the places where options part."""
+    if not len(fan.behind):  # nothing to choose
+        return torch.zeros(len(row), len(fan.options.paths), device=head.device)
+    given = row, last, fan.among, fan.at, fan.take, fan.counts
+    row_t, last_t, among, at, take, counts = (torch.from_numpy(x).to(head.device) for x in given)
+    with torch.autocast(head.device.type, enabled=False):
+        seen = hidden[row_t, last_t].float()  # [asked, places, width]
+        logits = seen @ head[torch.tensor(fan.tokens, device=head.device)].float().t()
+        logp = logits.masked_fill(~among, -torch.inf).log_softmax(-1)
+        return (logp[:, at, take] * counts).sum(-1)
 
 
 class Prompt(NamedTuple):
@@ -135,16 +155,16 @@ class Book:
         self.world, self.team, self.settings = world, team, settings
         self.prompts: list[Prompt] = []
         self.logp: F = np.full((1 << 10, len(world.options)), -np.inf)
+        self.unweighed: list[Place] = []
         self.tokens = 0  # that were weighed
         self._known: dict[bytes, int] = {}
         self._fans = {} if fans is None else fans
 
-    def look(self, view: View) -> N64:
-        """The state of each row; those that are new are weighed."""
+    def note(self, view: View) -> N64:
+        """The state of each row. Those that are new are not weighed yet: `unweighed`."""
         shown = rounded(view, self.settings.digits)
-        keys, new = _keys(shown), []
-        state = np.zeros(len(view), np.int64)
-        for i, key in enumerate(keys):
+        state, new = np.zeros(len(view), np.int64), []
+        for i, key in enumerate(_keys(shown)):
             number = self._known.get(key)
             if number is None:
                 number = self._known[key] = len(self._known)
@@ -156,62 +176,84 @@ class Book:
 
     def _add(self, view: View) -> None:
         mind = self.team.minds[self.team.of(view.agent)]
-        frame, ids, first = mind.model.frame, mind.model.ids, len(self.prompts)
+        frame, ids = mind.model.frame, mind.model.ids
         for allowed, prompt in zip(view.allowed, text.prompts(self.world, view), strict=True):
             asked = (*frame.open, *ids(prompt), *frame.ask)
+            self.unweighed.append((self, len(self.prompts)))
             self.prompts.append(Prompt(mind.name, asked, tuple(np.flatnonzero(allowed).tolist())))
         while len(self.prompts) > len(self.logp):
             self.logp = np.concatenate([self.logp, np.full_like(self.logp, -np.inf)])
-        self.weigh(np.arange(first, len(self.prompts)))
 
-    def weigh(self, which: N64) -> None:
-        """Reads the odds of some states off the model."""
-        size = GLIMPSE * self.settings.most_tokens
-        for lot in self.lots(which, size):
-            self._weigh(lot, size)
-
-    def _weigh(self, lot: N64, size: int) -> None:
-        mind, fan = self.of(lot)
-        try:
-            with torch.no_grad():
-                logp = log_odds(mind, fan, [self.prompts[s].ids for s in lot.tolist()]).double().cpu().numpy()
-        except RuntimeError as error:
-            if not out_of_memory(error) or len(lot) == 1:
-                raise
-            torch.cuda.empty_cache()
-            for half in np.array_split(lot, 2):
-                self._weigh(half, size)
-            return
-        if not np.isfinite(logp).all():
-            raise BadModel(
-                f"{mind.model.name}: the model gives logits that are not numbers; its weights are damaged"
-            )
-        self.logp[lot[:, None], np.array(self.prompts[int(lot[0])].options)] = logp
-        self.tokens += sum(len(self.prompts[s].ids) for s in lot.tolist())
-
-    def of(self, lot: N64) -> tuple[Mind, Fan]:
-        """The policy and the options of states that have them in common."""
-        one = self.prompts[int(lot[0])]
+    def asked(self, state: int) -> Asked:
+        """A state as a model is asked."""
+        one = self.prompts[state]
         mind = self.team.minds[one.mind]
         key = id(mind.model), tuple(self.world.options[k] for k in one.options)
         if key not in self._fans:
             self._fans[key] = Fan(options_of(mind, key[1]))
-        return mind, self._fans[key]
+        return one.ids, self._fans[key]
 
-    def lots(self, which: N64, most_tokens: int) -> Iterator[N64]:
-        """States that can be weighed together, those of like length: no more tokens at once than that, padding counted."""
-        kinds: dict[tuple[str, tuple[int, ...]], list[int]] = {}
-        for s in which.tolist():
-            kinds.setdefault((self.prompts[s].mind, self.prompts[s].options), []).append(s)
-        for some in kinds.values():
-            some.sort(key=lambda s: len(self.prompts[s].ids))
-            rows, lot = len(self.of(np.array(some[:1]))[1].chains), list[int]()
-            for s in some:
-                if lot and (len(lot) + 1) * rows * (len(self.prompts[s].ids) + 4) > most_tokens:
-                    yield np.array(lot)
-                    lot = []
-                lot.append(s)
-            yield np.array(lot)
+
+Place = tuple[Book, int]  # a state of a book
+
+
+def lots(places: Sequence[Place], most_tokens: int) -> Iterator[list[Place]]:
+    """States that are weighed together, of one policy and of like length: no more tokens at once than that, padding counted."""
+    minds: dict[str, list[tuple[int, int, Place]]] = {}
+    for book, state in places:
+        ids, fan = book.asked(state)
+        size = len(ids) + max(map(len, fan.chains))
+        minds.setdefault(book.prompts[state].mind, []).append((size, len(fan.chains), (book, state)))
+    for some in minds.values():
+        some.sort(key=lambda one: one[0])
+        lot, rows = list[Place](), 0
+        for size, many, place in some:
+            if lot and (rows + many) * size > most_tokens:
+                yield lot
+                lot, rows = [], 0
+            lot.append(place)
+            rows += many
+        yield lot
+
+
+def weigh(places: Sequence[Place], most_tokens: int) -> None:
+    """Reads the odds of states off their models, into their books. What does not fit into memory is tried by halves."""
+    for lot in lots(places, most_tokens):
+        book, state = lot[0]
+        mind = book.team.minds[book.prompts[state].mind]
+        try:
+            with torch.no_grad():
+                found = [(i, x.double().cpu().numpy()) for i, x in log_odds(mind, [b.asked(s) for b, s in lot])]
+        except RuntimeError as error:
+            if not out_of_memory(error) or len(lot) == 1:
+                raise
+            torch.cuda.empty_cache()
+            weigh(lot, max(most_tokens // 2, 1))
+            continue
+        for which, logp in found:
+            if not np.isfinite(logp).all():
+                raise damaged(mind.model.name)
+            for i, odds in zip(which.tolist(), logp, strict=True):
+                book, state = lot[i]
+                book.logp[state, list(book.prompts[state].options)] = odds
+                book.tokens += len(book.prompts[state].ids)
+
+
+def side_by_side(books: Sequence[Book], plays: Sequence[Play[T]]) -> list[T]:
+    """What plays come to, one a book: at each turn all that is new in any of them is weighed at once."""
+    ended: dict[int, T] = {}
+    views = {i: next(play) for i, play in enumerate(plays)}
+    while views:
+        states = {i: books[i].note(view) for i, view in views.items()}
+        weigh([place for i in views for place in books[i].unweighed], GLIMPSE * books[0].settings.most_tokens)
+        for i, state in states.items():
+            books[i].unweighed.clear()
+            try:
+                views[i] = plays[i].send(state)
+            except StopIteration as end:
+                ended[i] = end.value
+                del views[i]
+    return [ended[i] for i in range(len(plays))]
 
 
 def _keys(view: View) -> list[bytes]:
@@ -241,16 +283,16 @@ class _Player:
         self.made = np.zeros(len(seed), np.int64)  # decisions so far
         self.decisions = 0
 
-    def __call__(self, view: View) -> tuple[N64, N64, N64]:
-        """The state, the option chosen, and how many decisions were made before, of each row."""
-        state, number = self.book.look(view), self.made[view.row]
+    def __call__(self, view: View, state: N64) -> tuple[N64, N64]:
+        """The option chosen, and how many decisions were made before, of each row."""
+        number = self.made[view.row]
         logp = self.sharp * self.book.logp[state]
         chosen = self.pick(logp - logp.max(axis=1, keepdims=True), uniform(self.seed[view.row], DICE, number))
         if self.home >= 0:
             chosen = np.where((number >= self.most) & view.allowed[:, self.home], self.home, chosen)
         self.made[view.row] += 1
         self.decisions += len(view)
-        return state, chosen, number
+        return chosen, number
 
 
 class Tried(NamedTuple):
@@ -262,7 +304,7 @@ class Tried(NamedTuple):
     decisions: int
 
 
-def explored(book: Book, seed: U, how: Practice) -> Tried:
+def explored(book: Book, seed: U, how: Practice) -> Play[Tried]:
     """Episodes, and at a share of their decisions every option forced; each goes on by π^sharp with the same dice, side by side.
 
     Some episodes wander: at few or many of their decisions they take any option but to stop, and their branches do not.
@@ -279,14 +321,15 @@ def explored(book: Book, seed: U, how: Practice) -> Tried:
     found: list[N64] = []
     earned, rows = np.full((1 << 10) * width, np.nan), 0
     while (view := world.view(state)) is not None:
-        at, chosen, number = player(view)
+        at = yield view
+        chosen, number = player(view, at)
         strays = wanders[view.row] & (number < player.most)
         strays &= uniform(every[view.row], STRAY, number) < uniform(every[view.row], WANDER, 1)
         if strays.any():
             chosen = _strayed(view, chosen, strays, uniform(every[view.row], STRAY, number, 1), player.home)
         own = (view.row < n) & (number < player.most) & (view.allowed.sum(1) > 1)
         mark = np.flatnonzero(own & (uniform(every[view.row], MARK, number) < how.share))
-        tried = _some(view.allowed[mark], every[view.row[mark]], number[mark], how.tries)
+        tried = _some(view.allowed[mark], book.logp[at[mark]], every[view.row[mark]], number[mark], how.tries)
         fits = np.cumsum(tried.sum(1)) <= len(free)
         mark, tried = mark[fits], tried[fits]
         branch = None
@@ -314,12 +357,14 @@ def explored(book: Book, seed: U, how: Practice) -> Tried:
     return Tried(where, earned[: rows * width].reshape(rows, width), straight, player.decisions)
 
 
-def _some(allowed: B, seed: U, number: N64, many: int) -> B:
-    """At most so many of the options that are allowed, by lot."""
+def _some(allowed: B, logp: F, seed: U, number: N64, many: int) -> B:
+    """At most so many of the options that are allowed, by lot, the likelier rather: one after the other by (π + 1 / K) / 2, none twice."""
     if allowed.sum(1).max(initial=0) <= many:
         return allowed
-    lot = uniform(seed[:, None], TRY, number[:, None], np.arange(allowed.shape[1]))
-    return allowed & (np.argsort(np.argsort(np.where(allowed, lot, 2.0), axis=1), axis=1) < many)
+    chance = (np.exp(logp) + 1.0 / allowed.sum(1, keepdims=True)) / 2
+    lot = -np.log(np.maximum(uniform(seed[:, None], TRY, number[:, None], np.arange(allowed.shape[1])), 1e-300))
+    when = np.where(allowed, lot / chance, np.inf)  # the first of clocks that ring at these rates
+    return allowed & (np.argsort(np.argsort(when, axis=1), axis=1) < many)
 
 
 def _strayed(view: View, chosen: N64, strays: B, u: F, home: int) -> N64:
@@ -350,10 +395,10 @@ class Taken(NamedTuple):
     decisions: int
 
 
-def sampled(book: Book, seed: U) -> Taken:
+def sampled(book: Book, seed: U) -> Play[Taken]:
     """Episodes as the policy plays them."""
     player, made = _Player(book, seed), list[tuple[N64, N64, N64]]()
-    score = _played(book, seed, player, made)
+    score = yield from _played(book, seed, player, made)
     state, option, row = (np.concatenate(some) for some in zip(*made, strict=True))
     return Taken(state, option, row, score, player.decisions)
 
@@ -361,15 +406,16 @@ def sampled(book: Book, seed: U) -> Taken:
 def greedy_scores(world: World, team: Team, settings: Settings, seed: U) -> F:
     """What episodes earn when the likeliest is always said."""
     book = Book(world, team, settings)
-    return _played(book, seed, _Player(book, seed, lambda logp, u: likeliest(logp)))
+    player = _Player(book, seed, lambda logp, u: likeliest(logp))
+    return side_by_side([book], [_played(book, seed, player, [])])[0]
 
 
-def _played(book: Book, seed: U, player: _Player, made: list[tuple[N64, N64, N64]] | None = None) -> F:
+def _played(book: Book, seed: U, player: _Player, made: list[tuple[N64, N64, N64]]) -> Play[F]:
     state = book.world.start(seed.copy())
     while (view := book.world.view(state)) is not None:
-        at, chosen, _ = player(view)
-        if made is not None:
-            made.append((at, chosen, view.row.copy()))
+        at = yield view
+        chosen, _ = player(view, at)
+        made.append((at, chosen, view.row.copy()))
         book.world.act(state, view, chosen)
     score: F = state.score
     return score
@@ -475,7 +521,7 @@ class Lecture(NamedTuple):
 def paced(how: Practice, told: Lecture | None) -> int:
     """How many episodes of each world the next iteration plays, so that a model reads as many tokens as are wanted."""
     if told is None:
-        return 2 * how.at_least
+        return 4 * how.at_least
     wanted = told.episodes * min(4.0, how.weighed / max(told.weighed, 1))
     return max(how.at_least, min(how.at_most, int(wanted)))
 
@@ -488,22 +534,19 @@ def practised(
     Rate and entropy fall by 1 - iteration / last.
     """
     watch, left = Stopwatch(), 1.0 - learner.iteration / last
-    scores, pays, decisions = [], [], 0
     fans: dict[Any, Fan] = {}
     settings = replace(settings, most_tokens=learner.most_tokens)
-    for number in range(settings.worlds):
-        dice = seeds(learner.seed * 1_000_003 + learner.iteration, each, number * each)
-        book = Book(worlds(learner.iteration, number), learner.team, settings, fans)
-        with speaking(settings):
-            if how.branched:
-                tried = explored(book, dice, how)
-                score, pay, made = tried.score, tried_pay(tried, book.logp, settings.even), tried.decisions
-            else:
-                taken = sampled(book, dice)
-                score, pay, made = taken.score, trajectory_pay(taken, len(book.world.options)), taken.decisions
-        scores += [float(score.mean())] if len(score) else []
-        decisions += made
-        pays.append((book, pay))
+    numbers, root = range(settings.worlds), learner.seed * 1_000_003 + learner.iteration
+    books = [Book(worlds(learner.iteration, k), learner.team, settings, fans) for k in numbers]
+    dice = [seeds(root, each, k * each) for k in numbers]
+    played: Sequence[Tried | Taken]
+    with speaking(settings):
+        if how.branched:
+            played = side_by_side(books, [explored(b, d, how) for b, d in zip(books, dice, strict=True)])
+        else:
+            played = side_by_side(books, [sampled(b, d) for b, d in zip(books, dice, strict=True)])
+    pays = [(book, _pay(book, made, settings.even)) for book, made in zip(books, played, strict=True)]
+    scores = [float(made.score.mean()) for made in played if len(made.score)]
     watch.lap("rollout")
     lot = np.random.default_rng([learner.seed, learner.iteration, 0xBA7C])
     kept = [(book, some_of(pay, book, how.learned // settings.worlds, lot)) for book, pay in pays]
@@ -514,7 +557,7 @@ def practised(
         learner.iteration,
         float(np.mean(scores)) if scores else None,
         each,
-        decisions,
+        sum(made.decisions for made in played),
         sum(len(book.prompts) for book, _ in pays),
         sum(len(pay.state) for _, pay in kept),
         *_odds(kept),
@@ -528,6 +571,12 @@ def practised(
     )
     learner.iteration += 1
     return told
+
+
+def _pay(book: Book, made: Tried | Taken, even: float) -> Pay:
+    if isinstance(made, Tried):
+        return tried_pay(made, book.logp, even)
+    return trajectory_pay(made, len(book.world.options))
 
 
 Kept = Sequence[tuple[Book, Pay]]
@@ -614,30 +663,35 @@ def _accumulated(learner: Learner, settings: Settings, how: Practice, some: Kept
 
 def _once(learner: Learner, settings: Settings, how: Practice, some: Kept, doubt: float) -> None:
     total = sum(float(pay.met.sum()) for _, pay in some)
-    for book, pay in some:
-        if not len(pay.state):
+    at = {(id(book), s): (pay, i) for book, pay in some for i, s in enumerate(pay.state.tolist())}
+    for lot in lots([(book, s) for book, pay in some for s in pay.state.tolist()], learner.most_tokens):
+        mind = learner.team.minds[lot[0][0].prompts[lot[0][1]].mind]
+        if mind.frozen:
             continue
-        at = {s: i for i, s in enumerate(pay.state.tolist())}
-        for lot in book.lots(pay.state, learner.most_tokens):
-            mind, fan = book.of(lot)
-            if mind.frozen:
-                continue
-            rows, options = np.array([at[s] for s in lot.tolist()]), np.array(book.prompts[int(lot[0])].options)
-            here = np.ix_(rows, options)
-            old = book.logp[np.ix_(lot, options)]
-            columns = (old, pay.up[here] / total, pay.down[here] / total, pay.met[rows] / total)
-            device = mind.model.device
-            was, up, down, met = (torch.from_numpy(np.ascontiguousarray(x)).float().to(device) for x in columns)
-            with computing(settings):
-                logp = log_odds(mind, fan, [book.prompts[s].ids for s in lot.tolist()])
-                state_loss(logp, was, up, down, met, how.clip, doubt).backward()
+        with computing(settings):
+            losses = []
+            for which, logp in log_odds(mind, [book.asked(s) for book, s in lot]):
+                rows = [_row(lot[i], *at[id(lot[i][0]), lot[i][1]]) for i in which.tolist()]
+                old, up, down, met = (np.array(column) for column in zip(*rows, strict=True))
+                columns = (old, up / total, down / total, met / total)
+                given = (torch.from_numpy(x).float().to(mind.model.device) for x in columns)
+                losses.append(state_loss(logp, *given, clip=how.clip, doubt=doubt))
+            sum(losses).backward()
 
 
-def state_loss(logp: Any, old: Any, up: Any, down: Any, met: Any, clip: float, doubt: float) -> Any:
-    """L = -Σ_s Σ_k [min(ρ_k, 1 + ε) W⁺_k + max(ρ_k, 1 - ε) W⁻_k - h n_s π_k log π_k],   ρ = π / π_old
+def _row(place: Place, pay: Pay, i: int) -> tuple[F, F, F, float]:
+    """Of a state the log-probabilities of its options when it was met, and what they are paid."""
+    book, state = place
+    options = list(book.prompts[state].options)
+    return book.logp[state, options], pay.up[i, options], pay.down[i, options], float(pay.met[i])
 
-    which is PPO's clipped loss of all decisions that were merged into a state: it is linear in credit of one sign.
+
+def state_loss(logp: Any, old: Any, up: Any, down: Any, met: Any, *, clip: float, doubt: float) -> Any:
+    """L = -Σ_s Σ_k [min(r_k, ε) W⁺_k + max(r_k, -ε) W⁻_k - h n_s π_k log π_k],   r = log π - log π_old
+
+    As PPO's clipped loss of all decisions that were merged into a state, but on logarithms: W need not be small where π_old is, and the gradient
+    of a ratio to that would be large.
     """
-    rho = (logp - old).exp()
-    gain = rho.clamp(max=1 + clip) * up + rho.clamp(min=1 - clip) * down
+    change = logp - old
+    gain = change.clamp(max=clip) * up + change.clamp(min=-clip) * down
     return -gain.sum() + doubt * (met[:, None] * logp.exp() * logp).sum()
