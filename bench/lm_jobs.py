@@ -226,11 +226,11 @@ def flat(settings: Settings, method: Method, times: int) -> Settings:
 def world_job(job: Job) -> Iterator[Line]:
     """A text world, by the state: before, while it learns, after. By trajectory-level credit as many tokens are read in an iteration, of more episodes."""
     given = {k: v for k, v in job.set.items() if k in Practice.__dataclass_fields__}
-    small = {"weighed": 4_000, "learned": 2_000, "at_least": 2, "at_most": 16} if job.tiny else {}
+    small = {"budget": 10_000, "learned": 2_000, "at_least": 2, "at_most": 16, "step": 1_000} if job.tiny else {}
     how = replace(Practice(), **small, **{"branched": job.method == OURS, **given})
     rest = {k: v for k, v in job.set.items() if k not in given}
     settings = settings_of(
-        replace(job, set=rest), worlds=2, entropy=0.1, parts=6, most_tokens=6_144, **LEARNED.get(job.name, {})
+        replace(job, set=rest), worlds=2, rate=5e-5, entropy=0.1, most_tokens=8_192, **LEARNED.get(job.name, {})
     )
     made = team_of(job, settings, agents_of(trained_on(job.name, job.seed, 0, 0)))
     yield {"event": "before", **told(judged(job, made, settings, max(job.judged // 4, 50), 1))}

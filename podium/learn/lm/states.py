@@ -47,6 +47,7 @@ N64 = NDArray[np.int64]
 B = NDArray[np.bool_]
 T = TypeVar("T")
 Play = Generator[View, N64, T]  # episodes that show views and are told the states of their rows
+LEARNING = 3  # a gradient takes so many times what a glimpse does
 GLIMPSE = 8  # times as many tokens are weighed at once as are learned: nothing is kept for a gradient
 
 
@@ -57,14 +58,15 @@ class Practice:
     branched: bool = True  # options are tried beside each other; else episodes are paid by their score alone
     share: float = 1.0  # of decisions that are branched
     tries: int = 5  # options tried at a decision, by lot
-    sharp: float = 10.0  # branches go on by π^sharp: options are judged by play that is nearly sure
+    sharp: float = 2.0  # branches go on by π^sharp: options are judged by play that is surer
     wander: float = (
         0.7  # of episodes, which take any option but to stop here and there: what to do there is learned too
     )
-    weighed: int = 200_000  # tokens read in an iteration, about: as many episodes are played as that takes ...
-    at_least: int = 6  # ... in each world, but not fewer
+    budget: int = 400_000  # tokens of an iteration, about, those that are learned counting three times: as many episodes are played as ...
+    at_least: int = 6  # ... that takes in each world, but not fewer
     at_most: int = 2_048  # ... nor more
-    learned: int = 48_000  # tokens of states that an iteration learns at most, drawn by how often they were met
+    learned: int = 100_000  # tokens that are learned at most, of states drawn by how often they were met
+    step: int = 8_000  # tokens of a gradient step, about
     clip: float = 0.3  # of what log-probabilities change in an iteration
 
 
@@ -328,6 +330,7 @@ def explored(book: Book, seed: U, how: Practice) -> Play[Tried]:
         if strays.any():
             chosen = _strayed(view, chosen, strays, uniform(every[view.row], STRAY, number, 1), player.home)
         own = (view.row < n) & (number < player.most) & (view.allowed.sum(1) > 1)
+        own &= book.tokens < how.budget  # episodes that turn out long are played to their end
         mark = np.flatnonzero(own & (uniform(every[view.row], MARK, number) < how.share))
         tried = _some(view.allowed[mark], book.logp[at[mark]], every[view.row[mark]], number[mark], how.tries)
         fits = np.cumsum(tried.sum(1)) <= len(free)
@@ -519,10 +522,10 @@ class Lecture(NamedTuple):
 
 
 def paced(how: Practice, told: Lecture | None) -> int:
-    """How many episodes of each world the next iteration plays, so that a model reads as many tokens as are wanted."""
+    """How many episodes of each world the next iteration plays, so that it takes the tokens that are wanted."""
     if told is None:
-        return 4 * how.at_least
-    wanted = told.episodes * min(4.0, how.weighed / max(told.weighed, 1))
+        return 2 * how.at_least
+    wanted = told.episodes * min(3.0, how.budget / max(told.weighed + LEARNING * told.tokens, 1))
     return max(how.at_least, min(how.at_most, int(wanted)))
 
 
@@ -614,10 +617,11 @@ def _steps(
     weights, norms = own_weights(learner.team), list[float]()
     warm = min(1.0, (learner.iteration + 1) / settings.warm) if settings.warm else 1.0
     where = [(b, i) for b, (_, pay) in enumerate(kept) for i in range(len(pay.state))]
+    parts = max(1, round(_tokens(kept) / how.step))
     for _ in range(settings.epochs):
         order = dice.permutation(len(where))
-        for part in range(settings.parts):
-            chosen = [where[i] for i in order[part :: settings.parts].tolist()]
+        for part in range(parts):
+            chosen = [where[i] for i in order[part::parts].tolist()]
             some = [(book, _rows(pay, [i for of, i in chosen if of == b])) for b, (book, pay) in enumerate(kept)]
             if not chosen:
                 continue
