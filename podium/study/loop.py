@@ -1,6 +1,8 @@
 """Training for the studies: the one method, a method of the table, or the control whose credit was shuffled; and what was played for it.
 
-The budget is counted in decisions, branches included: each is one call of the policy, and a branch is shorter than an episode.
+The budget is counted in decisions, branches included: each is one call of the policy, and a branch is shorter than an episode. A recipe that puts a
+method of the table beside the one method has three budgets: `ours`; `traced`, which takes the method about as long by the clock; and `few`, by which the
+one method plays about as many decisions as the other.
 """
 
 from __future__ import annotations
@@ -11,18 +13,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from podium.envs.draws import U, seeds
 from podium.envs.world import World
-from podium.learn.collect import Batch
-from podium.learn.evaluate import Judged, judged
+from podium.learn.collect import Batch, played
+from podium.learn.evaluate import DICE, Judged, beside
 from podium.learn.policy import Net
 from podium.learn.regimes import network, started
 from podium.learn.traced import traced_step
 from podium.learn.train import Learner, Mapped, Recipe, Worlds, begin, step
 from podium.methods import named
+from podium.trace.columns import F
 
-__all__ = ["OURS", "SHUFFLED", "Lesson", "dealt", "learned", "marks", "recipe_of"]
+__all__ = ["FEW", "OURS", "SAID", "SHUFFLED", "Lesson", "budget", "dealt", "learned", "marks", "recipe_of"]
 
-OURS, SHUFFLED = "same-prefix", "shuffled"
+OURS, FEW, SHUFFLED = "same-prefix", "few", "shuffled"
+SAID = {
+    OURS: "same-prefix credit",
+    FEW: "same-prefix, as many decisions as GRPO",
+    "grpo": "GRPO",
+    SHUFFLED: "shuffled credit",
+}
 
 
 class Lesson(NamedTuple):
@@ -39,6 +49,12 @@ def recipe_of(settings: Mapping[str, Any]) -> Recipe:
     return replace(Recipe(), **dict(settings))
 
 
+def budget(how: Any, credit: str) -> Recipe:
+    """The recipe of a credit among the three of a study."""
+    own = {OURS: "ours", SHUFFLED: "ours", FEW: "few"}
+    return recipe_of(getattr(how, own.get(credit, "traced")))
+
+
 def learned(
     credit: str,
     recipe: Recipe,
@@ -50,18 +66,18 @@ def learned(
     """Trains by same-prefix credit, by it shuffled, or by a method of the table: to the end of the recipe, or so many iterations; from
     the parameters of another learner, if one is given."""
     net = network(worlds(0, 0), recipe)
-    learner, played = begin(net, seed), 0
+    learner, count = begin(net, seed), 0
     if start is not None:
         learner = replace(learner, w=started(learner.w, start.w))
     took: dict[str, float] = {}
     while learner.iteration < min(recipe.iterations, most or recipe.iterations):
-        if credit in (OURS, SHUFFLED):
-            learner, told = step(net, recipe, worlds, learner, map if credit == OURS else dealt(learner))
+        if credit in (OURS, FEW, SHUFFLED):
+            learner, told = step(net, recipe, worlds, learner, dealt(learner) if credit == SHUFFLED else map)
         else:
             learner, told = traced_step(net, recipe, worlds, named(credit), learner)
-        played += told.decisions
+        count += told.decisions
         took = {stage: took.get(stage, 0.0) + s for stage, s in told.seconds.items()}
-    return Lesson(net, learner, played, took)
+    return Lesson(net, learner, count, took)
 
 
 def dealt(learner: Learner) -> Mapped:
@@ -76,7 +92,15 @@ def dealt(learner: Learner) -> Mapped:
 
 
 def marks(lesson: Lesson, worlds: Sequence[World], episodes: int, most: int = 100) -> list[Judged]:
-    """What was learned beside the optimum and the best trivial policy of each world."""
-    return [
-        judged(w, lesson.net, lesson.learner.w, episodes, most=most, batch=min(episodes, 20_000)) for w in worlds
-    ]
+    """What was learned beside the optimum and the best trivial policy of each world: played as the policy draws or by its likeliest
+    option, whichever earned more on other episodes. By its likeliest option a policy that is not sure yet may never stop."""
+
+    def one(world: World) -> Judged:
+        def score(dice: U, sharp: float) -> F:
+            return played(world, lesson.net, lesson.learner.w, dice, most=most, sharp=sharp).score
+
+        other = seeds(DICE + 1, min(episodes, 1_000))
+        sharp = max((np.inf, 1.0), key=lambda s: float(score(other, s).mean()))
+        return beside(world, lambda dice: score(dice, sharp), episodes, batch=min(episodes, 20_000))
+
+    return [one(world) for world in worlds]

@@ -11,6 +11,7 @@ from podium.envs.draws import seeds
 from podium.envs.jury import Jury
 from podium.envs.sprt import Sprt
 from podium.envs.world import make, play
+from podium.learn.evaluate import judged
 from podium.learn.params import training
 from podium.learn.train import Recipe
 from podium.study.loop import OURS, SHUFFLED, learned, marks
@@ -21,6 +22,7 @@ from podium.study.questions import (
     dr_mas,
     identify,
     intervention,
+    leaderboard,
     length,
     parl,
     stopping,
@@ -55,12 +57,20 @@ def test_legs_paid_by_hand() -> None:
     assert sorted(length.paid("shuffled", score, dice).ravel().tolist()) == [1.0, 2.0, 4.0, 8.0]
 
 
-@pytest.mark.parametrize("paid", ["broadcast", "branches", "local", "shuffled"])
+@pytest.mark.parametrize("paid", ["broadcast", "branches", "local", "alone", "shuffled"])
 def test_credit_points_uphill_but_for_the_control(paid: str) -> None:
     how = replace(read("diffusion").how, batch=256)
     dice, p, matter = np.random.default_rng(0), np.full(20, 0.5), np.ones(20, np.bool_)
     up = np.mean([diffusion.credit(how, paid, p, matter, dice).mean() for _ in range(40)])
     assert abs(up) < 0.005 if paid == "shuffled" else up > 0.01
+
+
+def test_ten_decisions_alone_are_a_broadcast_over_ten() -> None:
+    """The single agent of a run of ten is the whole run."""
+    how = replace(read("diffusion").how, batch=4_000)
+    p, matter = np.full(10, 0.5), np.ones(10, np.bool_)
+    one, two = (diffusion.credit(how, paid, p, matter, np.random.default_rng(1)) for paid in ("alone", "broadcast"))
+    np.testing.assert_allclose(one, two, atol=1e-6)
 
 
 def test_the_best_play_with_a_person_reaches_its_value_and_is_recorded() -> None:
@@ -111,6 +121,26 @@ def test_what_is_best_of_a_spawn_is_at_least_what_any_policy_is_worth() -> None:
         for _ in range(5):
             p = dice.random(states)
             assert case.value(np.stack([1 - p, p], 1)) <= case.best(states) + 1e-12
+
+
+def test_a_single_agent_is_never_better_than_the_best_of_a_team() -> None:
+    how = read("identify", quick=True).how
+    assert all(identify._never(case) >= -1e-12 for case in identify.cases(how, 2))
+    assert 0 < length.measure(read("length").how, length.SINGLE, 0)["short"][0] < 1
+    assert 0 < parl.measure(read("parl").how, parl.SINGLE, 0)["short"] < 1
+    for env in ("sprt", "costly_search", "pandora"):
+        world, dice = training(env, 0, 0, 0), seeds(5, 4_000)
+        assert stopping._single(world, dice).mean() < play(world, world.optimal(), dice.copy()).score.mean()
+    for env in ("costly_search", "relay", "jury"):
+        assert leaderboard._single(training(env, 0, 0, 0), 2_000).regret > 0
+
+
+def test_a_policy_that_is_not_sure_is_played_as_it_draws() -> None:
+    """By its likeliest option one who stops with less than even odds never stops."""
+    world = make("costly_search", c=0.05)
+    lesson = learned(OURS, Recipe(iterations=1, rows=20, worlds=1), lambda i, k: world, 0)
+    by_likeliest = judged(world, lesson.net, lesson.learner.w, 1_000, most=100, batch=1_000)
+    assert marks(lesson, [world], 1_000)[0].value >= by_likeliest.value - 0.05
 
 
 def test_time_to_a_target_is_the_geometric_one() -> None:

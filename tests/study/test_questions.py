@@ -12,7 +12,20 @@ import pytest
 
 from podium.learn.folder import BadRecipe
 from podium.study import question
-from podium.study.question import SHIPPED, Found, filled, kept, key, measured, names, read, says, tell, write
+from podium.study.question import (
+    SHIPPED,
+    Found,
+    filled,
+    in_time,
+    kept,
+    key,
+    measured,
+    names,
+    read,
+    says,
+    tell,
+    write,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,6 +83,13 @@ def test_an_interval_worked_by_hand() -> None:
     assert made.mean == 2.0
     assert made.high - made.mean == pytest.approx(4.3027 / 3**0.5, abs=1e-3)
     assert says("id", "what", [0.0, 0.0])[2:5] == (0.0, 0.0, 0.0)
+
+
+def test_a_curve_in_the_time_of_the_quickest() -> None:
+    """One that is twice as slow has gone half as far: between its first look and its last."""
+    curves = {"quick": [{"left": [1.0, 0.5, 0.0]}], "slow": [{"left": [1.0, 0.6, 0.0]}]}
+    found = Found(curves, {"quick": [2.0], "slow": [4.0]}, {})
+    assert [in_time(found, arm, "left", list(curves)).tolist() for arm in curves] == [[0.0], [0.6]]
 
 
 def test_an_unknown_study_lists_those_there_are() -> None:

@@ -1,7 +1,8 @@
 """Aggregation with correlated voters: accuracy as ballots copy their sources more and more, in `jury`, whose optimum is Bayes' rule.
 
 Beside what is learned: Bayes' rule, the majority of ballots, the majority of sources (each its own majority), and a single agent that is asked
-as often as there are ballots, which is a jury of one source.
+as often as there are ballots, which is a jury of one source. Other credit is tried at one copying: GRPO's, which takes as long as the one
+method, the one method with as many decisions as GRPO, and shuffled credit.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from podium.envs.jury import Jury
 from podium.envs.world import View, World, make, play
 from podium.study.chart import Line
 from podium.study.figure import Panel, band, lines_of, picture
-from podium.study.loop import OURS, SHUFFLED, learned, marks, recipe_of
+from podium.study.loop import OURS, SAID, budget, learned, marks
 from podium.study.question import Found, Told, column, says, table
 
 __all__ = ["How", "arms", "by_source", "measure", "told"]
@@ -33,6 +34,7 @@ class How:
     tests: tuple[tuple[int, int], ...]
     judged: int
     ours: dict[str, int | float]
+    few: dict[str, int | float]
     traced: dict[str, int | float]
 
 
@@ -52,8 +54,7 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
         dice = np.random.default_rng([seed, iteration, number])
         return _jury(int(dice.choice(how.ballots)), int(dice.choice(how.sources)), float(copy))
 
-    settings = how.ours if credit in (OURS, SHUFFLED) else how.traced
-    lesson = learned(credit, recipe_of(settings), world, seed)
+    lesson = learned(credit, budget(how, credit), world, seed)
     found = marks(lesson, tests, how.judged)
     return {
         "accuracy": np.mean([j.value for j in found]),
@@ -108,7 +109,7 @@ def told(how: How, found: Found) -> Told:
         says("lost", f"accuracy that the learned rule loses against Bayes' rule, mean over copying {how.copies}", np.mean([column(found, f"{OURS}/{c:g}", "lost") for c in how.copies], axis=0), most=0.015),
         says("majority", f"accuracy that the majority of ballots loses at copying {at:g}", best - curves["majority of ballots"][:, k]),
         says("learned", f"accuracy that the learned rule loses at copying {at:g}", column(found, lost, "lost")),
-        *(says(c, f"accuracy that the rule learned by {c} credit loses at copying {at:g}", column(found, f"{c}/{at:g}", "lost")) for c in how.controls),
+        *(says(c, f"the same, {SAID[c]}", column(found, f"{c}/{at:g}", "lost")) for c in how.controls),
         says("team", f"what a jury with Bayes' rule adds to one agent asked as often, at copying {at:g}", best - curves["one agent, asked as often"][:, k]),
         says("free", "the same without copying", curves["Bayes' rule (optimum)"][:, 0] - curves["one agent, asked as often"][:, 0]),
     ]  # fmt: skip
@@ -117,7 +118,7 @@ def told(how: How, found: Found) -> Told:
         cells = [
             f"{column(found, f'{credit}/{c:g}', 'accuracy').mean():.3f}" if c in copies else "" for c in how.copies
         ]
-        rows.append([f"learned, {credit} credit", *cells])
+        rows.append([f"learned, {SAID[credit]}", *cells])
     gap = [
         lines_of(
             "learned, same-prefix credit",
@@ -128,18 +129,14 @@ def told(how: How, found: Found) -> Told:
     gap += [Line(name, _points(how, curves, name)) for name in ("majority of ballots", "majority of sources")]
     for credit, copies in how.controls.items():
         gap.append(
-            Line(f"learned, {credit} credit", [band(c, column(found, f"{credit}/{c:g}", "lost")) for c in copies])
+            Line(f"learned, {SAID[credit]}", [band(c, column(found, f"{credit}/{c:g}", "lost")) for c in copies])
         )
     x = "how often a ballot repeats its source"
     panels = [
         Panel("accuracy", x, [lines_of(n, how.copies, c) for n, c in curves.items()], low=0.5),
         Panel("accuracy lost against Bayes' rule", x, gap),
     ]
-    budget = [[arm, f"{column(found, arm, 'decisions').mean():,.0f}"] for arm in arms(how) if "rules" not in arm]
-    tables = {
-        "accuracy": table(["", *(f"copying {c:g}" for c in how.copies)], rows),
-        "decisions": table(["credit/copying", "decisions played"], budget),
-    }
+    tables = {"accuracy": table(["", *(f"copying {c:g}" for c in how.copies)], rows)}
     return Told(headline, tables, picture("Whom to believe when voters copy one another", panels))
 
 

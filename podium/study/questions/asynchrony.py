@@ -1,9 +1,9 @@
-"""Rollout cost and asynchronous collection: where the time goes, what staleness costs, and what a correction gives back, in `relay`.
+"""Rollout cost and asynchronous collection: where the time goes, what staleness costs, and what a correction gives back, in `scouts`.
 
 With a staleness of s the episodes of iteration i are played by the weights of iteration i - s. Waiting costs rollout + update an iteration;
 not waiting costs the longer of the two, so that an asynchronous run has (r + u) / max(r, u) times the iterations in the same time: the arms "as
 long" have those, with r and u the seconds of rollout and of all else that the synchronous arm took on the machine the recipe was written on
-(`FASTER`; what this machine took is in the table).
+(`faster`; what this machine took is in the table). The single agent is the best play with one worker at a time.
 """
 
 from __future__ import annotations
@@ -13,22 +13,25 @@ from typing import Any
 
 import numpy as np
 
+from podium.envs.world import World, make
 from podium.learn.params import held_out, training
-from podium.study.figure import Panel, lines_of, picture
+from podium.study.chart import Line
+from podium.study.figure import Panel, band, lines_of, picture
 from podium.study.loop import OURS, SHUFFLED, learned, marks, recipe_of
 from podium.study.question import Found, Told, column, says, table
 
 __all__ = ["How", "arms", "measure", "told"]
 
-WORLD = "relay"
+WORLD, ALONE = "scouts", "one agent"
 STAGES = ("rollout", "graph", "reward", "credit", "update")
-LONG, FASTER = "as long", 1.5  # (r + u) / max(r, u) where rollout takes two thirds of the time
+LONG = "as long"
 
 
 @dataclass(frozen=True)
 class How:
     staleness: tuple[int, ...]
     corrections: tuple[str, ...]
+    faster: float
     tests: int
     judged: int
     ours: dict[str, int | float]
@@ -36,15 +39,17 @@ class How:
 
 def arms(how: How) -> list[str]:
     late = [f"{s}/{c}" for s in how.staleness if s for c in how.corrections]
-    return ["0/clip", *late, *(f"{s}/{how.corrections[-1]}/{LONG}" for s in how.staleness if s), SHUFFLED]
+    return ["0/clip", *late, f"{how.staleness[-1]}/{how.corrections[-1]}/{LONG}", SHUFFLED, ALONE]
 
 
 def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
     recipe = recipe_of(how.ours)
     tests = [held_out(WORLD, i) for i in range(how.tests)]
+    if arm == ALONE:
+        return {"share": float("nan"), "regret": np.mean([_alone(w) for w in tests]), "decisions": 0}
     if arm != SHUFFLED:
         late, correction, *long = arm.split("/")
-        many = round(recipe.iterations * (FASTER if long else 1.0))
+        many = round(recipe.iterations * (how.faster if long else 1.0))
         recipe = replace(recipe, staleness=int(late), correction=correction, iterations=many)
     credit = SHUFFLED if arm == SHUFFLED else OURS
     lesson = learned(credit, recipe, lambda i, k: training(WORLD, seed, i + 1, k), seed)
@@ -57,6 +62,12 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
     }
 
 
+def _alone(world: World) -> float:
+    """What best play with one worker at a time lacks."""
+    one = make(WORLD, c=world.params.c, latency=world.params.latency, widest=1)
+    return (world.optimum() - one.optimum()) / world.optimum()
+
+
 def told(how: How, found: Found) -> Told:
     regret = {arm: column(found, arm, "regret") for arm in arms(how)}
     worst = how.staleness[-1]
@@ -65,8 +76,9 @@ def told(how: How, found: Found) -> Told:
         says("sync", "regret without staleness", regret["0/clip"], most=0.05),
         *(says(f"{worst}.{c}", f"regret, {worst} iterations late, correction: {c}", regret[f"{worst}/{c}"]) for c in how.corrections),
         says(f"{worst}.bias", f"what {worst} iterations late cost in optima, correction: {last}", regret[f"{worst}/{last}"] - regret["0/clip"]),
-        says(f"{worst}.long", f"the same with {FASTER:g} times the iterations, as many as fit in the same time", regret[f"{worst}/{last}/{LONG}"] - regret["0/clip"]),
+        says(f"{worst}.long", f"the same with {how.faster:g} times the iterations, as many as fit in the same time", regret[f"{worst}/{last}/{LONG}"] - regret["0/clip"]),
         says("shuffled", "regret with shuffled credit", regret[SHUFFLED]),
+        says("alone", "regret of best play with one worker at a time", regret[ALONE]),
     ]  # fmt: skip
     rows = []
     for arm in arms(how):
@@ -89,13 +101,9 @@ def told(how: How, found: Found) -> Told:
         )
         for c in how.corrections
     ]
-    lines.append(
-        lines_of(
-            f"{last}, as long",
-            how.staleness,
-            np.array([base if not s else regret[f"{s}/{last}/{LONG}"] for s in how.staleness]).T,
-        )
-    )
+    long = band(worst, regret[f"{worst}/{last}/{LONG}"])
+    lines.append(Line(f"correction: {last}, as long", [long]))
+    lines.append(lines_of("best play, one worker at a time", how.staleness, np.tile(regret[ALONE][:, None], len(how.staleness))))  # fmt: skip
     panel = Panel("regret in held-out worlds", "iterations that the weights that act are late", lines)
     took = found.took["0/clip"]
     total = sum(sum(one.values()) for one in took)

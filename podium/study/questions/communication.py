@@ -18,12 +18,12 @@ from podium.learn.collect import greedy
 from podium.learn.evaluate import DICE
 from podium.study.chart import Line
 from podium.study.figure import Panel, lines_of, picture
-from podium.study.loop import OURS, SHUFFLED, learned, recipe_of
+from podium.study.loop import FEW, OURS, SAID, SHUFFLED, budget, learned
 from podium.study.question import Found, Told, column, says, table
 
 __all__ = ["How", "arms", "measure", "told"]
 
-SAID = {OURS: "learned, same-prefix credit", "grpo": "learned, GRPO", SHUFFLED: "learned, shuffled credit"}
+CREDITS = (OURS, FEW, "grpo", SHUFFLED)
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class How:
     prices: tuple[float, ...]
     trained: tuple[float, float]
     mates: int
-    credits: tuple[str, ...]
     judged: int
     ours: dict[str, int | float]
+    few: dict[str, int | float]
     traced: dict[str, int | float]
 
 
 def arms(how: How) -> list[str]:
-    return [*how.credits, "rules"]
+    return [*CREDITS, "rules"]
 
 
 def _relay(how: How, price: float) -> Relay:
@@ -67,7 +67,7 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
         draw = np.random.default_rng([seed, iteration, number])
         return _relay(how, float(draw.uniform(*how.trained)))
 
-    lesson = learned(arm, recipe_of(how.ours if arm in (OURS, SHUFFLED) else how.traced), world, seed)
+    lesson = learned(arm, budget(how, arm), world, seed)
     got = [of(w, greedy(lesson.net, lesson.learner.w, w)) for w in tests]
     return {"score": [g[0] for g in got], "words": [g[1] for g in got], "decisions": lesson.decisions}
 
@@ -75,38 +75,38 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
 def told(how: How, found: Found) -> Told:
     best = column(found, "rules", "optimum")
     inside = [i for i, p in enumerate(how.prices) if how.trained[0] <= p <= how.trained[1]]
-    lost = {c: best - column(found, c, "score") for c in how.credits}
-    words = {c: column(found, c, "words") for c in how.credits}
+    lost = {c: best - column(found, c, "score") for c in CREDITS}
+    words = {c: column(found, c, "words") for c in CREDITS}
     off = np.abs(words[OURS] - column(found, "rules", "words"))
     headline = [
         says("lost", "score lost against the best team, mean over trained prices, same-prefix credit", lost[OURS][:, inside].mean(axis=1), most=0.01),
         says("words", "words that it says too many or too few, mean over trained prices", off[:, inside].mean(axis=1)),
         says("beyond", "score lost at prices outside those of training", np.delete(lost[OURS], inside, axis=1).mean(axis=1) if len(inside) < len(how.prices) else np.nan),
-        *(says(c, f"score lost, {SAID[c]}, mean over trained prices", lost[c][:, inside].mean(axis=1)) for c in how.credits if c != OURS),
+        *(says(c, f"score lost, {SAID[c]}, mean over trained prices", lost[c][:, inside].mean(axis=1)) for c in CREDITS if c != OURS),
         says("alone", "score lost by a lead alone, who hears nothing, mean over trained prices", (best - column(found, "rules", "silent"))[:, inside].mean(axis=1)),
     ]  # fmt: skip
     scores = [lines_of("best team (optimum)", how.prices, best)]
-    scores += [lines_of(SAID[c], how.prices, column(found, c, "score")) for c in how.credits]
+    scores += [lines_of(f"learned, {SAID[c]}", how.prices, column(found, c, "score")) for c in CREDITS]
     for name in ("silent", "brief", "full"):
         mean = column(found, "rules", name).mean(axis=0)
         scores.append(Line(f"all {name}", list(zip(how.prices, mean.tolist(), strict=True))))
     said = [lines_of("best team (optimum)", how.prices, column(found, "rules", "words"))]
-    said += [lines_of(SAID[c], how.prices, words[c]) for c in how.credits]
+    said += [lines_of(f"learned, {SAID[c]}", how.prices, words[c]) for c in CREDITS]
     panels = [
         Panel("score", "price of a word", scores, low=0.4),
         Panel("words an episode", "price of a word", said),
     ]
     rows = [["best team", *(f"{x:.3f}" for x in best.mean(axis=0)), ""]]
     rows += [
-        [SAID[c], *(f"{x:.3f}" for x in column(found, c, "score").mean(axis=0)), f"{np.mean(column(found, c, 'decisions')):,.0f}"]
-        for c in how.credits
+        [f"learned, {SAID[c]}", *(f"{x:.3f}" for x in column(found, c, "score").mean(axis=0)), f"{np.mean(column(found, c, 'decisions')):,.0f}"]
+        for c in CREDITS
     ]  # fmt: skip
     rows += [
         [f"all {n}", *(f"{x:.3f}" for x in column(found, "rules", n).mean(axis=0)), ""]
         for n in ("silent", "brief", "full")
     ]
     count = [["best team", *(f"{x:.2f}" for x in column(found, "rules", "words").mean(axis=0))]]
-    count += [[SAID[c], *(f"{x:.2f}" for x in words[c].mean(axis=0))] for c in how.credits]
+    count += [[f"learned, {SAID[c]}", *(f"{x:.2f}" for x in words[c].mean(axis=0))] for c in CREDITS]
     prices = [f"{p:g}" for p in how.prices]
     tables = {
         "score": table(["score at a price of", *prices, "decisions played"], rows),

@@ -9,6 +9,7 @@ A run is n decisions, each good (1) or bad (0). It earns the mean of those that 
                 tenth of later decisions that react. A decision is paid what its option earned beyond the other
     local       a decision is paid for its own result, which the graph says is its own (no noise is spared: its result has its share)
     shuffled    local, given to other decisions and runs, by lot: the control
+    alone       the single agent: every ten decisions are a run of their own with an outcome of its own, broadcast inside it; as many decisions
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ SAID = {
     "branches": "same-prefix branches",
     "local": "by its own result",
     "shuffled": "shuffled",
+    "alone": "broadcast, ten decisions a run",
 }
 
 
@@ -113,6 +115,12 @@ def credit(how: How, paid: str, p: F, matter: NDArray[np.bool_], dice: np.random
         earned = did[:, matter].mean(axis=1) + spread * dice.standard_normal(how.batch)
         given: Any = (earned - earned.mean()) / (earned.std() + 1e-12)
         return np.asarray(given @ did / how.batch)  # what is less than a mean adds up to nothing: p drops out
+    if paid == "alone":
+        parts = did.reshape(how.batch, -1, FEW)
+        earned = (parts * matter.reshape(-1, FEW)).mean(axis=2)
+        earned = earned + np.sqrt(how.noise / (1 - how.noise) / 4 / FEW) * dice.standard_normal(earned.shape)
+        given = (earned - earned.mean(axis=0)) / (earned.std(axis=0) + 1e-12)
+        return np.asarray((given[:, :, None] * parts).mean(axis=0).ravel())
     given = did * np.float32(1 / many) * matter
     given += np.float32(spread * np.sqrt(12 / n)) * (dice.random((how.batch, n), np.float32) - np.float32(0.5))
     given -= given.mean(axis=0)
@@ -211,7 +219,7 @@ def _figure(how: How, found: Found, halves: dict[str, F]) -> str:
             np.array([halves[f"{case}/{paid}/{n}"] for n in how.lengths]).T,
         )
         for case in how.cases
-        for paid in ("broadcast", "local")
+        for paid in ("broadcast", "local", "alone")
     ]
     panels.append(
         Panel(

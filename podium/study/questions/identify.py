@@ -7,6 +7,7 @@ The decision is one spawn of a `planted` team; all else stays as it is. The poli
     state      the mean outcome of runs that decided the same in the same state, less that of the state, where both were seen
     branches   both options forced at the same prefix, under the same luck, in half as many runs: Y_1 - Y_0
     shuffled   branches, their outcomes dealt out anew among options and prefixes: the control
+    single     nothing is learned: it never spawns, which is the agent that there is without the team
 
 and the odds of a state, θ = log(p / (1 - p)), move along the natural gradient, so that a sure policy is not slow only because a softmax is flat there:
 
@@ -31,7 +32,7 @@ from podium.envs.planted_team import Team, simulate
 from podium.envs.world import BadParameter
 from podium.study.figure import Panel, lines_of, picture
 from podium.study.identify import biased, spawns_that_react
-from podium.study.question import Found, Told, column, says, table
+from podium.study.question import Found, Told, column, in_time, says, table
 from podium.study.recorded import continued, outcomes
 from podium.trace.columns import F
 
@@ -39,6 +40,7 @@ __all__ = ["Case", "How", "arms", "cases", "measure", "told"]
 
 N64 = NDArray[np.int64]
 MOST = 8.0  # the longest odds, log
+SINGLE = "single"
 SAID = {
     "outcome": "outcome of the run",
     "decision": "mean outcome of the decision",
@@ -79,7 +81,7 @@ class Case(NamedTuple):
 
 
 def arms(how: How) -> list[str]:
-    return [f"{credit}/{share:g}" for credit in how.credits for share in how.coverage]
+    return [*(f"{credit}/{share:g}" for credit in how.credits for share in how.coverage), SINGLE]
 
 
 @cache
@@ -121,6 +123,8 @@ def _policy(team: Team, row: int) -> F:
 
 def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
     """What is left of the gap between even odds and the best policy, as it learns."""
+    if arm == SINGLE:
+        return {"left": [_never(cases(how, seed + 2)[seed + 1])]}
     credit, share = arm.split("/")
     rate = _best_rate(how, credit, float(share))
     return {
@@ -128,6 +132,13 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
         "rate": rate,
         "episodes": how.updates * how.batch,
     }
+
+
+def _never(case: Case) -> float:
+    """What is left of the gap where the decision is always not to spawn."""
+    many = _states(case.team, case.row)
+    best, even = case.best(many), case.value(np.full((many, 2), 0.5))
+    return (best - case.value(np.tile([1.0, 0.0], (many, 1)))) / max(best - even, 1e-9)
 
 
 @cache
@@ -203,20 +214,23 @@ def _seen(did: N64, state: N64) -> Any:
 
 def told(how: How, found: Found) -> Told:
     ends = {arm: column(found, arm, "left")[:, -1] for arm in arms(how)}
+    alone = ends[SINGLE]
     low = how.coverage[-1]
     headline = [
         *(says(f"{c}", f"left of the gap after training from a coverage of {low:g}, credit: {SAID[c]}", ends[f"{c}/{low:g}"], most=0.1 if c == "branches" else None) for c in how.credits),
         says("outcome.even", f"the same from even odds, credit: {SAID['outcome']}", ends[f"outcome/{how.coverage[0]:g}"]),
         says("decision.even", f"the same from even odds, credit: {SAID['decision']}", ends[f"decision/{how.coverage[0]:g}"]),
+        says("single", "left of the gap by a single agent, which never spawns", alone),
     ]  # fmt: skip
     rows = [[SAID[c], *(f"{ends[f'{c}/{s:g}'].mean():.2f}" for s in how.coverage)] for c in how.credits]
+    rows.append(["none: a single agent, which never spawns", *([f"{alone.mean():.2f}"] * len(how.coverage))])
     at = np.linspace(0, how.updates, how.looks + 1).round() * how.batch
     panels = [
         Panel(
             f"left of the gap, coverage {s:g} at the start",
             "runs, branches counted",
             [lines_of(SAID[c], at.tolist(), column(found, f"{c}/{s:g}", "left")) for c in how.credits],
-            {"even odds": 1.0},
+            {"even odds": 1.0, "single agent": float(alone.mean())},
             high=3.0,
         )
         for s in (how.coverage[0], low)
@@ -227,5 +241,11 @@ def told(how: How, found: Found) -> Told:
     panels.append(
         Panel("left at the end", "coverage at the start", lines, {"even odds": 1.0}, log_x=True, high=3.0)
     )
-    tables = {"ends": table(["credit", *(f"coverage {s:g}" for s in how.coverage)], rows)}
+    every = [f"{c}/{low:g}" for c in how.credits]
+    timed = [
+        [SAID[c], f"{np.median(found.seconds[arm]):.1f}", f"{in_time(found, arm, 'left', every).mean():.2f}", f"{ends[arm].mean():.2f}"]
+        for c, arm in zip(how.credits, every, strict=True)
+    ]  # fmt: skip
+    clock = table(["credit", "seconds", "left after as many seconds", "left after as many runs"], timed)
+    tables = {"clock": clock, "ends": table(["credit", *(f"coverage {s:g}" for s in how.coverage)], rows)}
     return Told(headline, tables, picture("What spawning does, learned from runs that hardly differ", panels))

@@ -1,7 +1,9 @@
 """The leader-board: every method of the table that can act in each world, at equal budgets, beside optimum and trivial policies.
 
 Network, episodes (branches count), update and dice are the same for all; what differs is the credit, the method's own expression on the traces. Methods whose
-expressions are equal are trained once and share a row's figures. The control is GRPO's credit, dealt out anew among all decisions of an update.
+expressions are equal are trained once and share a row's figures. Beside them: `same-prefix`, the credit of `podium train`, with about as many decisions;
+GRPO's credit, dealt out anew among all decisions of an update (the control); GRPO and Dr. MAS with more iterations; and a single agent, which takes the first
+candidate, hears no mate, or asks one source as often.
 """
 
 from __future__ import annotations
@@ -14,6 +16,9 @@ import numpy as np
 
 from podium.credit import BadCredit, apply
 from podium.envs.draws import seeds
+from podium.envs.jury import Jury
+from podium.envs.world import World, make, play
+from podium.learn.evaluate import Judged, beside
 from podium.learn.params import held_out, training
 from podium.learn.policy import Net
 from podium.learn.traced import at_rows, cannot, dressed, record
@@ -21,12 +26,22 @@ from podium.learn.train import Credited, Learner, Recipe, begin, taught
 from podium.methods import METHODS, Method, scored
 from podium.rewards.ledger import BadReward, Now
 from podium.study.figure import dots
-from podium.study.loop import SHUFFLED, Lesson, learned, marks, recipe_of
+from podium.study.loop import OURS, SHUFFLED, Lesson, learned, marks, recipe_of
 from podium.study.question import Found, Told, column, says, table
 
 __all__ = ["How", "arms", "different", "measure", "shuffled", "told"]
 
-LONGER = "as long"
+LONGER, SINGLE = "longer", "one agent"
+KNOWN = (
+    "grpo",
+    "rloo",
+    "dr_mas",
+    "magrpo",
+    "gigpo",
+    "parl",
+    "puppeteer",
+)  # told in the short table wherever they stand
+FIRST = 8  # and so many that stand first
 
 
 @dataclass(frozen=True)
@@ -36,6 +51,7 @@ class How:
     tests: int
     judged: int
     longer: float
+    ours: dict[str, int]
     budget: dict[str, int | float]
 
 
@@ -54,18 +70,20 @@ def different(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 
 
 def arms(how: How) -> list[str]:
-    longer = [name for name in ("grpo", "dr_mas") if name in different(how.methods)]
+    longer = [f"{name}, {LONGER}" for name in ("grpo", "dr_mas") if name in different(how.methods)]
     return [
-        f"{env}/{name}"
-        for env in how.envs
-        for name in (*different(how.methods), *(f"{n}, {LONGER}" for n in longer), SHUFFLED)
+        f"{env}/{name}" for env in how.envs for name in (*different(how.methods), OURS, *longer, SHUFFLED, SINGLE)
     ]
 
 
 def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
     """Share of the gap and regret in held-out worlds; or why the method cannot be paid in this world."""
     env, name = arm.split("/")
-    recipe = recipe_of(how.budget)
+    recipe, tests = recipe_of(how.budget), [held_out(env, i) for i in range(how.tests)]
+    if name == SINGLE:
+        return _told([_single(world, how.judged) for world in tests])
+    if name == OURS:
+        recipe = replace(Recipe(), iterations=recipe.iterations, worlds=recipe.worlds, rows=how.ours[env])
     if name.endswith(LONGER):
         name = name.partition(",")[0]
         recipe = replace(recipe, iterations=round(recipe.iterations * how.longer))
@@ -76,16 +94,28 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
         else:
             lesson = learned(name, recipe, lambda i, k: training(env, seed, i + 1, k), seed)
     except (BadCredit, BadReward) as error:
-        nothing = float("nan")
-        return {
-            "share": nothing,
-            "regret": nothing,
-            "decisions": 0,
-            "refused": str(error).partition("; there are")[0],
-        }
-    found = marks(lesson, [held_out(env, i) for i in range(how.tests)], how.judged)
-    share, regret = (float(np.mean([getattr(j, what) for j in found])) for what in ("share", "regret"))
-    return {"share": share, "regret": regret, "decisions": lesson.decisions, "refused": ""}
+        return {**_told([]), "refused": str(error).partition("; there are")[0]}
+    return _told(marks(lesson, tests, how.judged), lesson.decisions)
+
+
+def _told(found: list[Judged], decisions: int = 0) -> dict[str, Any]:
+    share, regret = (
+        float(np.mean([getattr(j, what) for j in found])) if found else float("nan") for what in ("share", "regret")
+    )
+    return {"share": share, "regret": regret, "decisions": decisions, "refused": ""}
+
+
+def _single(world: World, episodes: int) -> Judged:
+    """The first candidate; a lead whose mates say nothing; one source that is asked as often as there are ballots."""
+    if isinstance(world, Jury):
+        one = make("jury", m=world.params.m, s=1, copy=world.params.copy)
+        found = beside(
+            world, lambda dice: play(world, world.optimal(), dice.copy()).score, episodes, batch=episodes
+        )
+        return found._replace(value=one.optimum())
+    silent = world.trivial().get("all silent")
+    policy = silent or (lambda view: np.where(view.facts[:, 1] < 1, 1, 0))
+    return beside(world, lambda dice: play(world, policy, dice.copy()).score, episodes, batch=episodes)
 
 
 def shuffled(env: str, recipe: Recipe, seed: int) -> Lesson:
@@ -123,39 +153,25 @@ def told(how: How, found: Found) -> Told:
             name = arm.split("/")[1]
             made, lost = says("", "", column(found, arm, "share")), says("", "", column(found, arm, "regret"))
             names = ", ".join(f"`{n}`" for n in different(how.methods).get(name, (name,)))
-            rows.append(
-                [
-                    env,
-                    names,
-                    f"{made.mean:.2f}",
-                    f"{made.low:.2f} to {made.high:.2f}",
-                    f"{lost.mean:.1%}",
-                    f"{column(found, arm, 'decisions').mean():,.0f}",
-                ]
-            )
+            cells = [f"{made.mean:.2f}", f"{made.low:.2f} to {made.high:.2f}", f"{lost.mean:.1%}"]
+            spent = [f"{column(found, arm, 'decisions').mean():,.0f}", f"{np.mean(found.seconds[arm]):.1f}"]
+            rows.append([env, names, *cells, *spent])
             marks_.append((f"{env}: {name}", min(made.mean, 3.0), min(made.low, 3.0), min(made.high, 3.0)))
-        best = next(arm for arm in ranked if SHUFFLED not in arm and LONGER not in arm)
-        headline.append(
-            says(
-                f"{env}.best",
-                f"{env}: share of the gap left by the best method, {best.split('/')[1]}",
-                column(found, best, "share"),
-            )
-        )
-        headline.append(
-            says(f"{env}.grpo", f"{env}: share of the gap left by grpo", column(found, f"{env}/grpo", "share"))
-        )
-        headline.append(
-            says(
-                f"{env}.shuffled",
-                f"{env}: share of the gap left by shuffled credit",
-                column(found, f"{env}/{SHUFFLED}", "share"),
-            )
-        )
+        best = next(arm for arm in ranked if arm.split("/")[1] in different(how.methods))
+        for id, arm in (
+            ("best", best),
+            ("grpo", f"{env}/grpo"),
+            ("ours", f"{env}/{OURS}"),
+            ("shuffled", f"{env}/{SHUFFLED}"),
+            ("single", f"{env}/{SINGLE}"),
+        ):
+            what = f"{env}: share of the gap left, {'the best method, ' if id == 'best' else ''}{arm.split('/')[1]}"
+            headline.append(says(f"{env}.{id}", what, column(found, arm, "share")))
     tables = {
         "board": table(
-            ["world", "method", "share of the gap", "95 % interval", "regret", "decisions played"], rows
+            ["world", "method", "share of the gap", "95 % interval", "regret", "decisions played", "seconds"], rows
         ),
+        "short": _short(how, found),
         "refused": table(["method", "world", "why not"], refused),
     }
     figure = dots(
@@ -165,3 +181,25 @@ def told(how: How, found: Found) -> Told:
         {"optimum": 0.0, "best trivial": 1.0},
     )
     return Told(headline, tables, figure)
+
+
+def _short(how: How, found: Found) -> str:
+    """Methods by worlds: those that act in all of them and stand first, the best known ones, and what they are to be compared with."""
+
+    def share(name: str) -> list[Any]:
+        return [column(found, f"{env}/{name}", "share") for env in how.envs]
+
+    def cells(name: str) -> list[str]:
+        made = [says("", "", values) for values in share(name)]
+        return [f"{s.mean:.2f} ± {s.high - s.mean:.2f}" for s in made]
+
+    whole = [
+        n for n in different(how.methods) if all(not found.arms[f"{env}/{n}"][0]["refused"] for env in how.envs)
+    ]
+    ranked = sorted(whole, key=lambda n: float(np.mean([values.mean() for values in share(n)])))
+    some = [n for i, n in enumerate(ranked) if i < FIRST or n in KNOWN]
+    rows = [["*optimum*", *(["0"] * len(how.envs))], [f"`podium train` ({OURS})", *cells(OURS)]]
+    rows += [[f"{1 + ranked.index(n)}. `{n}`", *cells(n)] for n in some]
+    rows += [["*best trivial policy*", *(["1"] * len(how.envs))]]
+    rows += [["*shuffled credit*", *cells(SHUFFLED)], ["*one agent*", *cells(SINGLE)]]
+    return table(["share of the gap left", *how.envs], rows)

@@ -8,7 +8,8 @@ answer. With the score s_l of each leg, a decision in leg l is paid, less the me
     graph      s_l              what followed from it
     shuffled   s of any leg     the control
 
-and the table moves by  rate · Σ Â ∂ log π / legs,  Â in units of its root mean square.
+and the table moves by  rate · Σ Â ∂ log π / legs,  Â in units of its root mean square. As many legs an update is equal time, as many runs are equal
+rollouts. The single agent is the best play with one scout a leg, exactly.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from podium.trace.columns import F
 
 __all__ = ["How", "arms", "events_of", "learned", "measure", "paid", "told"]
 
-TEST = 2_000_000
+TEST, SINGLE = 2_000_000, "one scout"
 SAID = {
     "outcome": "outcome of the run",
     "togo": "from the decision on",
@@ -51,11 +52,14 @@ class How:
 
 
 def arms(how: How) -> list[str]:
-    return [f"{b}/{credit}/{legs}" for b in how.budgets for credit in how.credits for legs in how.legs]
+    return [*(f"{b}/{credit}/{legs}" for b in how.budgets for credit in how.credits for legs in how.legs), SINGLE]
 
 
 def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
     """What the policy lacks of the optimum as it learns, and the legs that it played."""
+    if arm == SINGLE:
+        alone = make("expedition", **{**WORLD, "legs": 1, "pool": 10, "widest": 1})
+        return {"short": [1.0 - alone.optimum() / expedition(1).optimum()]}
     budget, credit, legs = arm.split("/")
     rate = _best_rate(how, budget, credit, int(legs))
     short = learned(how, budget, credit, int(legs), rate, seed)
@@ -134,6 +138,8 @@ def told(how: How, found: Found) -> Told:
         for b in how.budgets
         for c in how.credits
     ]
+    alone = ends[SINGLE].mean()
+    rows.append(["", "none: the best play with one scout a leg", *([f"{alone:.1%}"] * len(how.legs))])
     long = how.legs[-1]
     headline = [
         says(f"{b}.{c}", f"as many {b} an update, {xs[-1]:,} events a run, credit {SAID[c]}: lacks of the optimum", ends[f"{b}/{c}/{long}"], most=0.15 if (b, c) == ("legs", "graph") else None)
@@ -141,11 +147,13 @@ def told(how: How, found: Found) -> Told:
         for c in how.credits
     ]  # fmt: skip
     headline.insert(0, says("gain", f"what credit by the graph gains over the outcome at {xs[-1]:,} events, as many legs an update, in optima", ends[f"legs/outcome/{long}"] - ends[f"legs/graph/{long}"], least=0.0))  # fmt: skip
+    headline.append(says("single", "best play with one scout a leg: lacks of the optimum", ends[SINGLE]))
     panels = [
         Panel(
             f"lacks of the optimum, as many {b} an update",
             "events a run",
             [lines_of(SAID[c], xs, np.array([ends[f"{b}/{c}/{n}"] for n in how.legs]).T) for c in how.credits],
+            {"one scout a leg": float(alone)},
             log_x=True,
             high=1.2,
         )

@@ -2,7 +2,8 @@
 
 The arms in `expedition` are those of `podium.study.legs`. In `scouts` a lead that starts by spawning one worker a round learns width and stop by the outcome to go
 (a table by the best answer so far); `time` is then the critical steps, S_main + max S_sub = 2 a round, until an answer is worth the target, of the width
-that was learned for a first round, and of one agent, who needs 1 / (1 - target) rounds.
+that was learned for a first round, and of one agent, who needs 1 / (1 - target) rounds. `shuffled` is annealed PARL there, what runs are paid dealt out
+anew among their decisions. The single agent in `expedition` is the best play with one scout a leg, exactly.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from podium.envs.draws import seeds, uniform
 from podium.envs.scouts import Scouts
 from podium.envs.world import make
 from podium.study.figure import Panel, lines_of, picture
-from podium.study.legs import ARMS, Study, learn, optimal_play, softmax
-from podium.study.question import Found, Told, column, says, table
+from podium.study.legs import ARMS, WORLD, Study, expedition, learn, optimal_play, softmax
+from podium.study.question import Found, Told, column, in_time, says, table
 from podium.trace.columns import F
 
 __all__ = ["How", "arms", "measure", "rounds_to", "told"]
 
 N64 = NDArray[np.int64]
-SPAWNS = ("plain", "parl", "entropy")
-WORDS = {"plain": "the outcome alone", "constant": "+ instantiation, constant", "parl": "+ PARL, annealed", "entropy": "+ entropy, annealed", "both": "+ both, annealed"}  # fmt: skip
+SPAWNS, SINGLE = ("plain", "parl", "entropy", "shuffled"), "one scout"
+WORDS = {"plain": "the outcome alone", "constant": "+ instantiation, constant", "parl": "+ PARL, annealed", "entropy": "+ entropy, annealed", "both": "+ both, annealed", "shuffled": "+ PARL, annealed, shuffled"}  # fmt: skip
 BINS, DICE, ONE, BLOCKS, END = 20, 0x9A21, 4.0, 40, 1 / 3
 
 
@@ -46,12 +47,15 @@ class How:
 
 
 def arms(how: How) -> list[str]:
-    return [*ARMS, *(f"time/{arm}" for arm in SPAWNS)]
+    return [*ARMS, SINGLE, *(f"time/{arm}" for arm in SPAWNS)]
 
 
 def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
     if arm.startswith("time/"):
         return _spawned(how, arm.removeprefix("time/"), seed)
+    if arm == SINGLE:
+        alone = make("expedition", **{**WORLD, "widest": 1})
+        return {"short": 1.0 - alone.optimum() / expedition().optimum()}
     [run] = learn(Study(updates=how.updates, batch=how.batch, judged=how.judged), {arm: ARMS[arm]}, [seed])
     curves = {"short_u": run.short_u, "width_u": run.width_u}
     told = {k: [float(part.mean()) for part in np.array_split(c, min(BLOCKS, len(c)))] for k, c in curves.items()}
@@ -79,9 +83,11 @@ def _spawned(how: How, arm: str, seed: int) -> dict[str, Any]:
         dice = seeds(seed, how.spawn_batch, u * how.spawn_batch)
         place, choice, run, score = _played(world, logits, dice)
         paid = score[run]
-        if arm == "parl":
+        if arm in ("parl", "shuffled"):
             total = np.bincount(run, choice, len(dice))
             paid = paid + left * how.weight * np.minimum(total, 2 * how.widest)[run] / (2 * how.widest)
+        if arm == "shuffled":
+            paid = np.random.default_rng([seed, u]).permutation(paid)
         p = softmax(logits)
         count = np.bincount(place, minlength=len(p))
         ahead = paid - (np.bincount(place, paid, len(p)) / np.maximum(count, 1))[place]
@@ -161,6 +167,8 @@ def told(how: How, found: Found) -> Told:
         says("adds", "what annealed PARL gains over entropy alone, in optima", short["entropy"] - short["parl"]),
         says("constant.short", "constant instantiation reward: lacks of the optimum", short["constant"]),
         says("plain.short", "the outcome alone: lacks of the optimum", short["plain"]),
+        says("entropy.short", "annealed entropy alone: lacks of the optimum", short["entropy"]),
+        says("single.short", "best play with one scout a leg: lacks of the optimum", column(found, SINGLE, "short")),
         *(says(f"time.{arm}", f"{WORDS[arm]}: times faster than one agent to an answer of {how.targets[-1]:g}", faster[arm][:, -1], least=3.0 if arm == "parl" else None) for arm in SPAWNS),
         says("time.parl.easy", f"annealed PARL: times faster to an answer of {how.targets[0]:g}", faster["parl"][:, 0]),
         says("time.parl.workers", f"annealed PARL: workers to an answer of {how.targets[-1]:g}, times those of one agent", column(found, "time/parl", "workers")[:, -1]),
@@ -175,9 +183,14 @@ def told(how: How, found: Found) -> Told:
                 f"{s.mean:.1%} ({s.low:.1%} to {s.high:.1%})",
                 f"{column(found, arm, 'width').mean():.2f}",
                 f"{column(found, arm, 'checks').mean():.0%}",
+                f"{in_time(found, arm, 'short_u', list(ARMS)).mean():.1%}",
+                f"{np.median(found.seconds[arm]):.0f}",
             ]
         )
-    rows.append(["optimal play", "", "0", f"{width:.2f}", f"{checks:.0%}"])
+    rows.append(
+        ["best play with one scout a leg", "", f"{column(found, SINGLE, 'short').mean():.1%}", "1", "", "", ""]
+    )
+    rows.append(["optimal play", "", "0", f"{width:.2f}", f"{checks:.0%}", "", ""])
     best = found.arms["time/plain"][0]["best_width"]
     timed = []
     for arm in SPAWNS:
@@ -200,7 +213,18 @@ def told(how: How, found: Found) -> Told:
         f"workers to {how.targets[-1]:g}, times one agent's",
     ]
     tables = {
-        "arms": table(["arm", "reward", "lacks of the optimum", "mean width", "legs with a check"], rows),
+        "arms": table(
+            [
+                "arm",
+                "reward",
+                "lacks of the optimum",
+                "mean width",
+                "legs with a check",
+                "lacks, in as many seconds",
+                "seconds",
+            ],
+            rows,
+        ),
         "time": table(head, timed),
     }
     at = np.linspace(0, 1, len(found.arms["plain"][0]["short_u"])).round(3).tolist()

@@ -53,8 +53,10 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
 
     start, before = None, 0
     if arm == how.half:
-        first = learned(OURS, replace(recipe, regime="joint"), worlds, seed, most=recipe.iterations // 2)
+        half = recipe.iterations // 2
+        first = learned(OURS, replace(recipe, regime="joint"), worlds, seed, most=half)
         start, before = first.learner, first.decisions
+        recipe = replace(recipe, iterations=recipe.iterations - half)
     lesson = learned(SHUFFLED if SHUFFLED in arm else OURS, recipe, worlds, seed, start)
     found = marks(lesson, tests, how.judged)
     return {

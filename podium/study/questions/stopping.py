@@ -7,6 +7,8 @@ index for known prizes (`pandora`). A verifier that is asked after every step
                          sees the same answer; it costs as much as a vote. Stop when it says yes
     in `costly_search`   sees the best candidate with noise, drawn once for each, and costs nothing. Stop when it looks worth z or more, the
                          best z for its noise (found on other episodes)
+
+A single agent is one vote, the first candidate, or the best single box, and its answer is taken.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from podium.learn.evaluate import beside
 from podium.learn.params import held_out, training
 from podium.study.chart import Line
 from podium.study.figure import Panel, band, picture
-from podium.study.loop import OURS, SHUFFLED, learned, marks, recipe_of
+from podium.study.loop import FEW, OURS, SAID, SHUFFLED, budget, learned, marks
 from podium.study.question import Found, Told, column, says, table
 from podium.trace.columns import F
 
@@ -40,7 +42,7 @@ JUDGE, MOST = 0x10D6, 60  # where a verifier draws; the most steps under one
 @dataclass(frozen=True)
 class How:
     worlds: tuple[str, ...]
-    controlled: tuple[str, ...]
+    contrasted: tuple[str, ...]
     tests: int
     judged: int
     votes: tuple[float, ...]
@@ -48,12 +50,16 @@ class How:
     verifiers: tuple[float, ...]
     prizes: tuple[float, ...]
     ours: dict[str, int | float]
+    few: dict[str, int | float]
     traced: dict[str, int | float]
 
 
 def arms(how: How) -> list[str]:
-    more = [f"{world}/{credit}" for world in how.controlled for credit in ("grpo", SHUFFLED)]
-    return [*(f"{world}/{OURS}" for world in how.worlds), *more, *(f"{world}/rules" for world in how.worlds)]
+    return [f"{world}/{arm}" for world in how.worlds for arm in (OURS, *_controls(how, world), "rules")]
+
+
+def _controls(how: How, world: str) -> tuple[str, ...]:
+    return (FEW, "grpo", SHUFFLED) if world in how.contrasted else (SHUFFLED,)
 
 
 def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
@@ -62,8 +68,7 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
     tests = [held_out(env, i) for i in range(how.tests)]
     if credit == "rules":
         return _rules(how, tests, seed)
-    settings = how.ours if credit in (OURS, SHUFFLED) else how.traced
-    lesson = learned(credit, recipe_of(settings), lambda i, k: training(env, seed, i + 1, k), seed)
+    lesson = learned(credit, budget(how, credit), lambda i, k: training(env, seed, i + 1, k), seed)
     found = marks(lesson, tests, how.judged)
     return {
         "regret": np.mean([j.regret for j in found]),
@@ -82,15 +87,23 @@ def _rules(how: How, tests: list[World], seed: int) -> dict[str, Any]:
 
         return float(np.mean([one(world) for world in tests]))
 
-    first = tests[0]
+    first, alone = tests[0], {"single": mean(_single)}
     if isinstance(first, Sprt):
-        return {
+        return alone | {
             "assumed": [mean(lambda w, dice, p=p: _tested(w, p, dice)) for p in how.votes],  # type: ignore[misc]
             "verified": [mean(lambda w, dice, q=q: sprt_verified(w, q, dice)) for q in how.verifiers],  # type: ignore[misc]
         }
     if isinstance(first, CostlySearch):
-        return {"verified": [mean(lambda w, dice, s=s: by_verifier(w, s, dice)) for s in how.noises]}  # type: ignore[misc]
-    return {"assumed": [mean(lambda w, dice, f=f: _misjudged(w, f, dice)) for f in how.prizes]}  # type: ignore[misc]
+        return alone | {"verified": [mean(lambda w, dice, s=s: by_verifier(w, s, dice)) for s in how.noises]}  # type: ignore[misc]
+    return alone | {"assumed": [mean(lambda w, dice, f=f: _misjudged(w, f, dice)) for f in how.prizes]}  # type: ignore[misc]
+
+
+def _single(world: World, dice: U) -> F:
+    """One vote, the first candidate, or the box that is best alone."""
+    if isinstance(world, CostlySearch):
+        return play(world, lambda view: np.where(view.facts[:, 1] < 1, 1, 0), dice.copy()).score
+    name = "buy 1 vote" if isinstance(world, Sprt) else list(world.trivial())[1]  # never, the best one, ...
+    return play(world, world.trivial()[name], dice.copy()).score
 
 
 def _tested(world: Sprt, p: float, dice: U) -> F:
@@ -163,10 +176,13 @@ def told(how: How, found: Found) -> Told:
         )
         rows.append([env, "learned, same-prefix credit", _cell(ours)])
         rows.append([env, "best fixed cap or set", _cell(cap)])
-        for credit in ("grpo", SHUFFLED) if env in how.controlled else ():
+        single = column(found, f"{env}/rules", "single")
+        headline.append(says(f"{env}.single", f"{env}: regret of a single agent, whose answer is taken", single))
+        rows.append([env, "a single agent", _cell(single)])
+        for credit in _controls(how, env):
             got = column(found, f"{env}/{credit}", "regret")
-            headline.append(says(f"{env}.{credit}", f"{env}: regret of the stop learned by {credit} credit", got))
-            rows.append([env, f"learned, {credit}", _cell(got)])
+            headline.append(says(f"{env}.{credit}", f"{env}: regret of the learned stop, {SAID[credit]}", got))
+            rows.append([env, f"learned, {SAID[credit]}", _cell(got)])
     panels = []
     for env, what, xs, title, x in _swept(how):
         got = column(found, f"{env}/rules", what)

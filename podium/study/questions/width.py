@@ -6,6 +6,9 @@ width alone    the rounds are fixed, the width is learned
 apart          the stop of the one and the width of the other, put together without having met
 one agent      at most one worker at a time: the stop is learned, with the same prices for work and for rounds
 shuffled       together, with its credit shuffled: the control
+
+All have the same number of branched decisions. Where less is to be decided episodes are shorter, and training takes less time: the arms "as long" have so
+many times the branched decisions that they take about as long as `together` does.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from podium.envs.world import Policy, View, World, play
 from podium.learn.collect import capped, greedy
 from podium.learn.evaluate import DICE, beside
 from podium.learn.params import held_out, training
+from podium.learn.train import Recipe
 from podium.study.figure import dots
 from podium.study.loop import OURS, SHUFFLED, Lesson, learned, recipe_of
 from podium.study.question import Found, Told, column, says, table
@@ -31,13 +35,15 @@ __all__ = ["How", "arms", "measure", "narrowed", "told"]
 
 ROUNDS = 2  # the place of the rounds among the facts
 MOST = 100  # rounds after which anybody stops
-ARMS = ("together", "apart", "stop alone", "width alone", "one agent", SHUFFLED)
+LONG = ", as long"
+ARMS = ("together", "apart", f"apart{LONG}", "stop alone", "width alone", "one agent", f"one agent{LONG}", SHUFFLED)
 
 
 @dataclass(frozen=True)
 class How:
     width: int
     rounds: int
+    longer: float
     tests: int
     judged: int
     ours: dict[str, int | float]
@@ -74,8 +80,13 @@ def _capped(rounds: int) -> Callable[[View], B]:
 def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
     """Regret on held-out worlds, and the mean width and rounds of play there."""
     held = {"stop alone": _only(how.width), "width alone": _capped(how.rounds), "one agent": _only(1)}
+    recipe = recipe_of(how.ours)
+    if arm.endswith(LONG):
+        arm, recipe = arm.removesuffix(LONG), replace(recipe, rows=round(recipe.rows * how.longer))
     needed = ["stop alone", "width alone"] if arm == "apart" else [arm]
-    lessons = {name: _lesson(how, held.get(name), seed, SHUFFLED if name == SHUFFLED else OURS) for name in needed}
+    lessons = {
+        name: _lesson(recipe, held.get(name), seed, SHUFFLED if name == SHUFFLED else OURS) for name in needed
+    }
     regret, share, width, rounds = [], [], [], []
     for number in range(how.tests):
         world = held_out("scouts", number)
@@ -96,12 +107,12 @@ def _score(world: World, policy: Policy, dice: U) -> F:
     return play(world, capped(world, policy, len(dice), MOST), dice.copy()).score
 
 
-def _lesson(how: How, allow: Callable[[View], B] | None, seed: int, credit: str) -> Lesson:
+def _lesson(recipe: Recipe, allow: Callable[[View], B] | None, seed: int, credit: str) -> Lesson:
     def world(iteration: int, number: int) -> World:
         drawn = training("scouts", seed, iteration + 1, number)
         return drawn if allow is None else narrowed(drawn, allow)
 
-    return learned(credit, recipe_of(how.ours), world, seed)
+    return learned(credit, recipe, world, seed)
 
 
 def _policy(world: World, lessons: dict[str, Lesson], held: dict[str, Callable[[View], B]]) -> Policy:
@@ -131,11 +142,13 @@ def told(how: How, found: Found) -> Told:
             "together", "regret of width and stop learned together, held-out prices", regret["together"], most=0.02
         ),
         says("apart", "regret of the two learned apart and put together", regret["apart"]),
+        says("apart.long", "the same, as long by the clock as together", regret[f"apart{LONG}"]),
         says(
             "one",
             "regret of one agent at a time, whose stop is learned, against the team's optimum",
             regret["one agent"],
         ),
+        says("one.long", "the same, as long by the clock as the team", regret[f"one agent{LONG}"]),
         says("gain", "what learning together gains over apart, in optima", regret["apart"] - regret["together"]),
         says("shuffled", "regret with shuffled credit", regret[SHUFFLED]),
     ]
