@@ -131,7 +131,7 @@ def test_a_single_agent_is_never_better_than_the_best_of_a_team() -> None:
     for env in ("sprt", "costly_search", "pandora"):
         world, dice = training(env, 0, 0, 0), seeds(5, 4_000)
         assert stopping._single(world, dice).mean() < play(world, world.optimal(), dice.copy()).score.mean()
-    for env in ("costly_search", "relay", "jury"):
+    for env in ("costly_search", "scouts", "jury"):
         assert leaderboard._single(training(env, 0, 0, 0), 2_000).regret > 0
 
 

@@ -3,12 +3,12 @@
 Network, episodes (branches count), update and dice are the same for all; what differs is the credit, the method's own expression on the traces. Methods whose
 expressions are equal are trained once and share a row's figures. Beside them: `same-prefix`, the credit of `podium train`, with about as many decisions;
 GRPO's credit, dealt out anew among all decisions of an update (the control); GRPO and Dr. MAS with more iterations; and a single agent, which takes the first
-candidate, hears no mate, or asks one source as often.
+candidate, plays best with one worker at a time, or asks one source as often.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -17,8 +17,9 @@ import numpy as np
 from podium.credit import BadCredit, apply
 from podium.envs.draws import seeds
 from podium.envs.jury import Jury
+from podium.envs.scouts import Scouts
 from podium.envs.world import World, make, play
-from podium.learn.evaluate import Judged, beside
+from podium.learn.evaluate import DICE, Judged, beside
 from podium.learn.params import held_out, training
 from podium.learn.policy import Net
 from podium.learn.traced import at_rows, cannot, dressed, record
@@ -83,7 +84,7 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
     if name == SINGLE:
         return _told([_single(world, how.judged) for world in tests])
     if name == OURS:
-        recipe = replace(Recipe(), iterations=recipe.iterations, worlds=recipe.worlds, rows=how.ours[env])
+        recipe = replace(recipe, rows=how.ours[env], entropy=Recipe().entropy)
     if name.endswith(LONGER):
         name = name.partition(",")[0]
         recipe = replace(recipe, iterations=round(recipe.iterations * how.longer))
@@ -95,7 +96,7 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
             lesson = learned(name, recipe, lambda i, k: training(env, seed, i + 1, k), seed)
     except (BadCredit, BadReward) as error:
         return {**_told([]), "refused": str(error).partition("; there are")[0]}
-    return _told(marks(lesson, tests, how.judged), lesson.decisions)
+    return _told(marks(lesson, tests, how.judged, recipe.most), lesson.decisions)
 
 
 def _told(found: list[Judged], decisions: int = 0) -> dict[str, Any]:
@@ -106,16 +107,16 @@ def _told(found: list[Judged], decisions: int = 0) -> dict[str, Any]:
 
 
 def _single(world: World, episodes: int) -> Judged:
-    """The first candidate; a lead whose mates say nothing; one source that is asked as often as there are ballots."""
-    if isinstance(world, Jury):
-        one = make("jury", m=world.params.m, s=1, copy=world.params.copy)
+    """The first candidate; best play with one worker at a time; one source that is asked as often as there are ballots."""
+    if isinstance(world, Jury | Scouts):
+        fewer = {"s": 1} if isinstance(world, Jury) else {"widest": 1}
+        one = make(world.name, **{**asdict(world.params), **fewer})
         found = beside(
             world, lambda dice: play(world, world.optimal(), dice.copy()).score, episodes, batch=episodes
         )
         return found._replace(value=one.optimum())
-    silent = world.trivial().get("all silent")
-    policy = silent or (lambda view: np.where(view.facts[:, 1] < 1, 1, 0))
-    return beside(world, lambda dice: play(world, policy, dice.copy()).score, episodes, batch=episodes)
+    first = play(world, lambda view: np.where(view.facts[:, 1] < 1, 1, 0), seeds(DICE, episodes)).score
+    return beside(world, lambda dice: first, episodes, batch=episodes)
 
 
 def shuffled(env: str, recipe: Recipe, seed: int) -> Lesson:
