@@ -26,6 +26,8 @@ COLOURS = (
     "#333333",
     "#5aa9a3",
     "#8c564b",
+    "#f08c3a",
+    "#9ab800",
 )
 GREY = "#5b6b7b"
 WIDE, HIGH, LEFT, TOP, UNDER = 400, 250, 58, 58, 42
@@ -62,7 +64,8 @@ def picture(title: str, panels: Sequence[Panel]) -> str:
     names = list(dict.fromkeys(line.name for p in panels for line in p.lines))
     colour = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
     width = 24 + (WIDE + LEFT) * len(panels)
-    columns = max(1, (width - 48) // 230)
+    wide = max(230, 44 + 7 * max(map(len, names)))  # a name of the legend
+    columns = max(1, (width - 48) // wide)
     height = TOP + HIGH + UNDER + 18 * -(-len(names) // columns) + 16
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" font-family="system-ui, sans-serif">',
@@ -72,7 +75,7 @@ def picture(title: str, panels: Sequence[Panel]) -> str:
     for number, panel in enumerate(panels):
         parts += _panel(panel, LEFT + number * (WIDE + LEFT), colour)
     for i, name in enumerate(names):
-        x, y = 24 + 230 * (i % columns), TOP + HIGH + UNDER + 18 * (i // columns) + 8
+        x, y = 24 + wide * (i % columns), TOP + HIGH + UNDER + 18 * (i // columns) + 8
         parts.append(
             f'<line x1="{x}" x2="{x + 18}" y1="{y - 4}" y2="{y - 4}" stroke="{colour[name]}" stroke-width="3"/>'
         )

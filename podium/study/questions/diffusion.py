@@ -219,7 +219,7 @@ def _figure(how: How, found: Found, halves: dict[str, F]) -> str:
             np.array([halves[f"{case}/{paid}/{n}"] for n in how.lengths]).T,
         )
         for case in how.cases
-        for paid in ("broadcast", "local", "alone")
+        for paid in ("broadcast", "local")
     ]
     panels.append(
         Panel(
