@@ -161,6 +161,11 @@ def _drawn(line: Line, colour: str, at_x: Place, at_y: Place) -> list[str]:
         edge = [f"{at_x(p[0]):.1f},{at_y(p[3]):.1f}" for p in spread]
         edge += [f"{at_x(p[0]):.1f},{at_y(p[2]):.1f}" for p in reversed(spread)]
         parts.append(f'<polygon points="{" ".join(edge)}" fill="{colour}" opacity="0.13"/>')
+    if len(spread) == 1:
+        [(x, _, low, high)] = spread
+        parts.append(
+            f'<line x1="{at_x(x):.1f}" x2="{at_x(x):.1f}" y1="{at_y(low):.1f}" y2="{at_y(high):.1f}" stroke="{colour}" stroke-width="5" opacity="0.3"/>'
+        )
     path = " ".join(f"{at_x(p[0]):.1f},{at_y(p[1]):.1f}" for p in points)
     parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
     if len(points) <= 16:
