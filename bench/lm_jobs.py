@@ -230,7 +230,13 @@ def world_job(job: Job) -> Iterator[Line]:
     how = replace(Practice(), **small, **{"branched": job.method == OURS, **given})
     rest = {k: v for k, v in job.set.items() if k not in given}
     settings = settings_of(
-        replace(job, set=rest), worlds=2, rate=5e-5, entropy=0.1, most_tokens=8_192, **LEARNED.get(job.name, {})
+        replace(job, set=rest),
+        worlds=2,
+        rate=5e-5,
+        warm=8,
+        entropy=0.1,
+        most_tokens=8_192,
+        **LEARNED.get(job.name, {}),
     )
     made = team_of(job, settings, agents_of(trained_on(job.name, job.seed, 0, 0)))
     yield {"event": "before", **told(judged(job, made, settings, max(job.judged // 4, 50), 1))}

@@ -58,7 +58,7 @@ class Practice:
     branched: bool = True  # options are tried beside each other; else episodes are paid by their score alone
     share: float = 1.0  # of decisions that are branched
     tries: int = 5  # options tried at a decision, by lot
-    sharp: float = 2.0  # branches go on by π^sharp: options are judged by play that is surer
+    sharp: float = 4.0  # branches go on by π^sharp: options are judged by play that is surer
     wander: float = (
         0.7  # of episodes, which take any option but to stop here and there: what to do there is learned too
     )
