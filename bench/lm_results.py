@@ -34,7 +34,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.lm_jobs import LIVE_OURS, OURS, TRAJECTORY, WORLDS, Job, ran
-from bench.lm_packed import commit, commit_of
+from bench.lm_packed import commit
 from bench.table import Row, at_least, at_most, fact
 
 __all__ = ["PARTS", "main", "measure"]
@@ -444,6 +444,14 @@ def recorded(part: str, lines: Iterable[str]) -> list[Line]:
     return found
 
 
+def commits(lines: Iterable[str], part: str) -> str:
+    """Those that the runs of a part name, of which the last lines are read."""
+    told = [what for what in map(json.loads, filter(str.strip, lines)) if what["id"] == "machine"]
+    mine = [what["asked"]["commit"] for what in told if what.get("part") == part and what["asked"].get("commit")]
+    whole = [i for i, what in enumerate(told) if not what["asked"]["only"] and not what["asked"].get("first")]
+    return ", ".join(dict.fromkeys(mine[whole[-1] :] if whole else mine))
+
+
 def last(lines: Iterable[Line], start: str, event: str = "after") -> list[Line]:
     """The last line of an event of each job whose name starts so."""
     return list({x["id"]: x for x in lines if x["id"].startswith(start) and x.get("event") == event}.values())
@@ -483,7 +491,8 @@ def world_rows(lines: list[Line]) -> list[Row]:
             what = f"{name}: share of the gap{of_seeds(mine, 'share')}, {moved}"
             rows.append(at_most(f"10.2.{name}", what, share[name], HALF))
         flat = mean(theirs, "regret" if name == "costly_search" else "share")
-        rows.append(fact(f"10.2.{name}.trajectory", "the same by trajectory-level credit at the same budget", flat))
+        what = f"the same by trajectory-level credit at about the same budget, seeds: {len(theirs)}"
+        rows.append(fact(f"10.2.{name}.trajectory", what, flat))
     third = float(np.sort(list(share.values()))[2])  # NaN comes last
     return [*rows, at_most("10.2.three", "the third smallest share of the gap of the others", third, QUARTER)]
 
@@ -556,7 +565,7 @@ def measure(full: bool, where: Path = RECORDS) -> list[Row]:
     for part, made in ROWS.items():
         path = where / f"lm_{part}.jsonl"
         if path.exists() and (lines := recorded(part, path.read_text().splitlines())):
-            by = commit_of(path.read_text().splitlines())
+            by = commits(path.read_text().splitlines(), part)
             rows += [row | {"what": f"{row['what']}, as recorded on an {MACHINE} at {by}"} for row in made(lines)]
     told = [row for row in rows if row["target"] or row["figure"] == row["figure"]]
     return [row for row in told if full or row["ok"] is not False]
