@@ -71,6 +71,14 @@ def test_pages_say_what_was_measured(name: str) -> None:
     assert all(len(some) == len(asked.seeds) >= 5 for some in there[0].arms.values())
 
 
+def test_the_readme_has_the_short_leader_board() -> None:
+    asked = read("leaderboard")
+    there = kept(asked)
+    if there is None:
+        pytest.skip("not measured yet")
+    assert tell(asked, there[0]).tables["short"] in (ROOT / "README.md").read_text()
+
+
 def test_the_key_is_of_code_and_settings_and_not_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
     assert key(read("diffusion")) != key(read("diffusion", quick=True))
     tells = "x = 1\n\ndef told(): return 2"
