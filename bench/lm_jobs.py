@@ -27,7 +27,7 @@ from podium.learn.lm.live import Live, live_step, success
 from podium.learn.lm.losses import named
 from podium.learn.lm.models import Team, team
 from podium.learn.lm.play import Manner, recorded
-from podium.learn.lm.states import Lecture, Practice, greedy_scores, paced, practised
+from podium.learn.lm.practice import Lecture, Practice, greedy_scores, paced, practised
 from podium.learn.lm.train import Learner, Settings, begin, speaking, step, voiced
 from podium.learn.params import TEST, TRAINING
 from podium.learn.regimes import agents_of

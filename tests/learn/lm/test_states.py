@@ -17,8 +17,8 @@ from podium.learn.lm import states  # noqa: E402
 from podium.learn.lm.losses import named  # noqa: E402
 from podium.learn.lm.models import BadModel, Team, team  # noqa: E402
 from podium.learn.lm.play import Manner, likeliest_of, recorded, scores  # noqa: E402
-from podium.learn.lm.states import (  # noqa: E402
-    Book,
+from podium.learn.lm.practice import (  # noqa: E402
+    Pay,
     Practice,
     Taken,
     Tried,
@@ -27,11 +27,12 @@ from podium.learn.lm.states import (  # noqa: E402
     paced,
     practised,
     sampled,
-    side_by_side,
+    some_of,
     state_loss,
     trajectory_pay,
     tried_pay,
 )
+from podium.learn.lm.states import Book, Prompt, side_by_side  # noqa: E402
 from podium.learn.lm.train import Settings, begin, own_weights  # noqa: E402
 
 SETTINGS = Settings(digits=3, most=3, most_tokens=2_048)
@@ -146,10 +147,10 @@ def test_the_loss_pushes_by_what_is_paid_and_no_further_than_its_bound() -> None
 
 
 def test_states_are_drawn_so_that_they_count_as_all_would() -> None:
-    book: Any = type("book", (), {"prompts": [states.Prompt("all", (0,) * 10, (0, 1))] * 200})()
+    book: Any = type("book", (), {"prompts": [Prompt("all", (0,) * 10, (0, 1))] * 200})()
     met = np.arange(1.0, 201.0)
-    pay = states.Pay(np.arange(200), np.ones((200, 2)), -np.ones((200, 2)), met)
-    some = [states.some_of(pay, book, 500, np.random.default_rng(i)) for i in range(300)]
+    pay = Pay(np.arange(200), np.ones((200, 2)), -np.ones((200, 2)), met)
+    some = [some_of(pay, book, 500, np.random.default_rng(i)) for i in range(300)]
     assert abs(np.mean([len(one.state) for one in some]) - 50) < 2
     assert abs(np.mean([one.met.sum() for one in some]) / met.sum() - 1) < 0.02
 

@@ -1,0 +1,494 @@
+"""Text worlds learned by the state: many episodes are played, what options earned is pooled by state, and a state is learned once.
+
+Options are tried beside each other on the same dice; trajectory-level credit goes the same way, without branches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from podium.envs.draws import U, seeds, uniform
+from podium.envs.world import View, World
+from podium.learn.collect import DICE, MARK, STRAY, TRY, WANDER
+from podium.learn.lm.generate import likeliest, picked
+from podium.learn.lm.models import BadModel, Team, out_of_memory
+from podium.learn.lm.optimiser import adamw, shortened
+from podium.learn.lm.states import Book, Fan, Place, Play, log_odds, lots, side_by_side
+from podium.learn.lm.train import Learner, Settings, Worlds, computing, own_weights, speaking
+from podium.learn.train import Stopwatch
+from podium.trace.columns import F
+
+__all__ = [
+    "Lecture",
+    "Pay",
+    "Practice",
+    "Taken",
+    "Tried",
+    "explored",
+    "greedy_scores",
+    "paced",
+    "practised",
+    "sampled",
+    "some_of",
+    "state_loss",
+    "trajectory_pay",
+    "tried_pay",
+]
+
+N64 = NDArray[np.int64]
+B = NDArray[np.bool_]
+LEARNING = 3  # a gradient takes so many times what a glimpse does
+
+
+@dataclass(frozen=True)
+class Practice:
+    """How much is played in an iteration, and how; the rest is in `Settings`."""
+
+    branched: bool = True  # options are tried beside each other; else episodes are paid by their score alone
+    share: float = 1.0  # of decisions that are branched
+    tries: int = 5  # options tried at a decision, by lot
+    sharp: float = 4.0  # branches go on by π^sharp: options are judged by play that is surer
+    wander: float = (
+        0.7  # of episodes, which take any option but to stop here and there: what to do there is learned too
+    )
+    budget: int = 400_000  # tokens of an iteration, about, those that are learned counting three times: as many episodes are played as ...
+    at_least: int = 6  # ... that takes in each world, but not fewer
+    at_most: int = 2_048  # ... nor more
+    learned: int = 100_000  # tokens that are learned at most, of states drawn by how often they were met
+    step: int = 8_000  # tokens of a gradient step, about
+    clip: float = 0.3  # of what log-probabilities change in an iteration
+
+
+# ---- episodes
+
+
+class _Player:
+    """Chooses by the odds in a book. After `most` decisions an episode stops where it can."""
+
+    def __init__(self, book: Book, seed: U, pick: Callable[[F, F], N64] = picked, sharp: float = 1.0) -> None:
+        options, most = book.world.options, book.settings.most
+        self.book, self.seed, self.pick, self.sharp, self.most = book, seed, pick, sharp, most or 30
+        self.home = options.index("stop") if "stop" in options else -1
+        self.made = np.zeros(len(seed), np.int64)  # decisions so far
+        self.decisions = 0
+
+    def __call__(self, view: View, state: N64) -> tuple[N64, N64]:
+        """The option chosen, and how many decisions were made before, of each row."""
+        number = self.made[view.row]
+        logp = self.sharp * self.book.logp[state]
+        chosen = self.pick(logp - logp.max(axis=1, keepdims=True), uniform(self.seed[view.row], DICE, number))
+        if self.home >= 0:
+            chosen = np.where((number >= self.most) & view.allowed[:, self.home], self.home, chosen)
+        self.made[view.row] += 1
+        self.decisions += len(view)
+        return chosen, number
+
+
+class Tried(NamedTuple):
+    """Decisions at which options were tried beside each other."""
+
+    state: N64
+    earned: F  # [decisions, options] by the episode that took it there and went on; NaN where it was not tried
+    score: F  # of episodes that did not wander
+    decisions: int
+
+
+def explored(book: Book, seed: U, how: Practice) -> Play[Tried]:
+    """Episodes, and at a share of their decisions every option forced; each goes on by π^sharp with the same dice, side by side.
+
+    Some episodes wander: at few or many of their decisions they take any option but to stop, and their branches do not.
+    """
+    world, n = book.world, len(seed)
+    width = len(world.options)
+    room = n * min(width, how.tries) * 8
+    every = np.concatenate([seed, np.broadcast_to(seed[:1], room)])
+    state = world.start(every.copy())
+    state.open[n:] = False
+    player = _Player(book, every, sharp=how.sharp)
+    wanders = np.append(uniform(seed, WANDER) < how.wander, np.zeros(room, np.bool_))
+    free, running = np.arange(n, n + room)[::-1], np.full(n + room, -1)
+    found: list[N64] = []
+    earned, rows = np.full((1 << 10) * width, np.nan), 0
+    while (view := world.view(state)) is not None:
+        at = yield view
+        chosen, number = player(view, at)
+        strays = wanders[view.row] & (number < player.most)
+        strays &= uniform(every[view.row], STRAY, number) < uniform(every[view.row], WANDER, 1)
+        if strays.any():
+            chosen = _strayed(view, chosen, strays, uniform(every[view.row], STRAY, number, 1), player.home)
+        own = (view.row < n) & (number < player.most) & (view.allowed.sum(1) > 1)
+        own &= book.tokens < how.budget  # episodes that turn out long are played to their end
+        mark = np.flatnonzero(own & (uniform(every[view.row], MARK, number) < how.share))
+        tried = _some(view.allowed[mark], book.logp[at[mark]], every[view.row[mark]], number[mark], how.tries)
+        fits = np.cumsum(tried.sum(1)) <= len(free)
+        mark, tried = mark[fits], tried[fits]
+        branch = None
+        if len(mark):
+            of, option = np.nonzero(tried)
+            while (rows + len(mark)) * width > len(earned):
+                earned = np.concatenate([earned, np.full_like(earned, np.nan)])
+            target, free = free[len(free) - len(of) :], free[: len(free) - len(of)]
+            source = view.row[mark[of]]
+            _copy(state, source, target, len(every))
+            every[target], player.made[target] = every[source], player.made[source]
+            running[target] = (rows + of) * width + option
+            branch = view.take(mark[of]), target, option
+            found.append(at[mark])
+            rows += len(mark)
+        world.act(state, view, chosen)
+        if branch is not None:
+            world.act(state, replace(branch[0], row=branch[1]), branch[2])
+        done = np.flatnonzero((running >= 0) & ~state.open)
+        earned[running[done]] = state.score[done]
+        running[done] = -1
+        free = np.concatenate([free, done])
+    straight = state.score[:n][~wanders[:n]]
+    where = np.concatenate([np.zeros(0, np.int64), *found])
+    return Tried(where, earned[: rows * width].reshape(rows, width), straight, player.decisions)
+
+
+def _some(allowed: B, logp: F, seed: U, number: N64, many: int) -> B:
+    """At most so many of the options that are allowed, by lot, the likelier rather: one after the other by (π + 1 / K) / 2, none twice."""
+    if allowed.sum(1).max(initial=0) <= many:
+        return allowed
+    chance = (np.exp(logp) + 1.0 / allowed.sum(1, keepdims=True)) / 2
+    lot = -np.log(np.maximum(uniform(seed[:, None], TRY, number[:, None], np.arange(allowed.shape[1])), 1e-300))
+    when = np.where(allowed, lot / chance, np.inf)  # the first of clocks that ring at these rates
+    return allowed & (np.argsort(np.argsort(when, axis=1), axis=1) < many)
+
+
+def _strayed(view: View, chosen: N64, strays: B, u: F, home: int) -> N64:
+    """Any option that is allowed instead, but not to stop."""
+    may = view.allowed.copy()
+    if home >= 0:
+        may[:, home] = False
+    nth = (u * may.sum(1)).astype(np.int64)
+    other = (np.cumsum(may, axis=1) == (nth + 1)[:, None]).argmax(1)
+    return np.where(strays & may.any(1), other, chosen)
+
+
+def _copy(state: Any, source: N64, target: N64, n: int) -> None:
+    """Rows of a state over other rows of it."""
+    for f in fields(state):
+        column = getattr(state, f.name)
+        if isinstance(column, np.ndarray) and len(column) == n:
+            column[target] = column[source]
+
+
+class Taken(NamedTuple):
+    """Decisions of whole episodes."""
+
+    state: N64
+    option: N64
+    episode: N64
+    score: F  # of each episode
+    decisions: int
+
+
+def sampled(book: Book, seed: U) -> Play[Taken]:
+    """Episodes as the policy plays them."""
+    player, made = _Player(book, seed), list[tuple[N64, N64, N64]]()
+    score = yield from _played(book, seed, player, made)
+    state, option, row = (np.concatenate(some) for some in zip(*made, strict=True))
+    return Taken(state, option, row, score, player.decisions)
+
+
+def greedy_scores(world: World, team: Team, settings: Settings, seed: U) -> F:
+    """What episodes earn when the likeliest is always said."""
+    book = Book(world, team, settings)
+    player = _Player(book, seed, lambda logp, u: likeliest(logp))
+    return side_by_side([book], [_played(book, seed, player, [])])[0]
+
+
+def _played(book: Book, seed: U, player: _Player, made: list[tuple[N64, N64, N64]]) -> Play[F]:
+    state = book.world.start(seed.copy())
+    while (view := book.world.view(state)) is not None:
+        at = yield view
+        chosen, _ = player(view, at)
+        made.append((at, chosen, view.row.copy()))
+        book.world.act(state, view, chosen)
+    score: F = state.score
+    return score
+
+
+# ---- credit
+
+
+class Pay(NamedTuple):
+    """What options of states are paid: Σ of all that is for, and of all that is against; and how often a state was met."""
+
+    state: N64
+    up: F  # [states, options]
+    down: F
+    met: F
+
+
+def tried_pay(tried: Tried, logp: F, even: float = 0.0) -> Pay:
+    """Pooled by state, with Q̄_k the mean over its decisions of what option k earned there, less the mean of all that were tried beside it:
+
+    n q_k (Q̄_k - Σ_j q_j Q̄_j),   q = (1 - e) π + e / K over the options tried,   n how often the state was met
+
+    Options that are tried by lot are so compared with others on the same dice: Q̄_k - Q̄_j has the sign that it has with all of them.
+    """
+    state, of = np.unique(tried.state, return_inverse=True)
+    met = np.bincount(of).astype(np.float64)
+    there = ~np.isnan(tried.earned)
+    above = np.where(there, tried.earned, 0.0)
+    above = np.where(there, above - above.sum(1, keepdims=True) / there.sum(1, keepdims=True), 0.0)
+    total, count = (np.zeros((len(state), tried.earned.shape[1])) for _ in range(2))
+    np.add.at(total, of, above)
+    np.add.at(count, of, there)
+    may = count > 0
+    pi = np.where(may, np.exp(logp[state]), 0.0)
+    pi /= np.maximum(pi.sum(1, keepdims=True), 1e-12)
+    q = (1 - even) * pi + even * may / may.sum(1, keepdims=True)
+    mean = total / np.maximum(count, 1.0)
+    credit = np.where(may, mean - (q * mean).sum(1, keepdims=True), 0.0)
+    paid = met[:, None] * q * credit / _unit(met[:, None] * q, credit)
+    return Pay(state, np.maximum(paid, 0.0), np.minimum(paid, 0.0), met)
+
+
+def trajectory_pay(taken: Taken, width: int) -> Pay:
+    """Every decision of an episode is paid (score - mean) / standard deviation of its group, as GRPO pays.   from: Shao et al. 2024."""
+    worth = (taken.score - taken.score.mean()) / (taken.score.std() + 1e-6)
+    state, of = np.unique(taken.state, return_inverse=True)
+    up, down = np.zeros((len(state), width)), np.zeros((len(state), width))
+    credit = worth[taken.episode]
+    np.add.at(up, (of, taken.option), np.maximum(credit, 0.0))
+    np.add.at(down, (of, taken.option), np.minimum(credit, 0.0))
+    return Pay(state, up, down, np.bincount(of).astype(np.float64))
+
+
+def _unit(weight: F, credit: F) -> float:
+    """√ (Σ w A² / Σ w)"""
+    return float(np.sqrt((weight * credit**2).sum() / max(float(weight.sum()), 1e-12))) + 1e-12
+
+
+def some_of(pay: Pay, book: Book, tokens: int, dice: np.random.Generator) -> Pay:
+    """States of about so many tokens, each kept with a chance by how often it was met, and counting the more for it."""
+    each = sum(len(book.prompts[s].ids) for s in pay.state.tolist()) / max(len(pay.state), 1)
+    many = int(tokens / max(each, 1.0))
+    if len(pay.state) <= many:
+        return pay
+    chance = _chances(pay.met, many)
+    kept = np.flatnonzero(dice.random(len(chance)) < chance)
+    more = 1 / chance[kept]
+    return Pay(pay.state[kept], pay.up[kept] * more[:, None], pay.down[kept] * more[:, None], pay.met[kept] * more)
+
+
+def _chances(met: F, many: int) -> F:
+    """min(1, c met) with Σ = many."""
+    low, high = 0.0, float(many)
+    for _ in range(60):
+        mid = (low + high) / 2
+        low, high = (low, mid) if np.minimum(1.0, mid * met).sum() > many else (mid, high)
+    chance: F = np.minimum(1.0, high * met)
+    return chance
+
+
+# ---- the loop
+
+
+class Lecture(NamedTuple):
+    """What an iteration did."""
+
+    iteration: int
+    score: float | None  # of episodes that did not wander, if there were any
+    episodes: int  # of each world, branches not counted
+    decisions: int  # made by all episodes and branches
+    states: int  # different ones among them, which a model weighed
+    learned: int  # of those
+    entropy: float  # of a decision that is learned
+    gradient: float
+    steps: int
+    weighed: int  # tokens that a model read while episodes were played
+    tokens: int  # and those that it learned
+    mix: dict[str, float]  # how likely each option is where it is allowed, over decisions that are learned
+    most_tokens: int
+    seconds: dict[str, float]
+
+
+def paced(how: Practice, told: Lecture | None) -> int:
+    """How many episodes of each world the next iteration plays, so that it takes the tokens that are wanted."""
+    if told is None:
+        return 2 * how.at_least
+    wanted = told.episodes * min(3.0, how.budget / max(told.weighed + LEARNING * told.tokens, 1))
+    return max(how.at_least, min(how.at_most, int(wanted)))
+
+
+def practised(
+    learner: Learner, settings: Settings, how: Practice, worlds: Worlds, last: float, each: int
+) -> Lecture:
+    """One iteration of `last`, in the learner given, with so many episodes of each world (`paced`): as `train.step`, by states.
+
+    Rate and entropy fall by 1 - iteration / last.
+    """
+    watch, left = Stopwatch(), 1.0 - learner.iteration / last
+    fans: dict[Any, Fan] = {}
+    settings = replace(settings, most_tokens=learner.most_tokens)
+    numbers, root = range(settings.worlds), learner.seed * 1_000_003 + learner.iteration
+    books = [Book(worlds(learner.iteration, k), learner.team, settings, fans) for k in numbers]
+    dice = [seeds(root, each, k * each) for k in numbers]
+    played: Sequence[Tried | Taken]
+    with speaking(settings):
+        if how.branched:
+            played = side_by_side(books, [explored(b, d, how) for b, d in zip(books, dice, strict=True)])
+        else:
+            played = side_by_side(books, [sampled(b, d) for b, d in zip(books, dice, strict=True)])
+    pays = [(book, _pay(book, made, settings.even)) for book, made in zip(books, played, strict=True)]
+    scores = [float(made.score.mean()) for made in played if len(made.score)]
+    watch.lap("rollout")
+    lot = np.random.default_rng([learner.seed, learner.iteration, 0xBA7C])
+    kept = [(book, some_of(pay, book, how.learned // settings.worlds, lot)) for book, pay in pays]
+    watch.lap("credit")
+    gradient, steps = _steps(learner, settings, how, kept, left, lot)
+    watch.lap("update")
+    told = Lecture(
+        learner.iteration,
+        float(np.mean(scores)) if scores else None,
+        each,
+        sum(made.decisions for made in played),
+        sum(len(book.prompts) for book, _ in pays),
+        sum(len(pay.state) for _, pay in kept),
+        *_odds(kept),
+        gradient,
+        steps,
+        sum(book.tokens for book, _ in pays),
+        settings.epochs * _tokens(kept),
+        _mix(kept),
+        learner.most_tokens,
+        watch.seconds,
+    )
+    learner.iteration += 1
+    return told
+
+
+def _pay(book: Book, made: Tried | Taken, even: float) -> Pay:
+    if isinstance(made, Tried):
+        return tried_pay(made, book.logp, even)
+    return trajectory_pay(made, len(book.world.options))
+
+
+Kept = Sequence[tuple[Book, Pay]]
+
+
+def _odds(kept: Kept) -> tuple[float]:
+    """The entropy of decisions that are learned."""
+    total = sum(float(pay.met.sum()) for _, pay in kept)
+    doubts = 0.0
+    for book, pay in kept:
+        logp = book.logp[pay.state]
+        doubts -= float((pay.met[:, None] * np.exp(logp) * np.where(np.isfinite(logp), logp, 0.0)).sum())
+    return (doubts / max(total, 1e-12),)
+
+
+def _mix(kept: Kept) -> dict[str, float]:
+    up: dict[str, float] = {}
+    down: dict[str, float] = {}
+    for book, pay in kept:
+        logp = book.logp[pay.state]
+        for k, name in enumerate(book.world.options):
+            up[name] = up.get(name, 0.0) + float((pay.met * np.exp(logp[:, k])).sum())
+            down[name] = down.get(name, 0.0) + float((pay.met * np.isfinite(logp[:, k])).sum())
+    return {name: up[name] / down[name] for name in up if down[name]}
+
+
+def _tokens(kept: Kept) -> int:
+    return sum(len(book.prompts[s].ids) for book, pay in kept for s in pay.state.tolist())
+
+
+def _steps(
+    learner: Learner, settings: Settings, how: Practice, kept: Kept, left: float, dice: np.random.Generator
+) -> tuple[float, int]:
+    """Gradient steps on what states are paid, in the learner given; the mean length of gradients, and how many."""
+    weights, norms = own_weights(learner.team), list[float]()
+    warm = min(1.0, (learner.iteration + 1) / settings.warm) if settings.warm else 1.0
+    where = [(b, i) for b, (_, pay) in enumerate(kept) for i in range(len(pay.state))]
+    parts = max(1, round(_tokens(kept) / how.step))
+    for _ in range(settings.epochs):
+        order = dice.permutation(len(where))
+        for part in range(parts):
+            chosen = [where[i] for i in order[part::parts].tolist()]
+            some = [(book, _rows(pay, [i for of, i in chosen if of == b])) for b, (book, pay) in enumerate(kept)]
+            if not chosen:
+                continue
+            _accumulated(learner, settings, how, some, settings.entropy * left)
+            grad = {k: w.grad for k, w in weights.items() if w.grad is not None}
+            norm = torch.stack(torch._foreach_norm(list(grad.values()))).double().square().sum().sqrt()
+            norms.append(float(norm))
+            shortened(grad, norms[-1], settings.norm)
+            learner.updates += 1
+            rate = settings.rate * left * warm
+            adamw(
+                weights, grad, learner.m, learner.v, learner.updates, rate, beta=settings.beta, decay=settings.decay
+            )
+            for w in weights.values():
+                w.grad = None
+    return float(np.mean(norms)) if norms else 0.0, len(norms)
+
+
+def _rows(pay: Pay, which: Sequence[int]) -> Pay:
+    at = np.array(which, np.int64)
+    return Pay(pay.state[at], pay.up[at], pay.down[at], pay.met[at])
+
+
+def _accumulated(learner: Learner, settings: Settings, how: Practice, some: Kept, doubt: float) -> None:
+    """Gradients of a part, in the weights. Out of memory: the same again with half as many tokens at once."""
+    while True:
+        try:
+            return _once(learner, settings, how, some, doubt)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            for w in own_weights(learner.team).values():
+                w.grad = None
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            longest = max(len(book.prompts[s].ids) for book, pay in some for s in pay.state.tolist())
+            if learner.most_tokens // 2 < longest:
+                raise BadModel(
+                    f"out of memory with {learner.most_tokens} tokens at once, and one prompt has {longest}"
+                ) from None
+            learner.most_tokens //= 2
+
+
+def _once(learner: Learner, settings: Settings, how: Practice, some: Kept, doubt: float) -> None:
+    total = sum(float(pay.met.sum()) for _, pay in some)
+    at = {(id(book), s): (pay, i) for book, pay in some for i, s in enumerate(pay.state.tolist())}
+    for lot in lots([(book, s) for book, pay in some for s in pay.state.tolist()], learner.most_tokens):
+        mind = learner.team.minds[lot[0][0].prompts[lot[0][1]].mind]
+        if mind.frozen:
+            continue
+        with computing(settings):
+            losses = []
+            for which, logp in log_odds(mind, [book.asked(s) for book, s in lot]):
+                rows = [_row(lot[i], *at[id(lot[i][0]), lot[i][1]]) for i in which.tolist()]
+                old, up, down, met = (np.array(column) for column in zip(*rows, strict=True))
+                columns = (old, up / total, down / total, met / total)
+                given = (torch.from_numpy(x).float().to(mind.model.device) for x in columns)
+                losses.append(state_loss(logp, *given, clip=how.clip, doubt=doubt))
+            sum(losses).backward()
+
+
+def _row(place: Place, pay: Pay, i: int) -> tuple[F, F, F, float]:
+    """Of a state the log-probabilities of its options when it was met, and what they are paid."""
+    book, state = place
+    options = list(book.prompts[state].options)
+    return book.logp[state, options], pay.up[i, options], pay.down[i, options], float(pay.met[i])
+
+
+def state_loss(logp: Any, old: Any, up: Any, down: Any, met: Any, *, clip: float, doubt: float) -> Any:
+    """L = -Σ_s Σ_k [min(r_k, ε) W⁺_k + max(r_k, -ε) W⁻_k - h n_s π_k log π_k],   r = log π - log π_old
+
+    As PPO's clipped loss of all decisions that were merged into a state, but on logarithms: W need not be small where π_old is, and the gradient
+    of a ratio to that would be large.
+    """
+    change = logp - old
+    gain = change.clamp(max=clip) * up + change.clamp(min=-clip) * down
+    return -gain.sum() + doubt * (met[:, None] * logp.exp() * logp).sum()
