@@ -34,7 +34,7 @@ from podium.trace.columns import B, F
 __all__ = ["How", "arms", "measure", "narrowed", "told"]
 
 ROUNDS = 2  # the place of the rounds among the facts
-MOST = 100  # rounds after which anybody stops
+MOST = 20  # rounds after which anybody stops
 LONG = ", as long"
 ARMS = ("together", "apart", f"apart{LONG}", "stop alone", "width alone", "one agent", f"one agent{LONG}", SHUFFLED)
 
