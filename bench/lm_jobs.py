@@ -59,6 +59,7 @@ class Job:
     set: Mapping[str, Any] = field(default_factory=dict)  # settings of language models, instead of those here
     judged: int = 1_000  # episodes of each judgement
     most: int = 1_000_000  # iterations
+    look: bool = False  # to choose settings by: judged on prices of training, not on those that are held out
     memory: float = (
         1.0  # of the card that it may take: what needs more does with less at once, and no other suffers
     )
@@ -136,6 +137,8 @@ JUDGED = {
     "relay": 8,
     "jury": 8,
 }  # times as many episodes at the end: outcomes are coins
+LOOK = 0x100C  # the seed of prices to look at
+UNSEEN = 100  # held-out draws before this were seen while settings were chosen
 FAR = 30  # decisions of an episode that is judged, at most
 
 
@@ -145,9 +148,12 @@ def trained_on(name: str, seed: int, iteration: int, number: int) -> World:
     return make(name, **{**TRAINED[name](dice), **SIZES[name]})
 
 
-def judged_in(name: str, many: int) -> list[World]:
-    """Worlds to be judged in, which nobody learns in: the same sizes, prices as the world itself holds them out."""
-    drawn = [dict(worlds()[name].held_out(np.random.default_rng([TEST, number]))) for number in range(many)]
+def judged_in(name: str, many: int, look: bool = False) -> list[World]:
+    """Worlds to be judged in, which nobody learns in: the same sizes, prices as the world itself holds them out. For a look, prices as in training."""
+    if look:
+        return [trained_on(name, LOOK, 0, number) for number in range(many)]
+    numbers = range(UNSEEN, UNSEEN + many)
+    drawn = [dict(worlds()[name].held_out(np.random.default_rng([TEST, number]))) for number in numbers]
     return [make(name, **{**given, **SIZES[name]}) for given in HELD_OUT.get(name, drawn)]
 
 
@@ -157,7 +163,7 @@ def judged(job: Job, learned: Team, settings: Settings, episodes: int, many: int
     with speaking(settings):
         return [
             beside(world, lambda dice, world=world: greedy_scores(world, learned, how, dice), episodes)
-            for world in judged_in(job.name, many)
+            for world in judged_in(job.name, many, job.look)
         ]
 
 

@@ -42,6 +42,7 @@ __all__ = ["PARTS", "main", "measure"]
 ROOT = Path(__file__).parents[1]
 Line = dict[str, Any]
 FREE = 0.92  # of the card that is shared out; the rest is contexts
+SEEN = " (on prices that nobody learned on, but settings were chosen after looks at them)"  # of the lines that are kept
 GRACE = 420.0  # seconds that a job may take on top of training: to start, to compile, to judge
 
 
@@ -63,6 +64,7 @@ class Asked:
     first: int = 0  # the first seed
     memory: float = 0.0  # of the card for each process; all of them the same, and something left over, if 0
     commit: str = ""  # of the code
+    look: bool = False  # on prices of training
 
     @property
     def all(self) -> range:
@@ -82,6 +84,7 @@ class Asked:
             {**more, **self.set},
             self.judged,
             memory=self.memory or min(1.0, FREE / self.together),
+            look=self.look,
         )
 
 
@@ -484,11 +487,11 @@ def world_rows(lines: list[Line]) -> list[Row]:
         start = last(lines, f"world {name} {OURS} ", "before")
         moved = f"from {mean(start, 'value'):.3g} to {mean(mine, 'value'):.3g}"
         if name == "costly_search":
-            what = f"{name}: regret on held-out prices{of_seeds(mine, 'regret')}, {moved}"
+            what = f"{name}: regret{of_seeds(mine, 'regret')}, {moved}{SEEN}"
             rows.append(at_most("10.2.costly_search", what, over_seeds(mine, "regret"), WITHIN))
         else:
             share[name] = over_seeds(mine, "share")
-            what = f"{name}: share of the gap{of_seeds(mine, 'share')}, {moved}"
+            what = f"{name}: share of the gap{of_seeds(mine, 'share')}, {moved}{SEEN}"
             rows.append(at_most(f"10.2.{name}", what, share[name], HALF))
         flat = mean(theirs, "regret" if name == "costly_search" else "share")
         what = f"the same by trajectory-level credit at about the same budget, seeds: {len(theirs)}"
@@ -597,6 +600,9 @@ def read(words: Sequence[str] | None = None) -> tuple[Asked, Path, bool]:
     options.add_argument(
         "--memory", type=float, default=0.0, help="of the card for each, where other commands run too"
     )
+    options.add_argument(
+        "--look", action="store_true", help="judge worlds on prices of training: to choose settings by"
+    )
     options.add_argument("--judged", type=int, default=1_000, help="episodes of a judgement")
     options.add_argument(
         "--set", nargs="+", default=(), metavar="NAME=VALUE", help="settings of [lm], such as rate=5e-5"
@@ -623,6 +629,7 @@ def read(words: Sequence[str] | None = None) -> tuple[Asked, Path, bool]:
         args.first,
         args.memory,
         commit(),
+        args.look,
     )
     where = Path(os.environ.get("OUT", ROOT / "out"))
     return asked, args.out or where / f"lm_{args.part}{'_tiny' if args.tiny else ''}.jsonl", args.again

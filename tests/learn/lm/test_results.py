@@ -80,6 +80,7 @@ def test_worlds_are_held_out() -> None:
     for name in WORLDS:
         judged = [w.params for w in lm_jobs.judged_in(name, 2)]
         assert not any(lm_jobs.trained_on(name, 0, i, 0).params in judged for i in range(20))
+        assert not any(w.params in judged for w in lm_jobs.judged_in(name, 2, look=True))
 
 
 def test_a_command_keeps_its_lines_and_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
