@@ -142,13 +142,17 @@ def told(how: How, found: Found) -> Told:
             "together", "regret of width and stop learned together, held-out prices", regret["together"], most=0.02
         ),
         says("apart", "regret of the two learned apart and put together", regret["apart"]),
-        says("apart.long", "the same, as long by the clock as together", regret[f"apart{LONG}"]),
+        says(
+            "apart.long",
+            f"the same, with {how.longer:g} times the branched decisions: as long by the clock as together",
+            regret[f"apart{LONG}"],
+        ),
         says(
             "one",
             "regret of one agent at a time, whose stop is learned, against the team's optimum",
             regret["one agent"],
         ),
-        says("one.long", "the same, as long by the clock as the team", regret[f"one agent{LONG}"]),
+        says("one.long", f"the same, with {how.longer:g} times the branched decisions", regret[f"one agent{LONG}"]),
         says("gain", "what learning together gains over apart, in optima", regret["apart"] - regret["together"]),
         says("shuffled", "regret with shuffled credit", regret[SHUFFLED]),
     ]
