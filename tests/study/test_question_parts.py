@@ -132,7 +132,7 @@ def test_a_single_agent_is_never_better_than_the_best_of_a_team() -> None:
         world, dice = training(env, 0, 0, 0), seeds(5, 4_000)
         assert stopping._single(world, dice).mean() < play(world, world.optimal(), dice.copy()).score.mean()
     for env in ("costly_search", "scouts", "jury"):
-        assert leaderboard._single(training(env, 0, 0, 0), 2_000).regret > 0
+        assert leaderboard._single(training(env, 0, 0, 0), 2_000).regret >= 0
 
 
 def test_a_policy_that_is_not_sure_is_played_as_it_draws() -> None:
