@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -219,9 +220,10 @@ def compare_(
         say({"rows": rows, "refused": [{"method": m, "env": e, "why": w} for (m, e), w in board.refused.items()]})
         return
     print_rows([{k: _short(v) for k, v in row.items()} for row in rows], False, list(rows[0]) if rows else [])
-    out.print(
-        f"not trained: {len(board.refused)} pairs of method and world, which lack what the method needs (--json says what)"
-    )
+    for why, pairs in groupby(sorted(board.refused, key=board.refused.__getitem__), board.refused.__getitem__):
+        out.print(f"not trained in {', '.join(env for _, env in pairs)}: {why}", soft_wrap=True, markup=False)
+    if not rows:
+        raise typer.Exit(2)
 
 
 def _names(text: str) -> list[str]:
