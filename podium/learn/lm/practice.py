@@ -6,7 +6,7 @@ Options are tried beside each other on the same dice; trajectory-level credit go
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from podium.envs.draws import U, seeds, uniform
 from podium.envs.world import View, World
-from podium.learn.collect import DICE, MARK, STRAY, TRY, WANDER
+from podium.learn.collect import DICE, MARK, STRAY, TRY, WANDER, _copy
 from podium.learn.lm.generate import likeliest, picked
 from podium.learn.lm.models import BadModel, Team, out_of_memory
-from podium.learn.lm.optimiser import adamw, shortened
 from podium.learn.lm.states import Book, Fan, Place, Play, log_odds, lots, side_by_side
-from podium.learn.lm.train import Learner, Settings, Worlds, computing, own_weights, speaking
+from podium.learn.lm.train import Learner, Settings, Worlds, computing, moved, own_weights, speaking
 from podium.learn.train import Stopwatch
 from podium.trace.columns import F
 
@@ -54,9 +53,7 @@ class Practice:
     share: float = 1.0  # of decisions that are branched
     tries: int = 5  # options tried at a decision, by lot
     sharp: float = 4.0  # branches go on by π^sharp: options are judged by play that is surer
-    wander: float = (
-        0.7  # of episodes, which take any option but to stop here and there: what to do there is learned too
-    )
+    wander: float = 0.7  # of episodes, which take any option but to stop here and there: that is learned too
     budget: int = 400_000  # tokens of an iteration, about, those that are learned counting three times: as many episodes are played as ...
     at_least: int = 6  # ... that takes in each world, but not fewer
     at_most: int = 2_048  # ... nor more
@@ -171,14 +168,6 @@ def _strayed(view: View, chosen: N64, strays: B, u: F, home: int) -> N64:
     nth = (u * may.sum(1)).astype(np.int64)
     other = (np.cumsum(may, axis=1) == (nth + 1)[:, None]).argmax(1)
     return np.where(strays & may.any(1), other, chosen)
-
-
-def _copy(state: Any, source: N64, target: N64, n: int) -> None:
-    """Rows of a state over other rows of it."""
-    for f in fields(state):
-        column = getattr(state, f.name)
-        if isinstance(column, np.ndarray) and len(column) == n:
-            column[target] = column[source]
 
 
 class Taken(NamedTuple):
@@ -422,14 +411,7 @@ def _steps(
             grad = {k: w.grad for k, w in weights.items() if w.grad is not None}
             norm = torch.stack(torch._foreach_norm(list(grad.values()))).double().square().sum().sqrt()
             norms.append(float(norm))
-            shortened(grad, norms[-1], settings.norm)
-            learner.updates += 1
-            rate = settings.rate * left * warm
-            adamw(
-                weights, grad, learner.m, learner.v, learner.updates, rate, beta=settings.beta, decay=settings.decay
-            )
-            for w in weights.values():
-                w.grad = None
+            moved(learner, settings, weights, grad, norms[-1], settings.rate * left * warm)
     return float(np.mean(norms)) if norms else 0.0, len(norms)
 
 

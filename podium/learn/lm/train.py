@@ -44,6 +44,7 @@ __all__ = [
     "begin",
     "computing",
     "learned",
+    "moved",
     "own_weights",
     "paid",
     "role_gradients",
@@ -431,6 +432,17 @@ def _runs(owner_k: N64, places: N64) -> Iterator[tuple[int, N64]]:
             yield int(owner_k[some[0]]), some
 
 
+def moved(
+    learner: Learner, settings: Settings, weights: dict[str, Any], grad: dict[str, Any], norm: float, rate: float
+) -> None:
+    """One step of AdamW by gradients of this length in all, not longer than they may be; they are forgotten then."""
+    shortened(grad, norm, settings.norm)
+    learner.updates += 1
+    adamw(weights, grad, learner.m, learner.v, learner.updates, rate, beta=settings.beta, decay=settings.decay)
+    for w in weights.values():
+        w.grad = None
+
+
 class _Lines(NamedTuple):
     gradient: float
     gradients: dict[str, float]
@@ -468,14 +480,7 @@ def updated(
             for name, length in parts.items():
                 lengths.setdefault(name, []).append(length)
             norms.append(sum(length**2 for length in parts.values()) ** 0.5)
-            shortened(grad, norms[-1], settings.norm)
-            learner.updates += 1
-            rate = settings.rate * left * warm
-            adamw(
-                weights, grad, learner.m, learner.v, learner.updates, rate, beta=settings.beta, decay=settings.decay
-            )
-            for w in weights.values():
-                w.grad = None
+            moved(learner, settings, weights, grad, norms[-1], settings.rate * left * warm)
     return _Lines(
         float(np.mean(norms)) if norms else 0.0,
         {name: float(np.mean(some)) for name, some in lengths.items()},
@@ -667,9 +672,8 @@ def speaking(settings: Settings) -> AbstractContextManager[None]:
 def voiced(team: Team, settings: Settings) -> Team:
     """The team, its models set to generate and to be trained as the settings say; on a GPU norms are one kernel each."""
     dtype, cuda = settings.spoken or settings.dtype, settings.device.startswith("cuda")
-    alike = (
-        dtype == settings.dtype != "float32"
-    )  # what comes after a norm computes in it, and would else cast it each for itself
+    # what comes after a norm computes in its type, and would else cast it each for itself
+    alike = dtype == settings.dtype != "float32"
     for model in {id(mind.model): mind.model for mind in team.minds.values()}.values():
         model.compiled = settings.compiled
         model.spoken = dtype if cuda and dtype != "float32" else ""
