@@ -27,7 +27,7 @@ from podium.learn.lm.live import Live, live_step, success
 from podium.learn.lm.losses import named
 from podium.learn.lm.models import Team, team
 from podium.learn.lm.play import Manner, recorded
-from podium.learn.lm.practice import Lecture, Practice, greedy_scores, paced, practised
+from podium.learn.lm.practice import Coach, Lecture, Practice, greedy_scores, paced, practised
 from podium.learn.lm.train import Learner, Settings, begin, speaking, step, voiced
 from podium.learn.params import TEST, TRAINING
 from podium.learn.regimes import agents_of
@@ -232,19 +232,24 @@ def flat(settings: Settings, method: Method, times: int) -> Settings:
 def world_job(job: Job) -> Iterator[Line]:
     """A text world, by the state: before, while it learns, after. By trajectory-level credit as many tokens are read in an iteration, of more episodes."""
     given = {k: v for k, v in job.set.items() if k in Practice.__dataclass_fields__}
-    small = {"budget": 10_000, "learned": 2_000, "at_least": 2, "at_most": 16, "step": 1_000} if job.tiny else {}
-    how = replace(Practice(), **small, **{"branched": job.method == OURS, **given})
+    ours = job.method == OURS
+    mine = {"budget": 260_000, "learned": 65_000, "sharp": 1.0} if ours else {"rehearsed": 0}
+    small = {"budget": 10_000, "learned": 2_000, "at_least": 2, "at_most": 16, "step": 1_000, "fits": 4}
+    tiny = {**small, "rehearsed": 300 if ours else 0} if job.tiny else {}
+    how = replace(Practice(), **{"branched": ours, **mine, **tiny, **given})
     rest = {k: v for k, v in job.set.items() if k not in given}
     settings = settings_of(
         replace(job, set=rest),
-        worlds=2,
-        rate=5e-5,
-        warm=8,
+        worlds=4,
+        rate=1e-4 if ours else 5e-5,
+        warm=4 if ours else 8,
         entropy=0.1,
-        most_tokens=8_192,
+        most_tokens=16_384,
         **LEARNED.get(job.name, {}),
     )
-    made = team_of(job, settings, agents_of(trained_on(job.name, job.seed, 0, 0)))
+    first = trained_on(job.name, job.seed, 0, 0)
+    made = team_of(job, settings, agents_of(first))
+    coach = Coach(first, settings, how, job.seed, apart=not job.tiny) if how.rehearsed else None
     yield {"event": "before", **told(judged(job, made, settings, max(job.judged // 4, 50), 1))}
     learner = begin(made, job.seed, settings, named("reinforce"))
     lecture: Lecture | None = None
@@ -252,11 +257,13 @@ def world_job(job: Job) -> Iterator[Line]:
     def once(last: float) -> Line:
         nonlocal lecture
         drawn, each = (lambda i, k: trained_on(job.name, job.seed, i + 1, k)), paced(how, lecture)
-        lecture = practised(learner, settings, how, drawn, last, each)
+        lecture = practised(learner, settings, how, drawn, last, each, coach)
         return lecture._asdict()
 
     sums: dict[str, int] = {}
     yield from ended(timed(job, learner, once), sums)
+    if coach is not None:
+        coach.aside.end()
     start = perf_counter()
     many = job.judged if job.tiny else job.judged * JUDGED.get(job.name, 1)
     after = told(judged(job, made, settings, many, 2))

@@ -6,6 +6,7 @@ Options are tried beside each other on the same dice; trajectory-level credit go
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -16,19 +17,23 @@ from numpy.typing import NDArray
 from podium.envs.draws import U, seeds, uniform
 from podium.envs.world import View, World
 from podium.learn.collect import DICE, MARK, STRAY, TRY, WANDER, _copy
+from podium.learn.lm.critic import Critic, Imitation
 from podium.learn.lm.generate import likeliest, picked
 from podium.learn.lm.models import BadModel, Team, out_of_memory
+from podium.learn.lm.rehearse import Aside, Rehearsal, Told, imitable
 from podium.learn.lm.states import Book, Fan, Place, Play, log_odds, lots, side_by_side
 from podium.learn.lm.train import Learner, Settings, Worlds, computing, moved, own_weights, speaking
 from podium.learn.train import Stopwatch
 from podium.trace.columns import F
 
 __all__ = [
+    "Coach",
     "Lecture",
     "Pay",
     "Practice",
     "Taken",
     "Tried",
+    "critic_pay",
     "explored",
     "greedy_scores",
     "paced",
@@ -42,6 +47,7 @@ __all__ = [
 
 N64 = NDArray[np.int64]
 B = NDArray[np.bool_]
+KEPT, HEARD = 12, 4  # rounds that a critic and an imitation learn from
 LEARNING = 3  # a gradient takes so many times what a glimpse does
 
 
@@ -53,6 +59,7 @@ class Practice:
     share: float = 1.0  # of decisions that are branched
     tries: int = 5  # options tried at a decision, by lot
     sharp: float = 4.0  # branches go on by π^sharp: options are judged by play that is surer
+    lean: float = 40.0  # ... times e^(lean A), A what the critic has it that an option earns above others, in units of what was seen to differ
     wander: float = 0.7  # of episodes, which take any option but to stop here and there: that is learned too
     budget: int = 400_000  # tokens of an iteration, about, those that are learned counting three times: as many episodes are played as ...
     at_least: int = 6  # ... that takes in each world, but not fewer
@@ -60,6 +67,14 @@ class Practice:
     learned: int = 100_000  # tokens that are learned at most, of states drawn by how often they were met
     step: int = 8_000  # tokens of a gradient step, about
     clip: float = 0.3  # of what log-probabilities change in an iteration
+    # with a critic, which a small imitation of the model plays for (`rehearse`); without one, what was tried is pooled by state
+    rehearsed: int = 30_000  # decisions of a rehearsal, about; 0: no critic
+    stages: int = 4  # worlds that it plays in
+    part: float = 0.35  # of its decisions that are branched
+    fits: int = 80  # gradient steps of the imitation and of the critic in a rehearsal ...
+    rows: int = 256  # ... of so many decisions ...
+    small: float = 2e-3  # ... at this rate
+    heat: float = 0.15  # what is learned is e^(A / heat), A in units of what options differ by
 
 
 # ---- episodes
@@ -68,9 +83,18 @@ class Practice:
 class _Player:
     """Chooses by the odds in a book. After `most` decisions an episode stops where it can."""
 
-    def __init__(self, book: Book, seed: U, pick: Callable[[F, F], N64] = picked, sharp: float = 1.0) -> None:
+    def __init__(
+        self, book: Book, seed: U, pick: Callable[[F, F], N64] = picked, sharp: float = 1.0, lean: float = 0.0
+    ) -> None:
         options, most = book.world.options, book.settings.most
-        self.book, self.seed, self.pick, self.sharp, self.most = book, seed, pick, sharp, most or 30
+        self.book, self.seed, self.pick, self.sharp, self.lean, self.most = (
+            book,
+            seed,
+            pick,
+            sharp,
+            lean,
+            most or 30,
+        )
         self.home = options.index("stop") if "stop" in options else -1
         self.made = np.zeros(len(seed), np.int64)  # decisions so far
         self.decisions = 0
@@ -78,7 +102,7 @@ class _Player:
     def __call__(self, view: View, state: N64) -> tuple[N64, N64]:
         """The option chosen, and how many decisions were made before, of each row."""
         number = self.made[view.row]
-        logp = self.sharp * self.book.logp[state]
+        logp = self.sharp * self.book.logp[state] + self.lean * self.book.hint[state]
         chosen = self.pick(logp - logp.max(axis=1, keepdims=True), uniform(self.seed[view.row], DICE, number))
         if self.home >= 0:
             chosen = np.where((number >= self.most) & view.allowed[:, self.home], self.home, chosen)
@@ -103,11 +127,11 @@ def explored(book: Book, seed: U, how: Practice) -> Play[Tried]:
     """
     world, n = book.world, len(seed)
     width = len(world.options)
-    room = n * min(width, how.tries) * 8
+    room = n * min(width, how.tries) * 8 if how.share else 0
     every = np.concatenate([seed, np.broadcast_to(seed[:1], room)])
     state = world.start(every.copy())
     state.open[n:] = False
-    player = _Player(book, every, sharp=how.sharp)
+    player = _Player(book, every, sharp=how.sharp, lean=how.lean)
     wanders = np.append(uniform(seed, WANDER) < how.wander, np.zeros(room, np.bool_))
     free, running = np.arange(n, n + room)[::-1], np.full(n + room, -1)
     found: list[N64] = []
@@ -243,6 +267,24 @@ def tried_pay(tried: Tried, logp: F, even: float = 0.0) -> Pay:
     return Pay(state, np.maximum(paid, 0.0), np.minimum(paid, 0.0), met)
 
 
+def critic_pay(book: Book, states: N64, heat: float) -> Pay:
+    """What a critic says of states, as often as they were met and the more there is at stake: with u the root mean square of A over all that was met,
+
+    W_k = n min(max A - min A, 3 u) p_k,   p = e^(A / (heat u)) over its sum
+
+    Then -Σ W_k log π_k is least where π is p, and says most where most depends on it.
+    """
+    may = np.isfinite(book.logp[states])
+    above, visits = np.where(may, book.hint[states], 0.0), book.visits[states]
+    unit = np.sqrt((visits[:, None] * above**2).sum() / max(float((visits * may.sum(1)).sum()), 1e-12)) + 1e-12
+    wanted = np.exp((above - above.max(1, keepdims=True)) / (heat * unit)) * may
+    wanted /= wanted.sum(1, keepdims=True)
+    apart = np.where(may, above, -np.inf).max(1) - np.where(may, above, np.inf).min(1)
+    met = visits * np.minimum(apart / unit, 3.0)
+    some = np.flatnonzero((met > 0) & (may.sum(1) > 1))
+    return Pay(states[some], met[some, None] * wanted[some], np.zeros((len(some), may.shape[1])), met[some])
+
+
 def trajectory_pay(taken: Taken, width: int) -> Pay:
     """Every decision of an episode is paid (score - mean) / standard deviation of its group, as GRPO pays.   from: Shao et al. 2024."""
     worth = (taken.score - taken.score.mean()) / (taken.score.std() + 1e-6)
@@ -301,6 +343,7 @@ class Lecture(NamedTuple):
     mix: dict[str, float]  # how likely each option is where it is allowed, over decisions that are learned
     most_tokens: int
     seconds: dict[str, float]
+    rehearsal: dict[str, float]  # what the last rehearsal said of itself
 
 
 def paced(how: Practice, told: Lecture | None) -> int:
@@ -311,18 +354,49 @@ def paced(how: Practice, told: Lecture | None) -> int:
     return max(how.at_least, min(how.at_most, int(wanted)))
 
 
+class Coach:
+    """The critic of a team as it was last heard of, and the rehearsal that is under way."""
+
+    def __init__(self, world: World, settings: Settings, how: Practice, seed: int, apart: bool = False) -> None:
+        self.critic = Critic(world, seed, KEPT)
+        rehearsal = Rehearsal(Imitation(world, seed + 1, HEARD), Critic(world, seed, KEPT), settings, how, seed)
+        self.aside, self.stages = Aside(rehearsal, apart), how.stages
+        self._next: Future[Told] | None = None
+        self.told: Told | None = None
+
+    def heard(self, books: Sequence[Book], worlds: Sequence[World]) -> None:
+        """What the rehearsal before this came to; one after what the model does in these books begins, and is waited for if it is the first."""
+        models = [f for book in books for f in imitable(book)]
+        if self._next is None:
+            self._next = self.aside.begin(worlds, models)
+        self.told = self._next.result()
+        self.critic.late, self.critic.unit = self.told.late, self.told.unit
+        self._next = self.aside.begin(worlds, models)
+        for book in books:
+            book.hear(self.critic)
+
+
 def practised(
-    learner: Learner, settings: Settings, how: Practice, worlds: Worlds, last: float, each: int
+    learner: Learner,
+    settings: Settings,
+    how: Practice,
+    worlds: Worlds,
+    last: float,
+    each: int,
+    coach: Coach | None = None,
 ) -> Lecture:
     """One iteration of `last`, in the learner given, with so many episodes of each world (`paced`): as `train.step`, by states.
 
-    Rate and entropy fall by 1 - iteration / last.
+    Rate and entropy fall by 1 - iteration / last. With a coach nothing is branched here, and every state that was met is learned by what its critic says.
     """
     watch, left = Stopwatch(), 1.0 - learner.iteration / last
+    if coach is not None:
+        how, settings = replace(how, share=0.0, clip=float("inf")), replace(settings, entropy=0.0)
     fans: dict[Any, Fan] = {}
     settings = replace(settings, most_tokens=learner.most_tokens)
     numbers, root = range(settings.worlds), learner.seed * 1_000_003 + learner.iteration
-    books = [Book(worlds(learner.iteration, k), learner.team, settings, fans) for k in numbers]
+    critic = None if coach is None or coach.told is None else coach.critic
+    books = [Book(worlds(learner.iteration, k), learner.team, settings, fans, critic) for k in numbers]
     dice = [seeds(root, each, k * each) for k in numbers]
     played: Sequence[Tried | Taken]
     with speaking(settings):
@@ -330,9 +404,14 @@ def practised(
             played = side_by_side(books, [explored(b, d, how) for b, d in zip(books, dice, strict=True)])
         else:
             played = side_by_side(books, [sampled(b, d) for b, d in zip(books, dice, strict=True)])
-    pays = [(book, _pay(book, made, settings.even)) for book, made in zip(books, played, strict=True)]
     scores = [float(made.score.mean()) for made in played if len(made.score)]
     watch.lap("rollout")
+    if coach is None:
+        pays = [(book, _pay(book, made, settings.even)) for book, made in zip(books, played, strict=True)]
+    else:
+        stages = [worlds(learner.iteration, settings.worlds + k) for k in range(coach.stages)]
+        coach.heard(books, stages)
+        pays = [(book, critic_pay(book, np.arange(len(book)), how.heat)) for book in books]
     lot = np.random.default_rng([learner.seed, learner.iteration, 0xBA7C])
     kept = [(book, some_of(pay, book, how.learned // settings.worlds, lot)) for book, pay in pays]
     watch.lap("credit")
@@ -353,6 +432,9 @@ def practised(
         _mix(kept),
         learner.most_tokens,
         watch.seconds,
+        {}
+        if coach is None or coach.told is None
+        else {k: v for k, v in coach.told._asdict().items() if k != "late"},
     )
     learner.iteration += 1
     return told

@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 
 from podium.envs import text
 from podium.envs.world import View, World
+from podium.learn.lm.critic import Critic
 from podium.learn.lm.generate import Options
 from podium.learn.lm.models import BadModel, Mind, Team, damaged, out_of_memory
 from podium.learn.lm.play import options_of, rounded
 from podium.learn.lm.train import Settings
+from podium.learn.policy import Seen, Words, entries_of, joined, seen_by, taken
 from podium.trace.columns import F
 
 __all__ = ["Asked", "Book", "Fan", "Place", "Play", "Prompt", "log_odds", "lots", "side_by_side", "weigh"]
@@ -106,13 +108,27 @@ class Prompt(NamedTuple):
 
 
 class Book:
-    """All states that episodes of a world came to, and the log-probabilities of options there as the weights are now."""
+    """All states that episodes of a world came to, and the log-probabilities of options there as the weights are now.
 
-    def __init__(self, world: World, team: Team, settings: Settings, fans: dict[Any, Fan] | None = None) -> None:
-        self.world, self.team, self.settings = world, team, settings
+    With a critic, `hint` is what it says that options earn above each other.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        team: Team,
+        settings: Settings,
+        fans: dict[Any, Fan] | None = None,
+        critic: Critic | None = None,
+    ) -> None:
+        self.world, self.team, self.settings, self.critic = world, team, settings, critic
         self.prompts: list[Prompt] = []
         self.logp: F = np.full((1 << 10, len(world.options)), -np.inf)
+        self.hint: F = np.zeros((1 << 10, len(world.options)))
+        self.visits: F = np.zeros(1 << 10)
         self.unweighed: list[Place] = []
+        self._codes = Words(world.options).codes(world.options)
+        self._seen: list[tuple[int, Seen, N64]] = []  # states from this number on, and the option of each entry
         self.tokens = 0  # that were weighed
         self._known: dict[bytes, int] = {}
         self._fans = {} if fans is None else fans
@@ -128,8 +144,47 @@ class Book:
                 new.append(i)
             state[i] = number
         if new:
-            self._add(shown.take(np.array(new)))
+            first = len(self._known) - len(new)
+            while len(self._known) > len(self.logp):
+                self.logp = np.concatenate([self.logp, np.full_like(self.logp, -np.inf)])
+                self.hint, self.visits = (np.concatenate([x, np.zeros_like(x)]) for x in (self.hint, self.visits))
+            self._add(fresh := shown.take(np.array(new)))
+            self._seen.append((first, *seen_by(fresh, self._codes)))
+            self._told(first, *self._seen[-1][1:])
+        np.add.at(self.visits, state, 1.0)
         return state
+
+    def _told(self, first: int, seen: Seen, option: N64) -> None:
+        """What there is to say of new states."""
+        if self.critic is not None:
+            self.hint[first + np.repeat(np.arange(len(seen)), np.diff(seen.start)), option] = self.critic.says(seen)
+
+    def hear(self, critic: Critic) -> None:
+        """What a critic says of all states, from now on."""
+        self.critic = critic
+        for first, seen, option in self._seen:
+            Book._told(self, first, seen, option)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def seen(self, states: N64) -> list[tuple[N64, Seen, N64]]:
+        """The figures behind some states, by kind: which of them, what is seen there, and the option of each entry."""
+        found: dict[tuple[str, str], list[tuple[N64, Seen, N64]]] = {}
+        for first, seen, option in self._seen:
+            at = np.flatnonzero((states >= first) & (states < first + len(seen)))
+            if len(at):
+                rows = states[at] - first
+                part = at, taken(seen, rows), option[entries_of(seen, rows)]
+                found.setdefault((seen.kind, seen.role), []).append(part)
+        return [
+            (
+                np.concatenate([x[0] for x in some]),
+                joined([x[1] for x in some]),
+                np.concatenate([x[2] for x in some]),
+            )
+            for some in found.values()
+        ]
 
     def _add(self, view: View) -> None:
         mind = self.team.minds[self.team.of(view.agent)]
@@ -138,8 +193,6 @@ class Book:
             asked = (*frame.open, *ids(prompt), *frame.ask)
             self.unweighed.append((self, len(self.prompts)))
             self.prompts.append(Prompt(mind.name, asked, tuple(np.flatnonzero(allowed).tolist())))
-        while len(self.prompts) > len(self.logp):
-            self.logp = np.concatenate([self.logp, np.full_like(self.logp, -np.inf)])
 
     def asked(self, state: int) -> Asked:
         """A state as a model is asked."""
