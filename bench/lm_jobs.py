@@ -240,7 +240,7 @@ def world_job(job: Job) -> Iterator[Line]:
     rest = {k: v for k, v in job.set.items() if k not in given}
     settings = settings_of(
         replace(job, set=rest),
-        worlds=4,
+        worlds=4 if ours else 2,
         rate=1e-4 if ours else 5e-5,
         warm=4 if ours else 8,
         entropy=0.1,

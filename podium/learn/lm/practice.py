@@ -47,7 +47,7 @@ __all__ = [
 
 N64 = NDArray[np.int64]
 B = NDArray[np.bool_]
-KEPT, HEARD = 12, 4  # rounds that a critic and an imitation learn from
+KEPT, HEARD = 16, 4  # rounds that a critic and an imitation learn from
 LEARNING = 3  # a gradient takes so many times what a glimpse does
 
 
@@ -68,7 +68,8 @@ class Practice:
     step: int = 8_000  # tokens of a gradient step, about
     clip: float = 0.3  # of what log-probabilities change in an iteration
     # with a critic, which a small imitation of the model plays for (`rehearse`); without one, what was tried is pooled by state
-    rehearsed: int = 30_000  # decisions of a rehearsal, about; 0: no critic
+    stray: float = 0.3  # of the model's own episodes, which wander less
+    rehearsed: int = 45_000  # decisions of a rehearsal, about; 0: no critic
     stages: int = 4  # worlds that it plays in
     part: float = 0.35  # of its decisions that are branched
     fits: int = 80  # gradient steps of the imitation and of the critic in a rehearsal ...
@@ -387,11 +388,13 @@ def practised(
 ) -> Lecture:
     """One iteration of `last`, in the learner given, with so many episodes of each world (`paced`): as `train.step`, by states.
 
-    Rate and entropy fall by 1 - iteration / last. With a coach nothing is branched here, and every state that was met is learned by what its critic says.
+    Rate and entropy fall by 1 - iteration / last. With a coach nothing is branched here, every state that was met is learned by what its critic says, and the rate
+    falls from half of the time on.
     """
     watch, left = Stopwatch(), 1.0 - learner.iteration / last
     if coach is not None:
-        how, settings = replace(how, share=0.0, clip=float("inf")), replace(settings, entropy=0.0)
+        how = replace(how, share=0.0, wander=how.stray, clip=float("inf"))
+        settings, left = replace(settings, entropy=0.0), min(1.0, 2 * left)
     fans: dict[Any, Fan] = {}
     settings = replace(settings, most_tokens=learner.most_tokens)
     numbers, root = range(settings.worlds), learner.seed * 1_000_003 + learner.iteration

@@ -126,6 +126,10 @@ def _hold(rehearsal: Rehearsal) -> None:
     _HELD[:] = [rehearsal]
 
 
+def _ready() -> None:
+    pass
+
+
 def _next(worlds: Sequence[World], models: Sequence[Found]) -> Told:
     return _HELD[0].once(worlds, models)
 
@@ -140,6 +144,8 @@ class Aside:
             if apart
             else None
         )
+        if self._pool is not None:
+            self._pool.submit(_ready)  # it takes a while to start
 
     def begin(self, worlds: Sequence[World], models: Sequence[Found]) -> Future[Told]:
         """A round, which may take its time."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from transformers import DynamicCache
 
 from podium.envs import text
 from podium.envs.world import View, World
@@ -27,6 +28,8 @@ __all__ = ["Asked", "Book", "Fan", "Place", "Play", "Prompt", "log_odds", "lots"
 N64 = NDArray[np.int64]
 T = TypeVar("T")
 Play = Generator[View, N64, T]  # episodes that show views and are told the states of their rows
+SHARE, ROWS = 24, 4  # from so many tokens and rows on a common beginning is computed once
+PASS = 1_500  # a forward costs about as much as so many tokens more in another
 GLIMPSE = 8  # times as many tokens are weighed at once as are learned: nothing is kept for a gradient
 
 
@@ -71,19 +74,40 @@ def log_odds(mind: Mind, asked: Sequence[Asked]) -> list[tuple[N64, Any]]:
     longest = max(map(len, rows))
     if longest > mind.model.longest:
         raise BadModel(f"a prompt of {longest} tokens; {mind.model.name} takes {mind.model.longest}")
-    ids = np.zeros((len(rows), longest), np.int64)  # what stands behind is seen by nobody
+    alike = _alike(rows, min(len(prompt) for prompt, _ in asked) - 1)
+    ids = np.zeros((len(rows), longest - alike), np.int64)  # what stands behind is seen by nobody
     for i, row in enumerate(rows):
-        ids[i, : len(row)] = row
-    hidden = decoder(input_ids=torch.from_numpy(ids).to(head.device), use_cache=False).last_hidden_state
+        ids[i, : len(row) - alike] = row[alike:]
+    hidden = _behind(decoder, rows[0][:alike], torch.from_numpy(ids).to(head.device))
     kinds: dict[int, list[int]] = {}
     for i, (_, fan) in enumerate(asked):
         kinds.setdefault(id(fan), []).append(i)
     found = []
     for some in kinds.values():
         fan, which = asked[some[0]][1], np.array(some)
-        last = np.array([len(asked[i][0]) - 1 for i in some])[:, None] + fan.behind
+        last = np.array([len(asked[i][0]) - 1 - alike for i in some])[:, None] + fan.behind
         found.append((which, _parted(hidden, head, fan, first[which][:, None] + fan.row, last)))
     return found
+
+
+def _alike(rows: Sequence[tuple[int, ...]], most: int) -> int:
+    """How many tokens all rows begin with that are worth being computed once: nothing of a few, or of a few rows."""
+    if len(rows) < ROWS or most < SHARE:
+        return 0
+    heads = np.array([row[:most] for row in rows])
+    same = (heads == heads[0]).all(0)
+    alike = most if same.all() else int(same.argmin())
+    return alike if alike >= SHARE else 0
+
+
+def _behind(decoder: Any, trunk: tuple[int, ...], ids: Any) -> Any:
+    """The last hidden states of rows that all stand behind the same tokens, which are computed once."""
+    if not trunk:
+        return decoder(input_ids=ids, use_cache=False).last_hidden_state
+    cache = DynamicCache(config=decoder.config)
+    decoder(input_ids=torch.tensor([trunk], device=ids.device), past_key_values=cache, use_cache=True)
+    cache.batch_repeat_interleave(len(ids))
+    return decoder(input_ids=ids, past_key_values=cache, use_cache=True).last_hidden_state
 
 
 def _parted(hidden: Any, head: Any, fan: Fan, row: N64, last: N64) -> Any:
@@ -216,14 +240,43 @@ def lots(places: Sequence[Place], most_tokens: int) -> Iterator[list[Place]]:
         minds.setdefault(book.prompts[state].mind, []).append((size, len(fan.chains), (book, state)))
     for some in minds.values():
         some.sort(key=lambda one: one[0])
-        lot, rows = list[Place](), 0
-        for size, many, place in some:
-            if lot and (rows + many) * size > most_tokens:
-                yield lot
-                lot, rows = [], 0
-            lot.append(place)
-            rows += many
-        yield lot
+        for start, stop in _cuts([(size, many) for size, many, _ in some], most_tokens):
+            yield [place for _, _, place in some[start:stop]]
+
+
+def _cuts(sizes: Sequence[tuple[int, int]], most_tokens: int) -> list[tuple[int, int]]:
+    """Where (length, rows) in ascending order are cut so that forwards and the tokens of all of them, padding counted, cost least.
+
+    >>> _cuts([(10, 1), (10, 1), (500, 1)], 4_000), _cuts([(10, 60), (500, 60)], 60_000), _cuts([(10, 2), (10, 2)], 30)
+    ([(0, 3)], [(0, 1), (1, 2)], [(0, 1), (1, 2)])
+    """
+    ends = [i for i in range(1, len(sizes)) if sizes[i][0] != sizes[i - 1][0]] + [len(sizes)]
+    rows = np.cumsum([0, *(many for _, many in sizes)])
+    best, back = {0: 0.0}, dict[int, int]()
+    for j in ends:
+        for i in [0, *(e for e in ends if e < j)]:
+            cost = best[i] + (rows[j] - rows[i]) * sizes[j - 1][0] + PASS
+            if j not in best or cost < best[j]:
+                best[j], back[j] = float(cost), i
+    cuts, j = list[tuple[int, int]](), len(sizes)
+    while j:
+        cuts.append((back[j], j))
+        j = back[j]
+    return [part for start, stop in reversed(cuts) for part in _parts(sizes, start, stop, most_tokens)]
+
+
+def _parts(sizes: Sequence[tuple[int, int]], start: int, stop: int, most_tokens: int) -> Iterator[tuple[int, int]]:
+    """Some in a row as evenly as that fits into memory."""
+    total = sum(many for _, many in sizes[start:stop]) * sizes[stop - 1][0]
+    each = total / max(1, -(-total // most_tokens))
+    first, tokens = start, 0
+    for i in range(start, stop):
+        more = sizes[i][1] * sizes[stop - 1][0]
+        if i > first and tokens + more > min(most_tokens, each + more / 2):
+            yield first, i
+            first, tokens = i, 0
+        tokens += more
+    yield first, stop
 
 
 def weigh(places: Sequence[Place], most_tokens: int) -> None:
