@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import DynamicCache
 
 from podium.envs import text
 from podium.envs.world import View, World
@@ -28,8 +27,7 @@ __all__ = ["Asked", "Book", "Fan", "Place", "Play", "Prompt", "log_odds", "lots"
 N64 = NDArray[np.int64]
 T = TypeVar("T")
 Play = Generator[View, N64, T]  # episodes that show views and are told the states of their rows
-SHARE, ROWS = 24, 4  # from so many tokens and rows on a common beginning is computed once
-PASS = 1_500  # a forward costs about as much as so many tokens more in another
+PASS = 4_000  # a forward costs about as much as so many tokens more in another
 GLIMPSE = 8  # times as many tokens are weighed at once as are learned: nothing is kept for a gradient
 
 
@@ -74,40 +72,19 @@ def log_odds(mind: Mind, asked: Sequence[Asked]) -> list[tuple[N64, Any]]:
     longest = max(map(len, rows))
     if longest > mind.model.longest:
         raise BadModel(f"a prompt of {longest} tokens; {mind.model.name} takes {mind.model.longest}")
-    alike = _alike(rows, min(len(prompt) for prompt, _ in asked) - 1)
-    ids = np.zeros((len(rows), longest - alike), np.int64)  # what stands behind is seen by nobody
+    ids = np.zeros((len(rows), longest), np.int64)  # what stands behind is seen by nobody
     for i, row in enumerate(rows):
-        ids[i, : len(row) - alike] = row[alike:]
-    hidden = _behind(decoder, rows[0][:alike], torch.from_numpy(ids).to(head.device))
+        ids[i, : len(row)] = row
+    hidden = decoder(input_ids=torch.from_numpy(ids).to(head.device), use_cache=False).last_hidden_state
     kinds: dict[int, list[int]] = {}
     for i, (_, fan) in enumerate(asked):
         kinds.setdefault(id(fan), []).append(i)
     found = []
     for some in kinds.values():
         fan, which = asked[some[0]][1], np.array(some)
-        last = np.array([len(asked[i][0]) - 1 - alike for i in some])[:, None] + fan.behind
+        last = np.array([len(asked[i][0]) - 1 for i in some])[:, None] + fan.behind
         found.append((which, _parted(hidden, head, fan, first[which][:, None] + fan.row, last)))
     return found
-
-
-def _alike(rows: Sequence[tuple[int, ...]], most: int) -> int:
-    """How many tokens all rows begin with that are worth being computed once: nothing of a few, or of a few rows."""
-    if len(rows) < ROWS or most < SHARE:
-        return 0
-    heads = np.array([row[:most] for row in rows])
-    same = (heads == heads[0]).all(0)
-    alike = most if same.all() else int(same.argmin())
-    return alike if alike >= SHARE else 0
-
-
-def _behind(decoder: Any, trunk: tuple[int, ...], ids: Any) -> Any:
-    """The last hidden states of rows that all stand behind the same tokens, which are computed once."""
-    if not trunk:
-        return decoder(input_ids=ids, use_cache=False).last_hidden_state
-    cache = DynamicCache(config=decoder.config)
-    decoder(input_ids=torch.tensor([trunk], device=ids.device), past_key_values=cache, use_cache=True)
-    cache.batch_repeat_interleave(len(ids))
-    return decoder(input_ids=ids, past_key_values=cache, use_cache=True).last_hidden_state
 
 
 def _parted(hidden: Any, head: Any, fan: Fan, row: N64, last: N64) -> Any:
