@@ -216,8 +216,8 @@ def told(how: How, found: Found) -> Told:
             [
                 name,
                 f"{r.mean:.1%} ({r.low:.1%} to {r.high:.1%})",
-                f"{of(arm, 'followed').mean():.1%}",
-                f"{of(arm, 'more').mean():.2f}",
+                _where_told(of(arm, "followed"), ".1%"),
+                _where_told(of(arm, "more"), ".2f"),
                 f"{of(arm, 'decisions').mean():,.0f}",
             ]
         )
@@ -240,3 +240,11 @@ def _xs(shares: Sequence[float]) -> list[float]:
     """Where shares are drawn: a logarithmic axis has no place for 0."""
     least = min((s for s in shares if s), default=1.0)
     return [s or least / 4 for s in shares]
+
+
+def _where_told(values: F, form: str) -> str:
+    """The mean over seeds in which somebody came to speak, and how many those were if not all: who stops at once is told nothing."""
+    there = values[~np.isnan(values)]
+    if not len(there):
+        return "nobody spoke"
+    return f"{there.mean():{form}}" + (f" ({len(there)} of {len(values)} seeds)" if len(there) < len(values) else "")
