@@ -247,4 +247,6 @@ def _where_told(values: F, form: str) -> str:
     there = values[~np.isnan(values)]
     if not len(there):
         return "nobody spoke"
-    return f"{there.mean():{form}}" + (f" ({len(there)} of {len(values)} seeds)" if len(there) < len(values) else "")
+    return f"{there.mean():{form}}" + (
+        f" ({len(there)} of {len(values)} seeds)" if len(there) < len(values) else ""
+    )
