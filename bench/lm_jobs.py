@@ -241,7 +241,7 @@ def world_job(job: Job) -> Iterator[Line]:
     settings = settings_of(
         replace(job, set=rest),
         worlds=4 if ours else 2,
-        rate=1e-4 if ours else 5e-5,
+        rate=5e-5,
         warm=4 if ours else 8,
         entropy=0.1,
         most_tokens=16_384,

@@ -59,7 +59,7 @@ class Practice:
     share: float = 1.0  # of decisions that are branched
     tries: int = 5  # options tried at a decision, by lot
     sharp: float = 4.0  # branches go on by π^sharp: options are judged by play that is surer
-    lean: float = 40.0  # ... times e^(lean A), A what the critic has it that an option earns above others, in units of what was seen to differ
+    lean: float = 20.0  # ... times e^(lean A), A what the critic has it that an option earns above others, in units of what was seen to differ
     wander: float = 0.7  # of episodes, which take any option but to stop here and there: that is learned too
     budget: int = 400_000  # tokens of an iteration, about, those that are learned counting three times: as many episodes are played as ...
     at_least: int = 6  # ... that takes in each world, but not fewer
@@ -68,14 +68,14 @@ class Practice:
     step: int = 8_000  # tokens of a gradient step, about
     clip: float = 0.3  # of what log-probabilities change in an iteration
     # with a critic, which a small imitation of the model plays for (`rehearse`); without one, what was tried is pooled by state
-    stray: float = 0.3  # of the model's own episodes, which wander less
+    stray: float = 0.7  # of the model's own episodes wander
     rehearsed: int = 45_000  # decisions of a rehearsal, about; 0: no critic
     stages: int = 4  # worlds that it plays in
     part: float = 0.35  # of its decisions that are branched
     fits: int = 80  # gradient steps of the imitation and of the critic in a rehearsal ...
     rows: int = 256  # ... of so many decisions ...
     small: float = 2e-3  # ... at this rate
-    heat: float = 0.15  # what is learned is e^(A / heat), A in units of what options differ by
+    heat: float = 0.2  # what is learned is e^(A / heat), A in units of what options differ by
 
 
 # ---- episodes
