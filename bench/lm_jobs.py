@@ -23,11 +23,12 @@ from podium.graph import critical_steps
 from podium.learn.evaluate import Judged, beside
 from podium.learn.lm import office
 from podium.learn.lm.exact import exact, sure_teams
+from podium.learn.lm.explore import Practice, greedy_scores
 from podium.learn.lm.live import Live, live_step, success
 from podium.learn.lm.losses import named
 from podium.learn.lm.models import Team, team
 from podium.learn.lm.play import Manner, recorded
-from podium.learn.lm.practice import Coach, Lecture, Practice, greedy_scores, paced, practised
+from podium.learn.lm.practice import Coach, Lecture, paced, practised
 from podium.learn.lm.train import Learner, Settings, begin, speaking, step, voiced
 from podium.learn.params import TEST, TRAINING
 from podium.learn.regimes import agents_of

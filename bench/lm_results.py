@@ -42,7 +42,10 @@ __all__ = ["PARTS", "main", "measure"]
 ROOT = Path(__file__).parents[1]
 Line = dict[str, Any]
 FREE = 0.92  # of the card that is shared out; the rest is contexts
-SEEN = " (on prices that nobody learned on, but settings were chosen after looks at them)"  # of the lines that are kept
+SEEN = {  # what was looked at before the lines that are kept
+    "sprt": " (at the price that the issue fixes, which looks of earlier sessions saw; settings were chosen at others)",
+    "jury": " (at the one number of sources that is held out, which the looks that settings were chosen by saw)",
+}
 GRACE = 420.0  # seconds that a job may take on top of training: to start, to compile, to judge
 
 
@@ -487,11 +490,11 @@ def world_rows(lines: list[Line]) -> list[Row]:
         start = last(lines, f"world {name} {OURS} ", "before")
         moved = f"from {mean(start, 'value'):.3g} to {mean(mine, 'value'):.3g}"
         if name == "costly_search":
-            what = f"{name}: regret{of_seeds(mine, 'regret')}, {moved}{SEEN}"
+            what = f"{name}: regret{of_seeds(mine, 'regret')}, {moved}{SEEN.get(name, '')}"
             rows.append(at_most("10.2.costly_search", what, over_seeds(mine, "regret"), WITHIN))
         else:
             share[name] = over_seeds(mine, "share")
-            what = f"{name}: share of the gap{of_seeds(mine, 'share')}, {moved}{SEEN}"
+            what = f"{name}: share of the gap{of_seeds(mine, 'share')}, {moved}{SEEN.get(name, '')}"
             rows.append(at_most(f"10.2.{name}", what, share[name], HALF))
         flat = mean(theirs, "regret" if name == "costly_search" else "share")
         what = f"the same by trajectory-level credit at about the same budget, seeds: {len(theirs)}"

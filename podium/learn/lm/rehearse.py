@@ -1,7 +1,7 @@
 """Rehearsals: a small imitation of a model's policy plays many episodes with branches, and a critic learns what options are worth from them.
 
-To weigh one prompt takes a model as long as thousands of these decisions, and what a branch earns is mostly luck. The model is asked where it goes
-itself; the rest of an episode goes by S^sharp e^(lean A), S its imitation and A the critic.
+What a branch earns is mostly luck, and a model that weighs every state of many branches has no time left to learn. It is asked where it goes itself;
+rehearsals go by S^sharp e^(lean A), S its imitation and A the critic.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_limits
 from podium.envs.draws import seeds
 from podium.envs.world import View, World
 from podium.learn.lm.critic import Critic, Found, Imitation
+from podium.learn.lm.explore import Practice, explored
 from podium.learn.lm.states import Book, side_by_side
 from podium.learn.lm.train import Settings
 from podium.learn.policy import Seen
@@ -89,7 +90,7 @@ class Rehearsal:
     imitation: Imitation
     critic: Critic
     settings: Settings
-    how: Any  # Practice
+    how: Practice
     seed: int
     each: int = 64  # episodes of each world
     round: int = 0
@@ -100,8 +101,6 @@ class Rehearsal:
             return self._once(worlds, models)
 
     def _once(self, worlds: Sequence[World], models: Sequence[Found]) -> Told:
-        from podium.learn.lm.practice import explored
-
         how = self.how
         self.imitation.add(models)
         doubt = self.imitation.fit(how.fits, how.rows, how.small)

@@ -14,19 +14,14 @@ pytest.importorskip("transformers")
 from podium.envs.draws import seeds  # noqa: E402
 from podium.envs.world import make, play  # noqa: E402
 from podium.learn.lm import states  # noqa: E402
+from podium.learn.lm.explore import Practice, Taken, Tried, explored, greedy_scores, sampled  # noqa: E402
 from podium.learn.lm.losses import named  # noqa: E402
 from podium.learn.lm.models import BadModel, Team, team  # noqa: E402
 from podium.learn.lm.play import Manner, likeliest_of, recorded, scores  # noqa: E402
 from podium.learn.lm.practice import (  # noqa: E402
     Pay,
-    Practice,
-    Taken,
-    Tried,
-    explored,
-    greedy_scores,
     paced,
     practised,
-    sampled,
     some_of,
     state_loss,
     trajectory_pay,
