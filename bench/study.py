@@ -10,11 +10,12 @@ import sys
 from pathlib import Path
 
 from bench.table import Row, at_least, at_most, command, fact
-from podium.study.question import SHIPPED, Says, answered, names, read
+from podium.study.question import SHIPPED, Says, answered, kept, names, read
 
-__all__ = ["measure"]
+__all__ = ["measure", "of_all"]
 
 ROOT = Path(__file__).parents[1]
+CORES = 2
 
 
 def measure(full: bool) -> list[Row]:
@@ -26,7 +27,30 @@ def measure(full: bool) -> list[Row]:
         print(f"study {name} ...", file=sys.stderr, flush=True)
         for s in answered(read(name), ROOT / "out" / "study").headline:
             rows += _rows(f"7.{name}.{s.id}", s)
-    return rows
+    return rows + of_all() if full else rows
+
+
+def of_all() -> list[Row]:
+    """How many studies have a result of this code, their fewest seeds, and how long the longest takes: its jobs share no state, so two cores take
+    half of the seconds that they took on one."""
+    minutes, seeds = {}, []
+    for name in names():
+        there = kept(question := read(name))
+        if there is not None and there[1]:
+            minutes[name] = sum(map(sum, there[0].seconds.values())) / 60 / CORES
+            seeds.append(len(question.seeds))
+    many = at_least(
+        "7.1.studies", "studies whose result in docs/studies is of this code and recipe", len(seeds), 14
+    )
+    if not seeds:
+        return [many]
+    longest = max(minutes, key=lambda name: minutes[name])
+    return [
+        many,
+        at_least("7.1.seeds", "seeds of a study, the fewest", min(seeds), 5),
+        at_most("7.1.minutes", f"minutes on {CORES} cores, the longest ({longest})", minutes[longest], 15),
+        *(fact(f"7.1.minutes.{name}", f"minutes on {CORES} cores, {name}", m) for name, m in minutes.items()),
+    ]
 
 
 def _rows(id: str, s: Says) -> list[Row]:

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import bench.study
 from podium.learn.folder import BadRecipe
 from podium.study import question
 from podium.study.question import (
@@ -125,3 +126,17 @@ def test_the_verb(tmp_path: Path) -> None:
 def test_found_is_plain() -> None:
     assert question._plain({"a": [1.0, float("nan")]}) == {"a": [1.0, None]}
     assert Found({}, {}, {}).arms == {}
+
+
+def test_how_long_the_longest_study_takes_is_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    def took(asked: question.Question) -> tuple[Found, bool]:
+        return Found({}, {"one": [30.0, 30.0], "two": [1800.0 if asked.name == "parl" else 60.0]}, {}), True
+
+    monkeypatch.setattr("bench.study.kept", took)
+    rows = {row["id"]: row for row in bench.study.of_all()}
+    assert rows["7.1.studies"]["figure"] == len(names())
+    assert rows["7.1.seeds"]["ok"]
+    assert rows["7.1.minutes.parl"]["figure"] == rows["7.1.minutes"]["figure"] == 15.5
+    assert rows["7.1.minutes"]["ok"] is False
+    monkeypatch.setattr("bench.study.kept", lambda asked: None)
+    assert [(row["id"], row["ok"]) for row in bench.study.of_all()] == [("7.1.studies", False)]
