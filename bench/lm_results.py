@@ -437,25 +437,23 @@ WITHIN, HALF, QUARTER, TWICE, SEEDS = 0.02, 0.5, 0.25, 2.0, 3
 
 
 def recorded(part: str, lines: Iterable[str]) -> list[Line]:
-    """The lines of the last run of a part on the promised machine."""
+    """The lines of the last run of a part on the promised machine, and of those after it that were of some of its jobs; each with the commit of its run."""
     found: list[Line] = []
-    there = False
+    there, by = False, ""
     for what in map(json.loads, filter(str.strip, lines)):
         if what["id"] == "machine":
-            there = MACHINE in what["device"] and what.get("part") == part
+            there, by = MACHINE in what["device"] and what.get("part") == part, what["asked"].get("commit", "")
             whole = what["asked"]["only"] == [] and not what["asked"].get("first")
             found = [] if there and whole else found
         elif there:
-            found.append(what)
+            found.append(what | {"commit": by})
     return found
 
 
-def commits(lines: Iterable[str], part: str) -> str:
-    """Those that the runs of a part name, of which the last lines are read."""
-    told = [what for what in map(json.loads, filter(str.strip, lines)) if what["id"] == "machine"]
-    mine = [what["asked"]["commit"] for what in told if what.get("part") == part and what["asked"].get("commit")]
-    whole = [i for i, what in enumerate(told) if not what["asked"]["only"] and not what["asked"].get("first")]
-    return ", ".join(dict.fromkeys(mine[whole[-1] :] if whole else mine))
+def commits(lines: Iterable[Line]) -> str:
+    """Of the runs in which jobs last came to a result."""
+    newest = {line["id"]: line["commit"] for line in lines if line.get("event") == "after"}
+    return ", ".join(dict.fromkeys(filter(None, newest.values())))
 
 
 def last(lines: Iterable[Line], start: str, event: str = "after") -> list[Line]:
@@ -571,7 +569,7 @@ def measure(full: bool, where: Path = RECORDS) -> list[Row]:
     for part, made in ROWS.items():
         path = where / f"lm_{part}.jsonl"
         if path.exists() and (lines := recorded(part, path.read_text().splitlines())):
-            by = commits(path.read_text().splitlines(), part)
+            by = commits(lines)
             rows += [row | {"what": f"{row['what']}, as recorded on an {MACHINE} at {by}"} for row in made(lines)]
     told = [row for row in rows if row["target"] or row["figure"] == row["figure"]]
     return [row for row in told if full or row["ok"] is not False]

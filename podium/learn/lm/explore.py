@@ -18,7 +18,7 @@ from podium.learn.lm.states import Book, Play, side_by_side
 from podium.learn.lm.train import Settings
 from podium.trace.columns import F
 
-__all__ = ["Practice", "Taken", "Tried", "explored", "greedy_scores", "sampled"]
+__all__ = ["Practice", "Taken", "Tried", "above_others", "explored", "greedy_scores", "sampled"]
 
 N64 = NDArray[np.int64]
 B = NDArray[np.bool_]
@@ -91,6 +91,13 @@ class Tried(NamedTuple):
     earned: F  # [decisions, options] by the episode that took it there and went on; NaN where it was not tried
     score: F  # of episodes that did not wander
     decisions: int
+
+
+def above_others(earned: F) -> tuple[F, B]:
+    """What options earned less the mean of those tried beside them, 0 where one was not tried; and which were."""
+    there = ~np.isnan(earned)
+    held = np.where(there, earned, 0.0)
+    return np.where(there, held - held.sum(1, keepdims=True) / there.sum(1, keepdims=True), 0.0), there
 
 
 def explored(book: Book, seed: U, how: Practice) -> Play[Tried]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,11 +19,10 @@ from numpy.typing import NDArray
 from podium.envs.draws import seeds
 from podium.envs.world import World
 from podium.learn.lm.critic import Critic, Imitation
-from podium.learn.lm.explore import Practice, Taken, Tried, explored, sampled
-from podium.learn.lm.models import BadModel, out_of_memory
+from podium.learn.lm.explore import Practice, Taken, Tried, above_others, explored, sampled
 from podium.learn.lm.rehearse import Aside, Rehearsal, Told, imitable
 from podium.learn.lm.states import Book, Fan, Place, log_odds, lots, side_by_side
-from podium.learn.lm.train import Learner, Settings, Worlds, computing, moved, own_weights, speaking
+from podium.learn.lm.train import Learner, Settings, Worlds, computing, halving, moved, own_weights, speaking
 from podium.learn.train import Stopwatch
 from podium.trace.columns import F
 
@@ -65,9 +65,7 @@ def tried_pay(tried: Tried, logp: F, even: float = 0.0) -> Pay:
     """
     state, of = np.unique(tried.state, return_inverse=True)
     met = np.bincount(of).astype(np.float64)
-    there = ~np.isnan(tried.earned)
-    above = np.where(there, tried.earned, 0.0)
-    above = np.where(there, above - above.sum(1, keepdims=True) / there.sum(1, keepdims=True), 0.0)
+    above, there = above_others(tried.earned)
     total, count = (np.zeros((len(state), tried.earned.shape[1])) for _ in range(2))
     np.add.at(total, of, above)
     np.add.at(count, of, there)
@@ -240,7 +238,7 @@ def practised(
         sum(made.decisions for made in played),
         sum(len(book.prompts) for book, _ in pays),
         sum(len(pay.state) for _, pay in kept),
-        *_odds(kept),
+        _entropy(kept),
         gradient,
         steps,
         sum(book.tokens for book, _ in pays),
@@ -265,14 +263,14 @@ def _pay(book: Book, made: Tried | Taken, even: float) -> Pay:
 Kept = Sequence[tuple[Book, Pay]]
 
 
-def _odds(kept: Kept) -> tuple[float]:
+def _entropy(kept: Kept) -> float:
     """The entropy of decisions that are learned."""
     total = sum(float(pay.met.sum()) for _, pay in kept)
     doubts = 0.0
     for book, pay in kept:
         logp = book.logp[pay.state]
         doubts -= float((pay.met[:, None] * np.exp(logp) * np.where(np.isfinite(logp), logp, 0.0)).sum())
-    return (doubts / max(total, 1e-12),)
+    return doubts / max(total, 1e-12)
 
 
 def _mix(kept: Kept) -> dict[str, float]:
@@ -305,7 +303,12 @@ def _steps(
             some = [(book, _rows(pay, [i for of, i in chosen if of == b])) for b, (book, pay) in enumerate(kept)]
             if not chosen:
                 continue
-            _accumulated(learner, settings, how, some, settings.entropy * left)
+            lengths = [len(book.prompts[s].ids) for book, pay in some for s in pay.state.tolist()]
+            halving(
+                learner,
+                partial(_once, learner, settings, how, some, settings.entropy * left),
+                partial(max, lengths),
+            )
             grad = {k: w.grad for k, w in weights.items() if w.grad is not None}
             norm = torch.stack(torch._foreach_norm(list(grad.values()))).double().square().sum().sqrt()
             norms.append(float(norm))
@@ -316,26 +319,6 @@ def _steps(
 def _rows(pay: Pay, which: Sequence[int]) -> Pay:
     at = np.array(which, np.int64)
     return Pay(pay.state[at], pay.up[at], pay.down[at], pay.met[at])
-
-
-def _accumulated(learner: Learner, settings: Settings, how: Practice, some: Kept, doubt: float) -> None:
-    """Gradients of a part, in the weights. Out of memory: the same again with half as many tokens at once."""
-    while True:
-        try:
-            return _once(learner, settings, how, some, doubt)
-        except RuntimeError as error:
-            if not out_of_memory(error):
-                raise
-            for w in own_weights(learner.team).values():
-                w.grad = None
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
-            longest = max(len(book.prompts[s].ids) for book, pay in some for s in pay.state.tolist())
-            if learner.most_tokens // 2 < longest:
-                raise BadModel(
-                    f"out of memory with {learner.most_tokens} tokens at once, and one prompt has {longest}"
-                ) from None
-            learner.most_tokens //= 2
 
 
 def _once(learner: Learner, settings: Settings, how: Practice, some: Kept, doubt: float) -> None:

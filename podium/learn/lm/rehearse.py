@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from podium.envs.draws import seeds
 from podium.envs.world import View, World
 from podium.learn.lm.critic import Critic, Found, Imitation
-from podium.learn.lm.explore import Practice, explored
+from podium.learn.lm.explore import Practice, above_others, explored
 from podium.learn.lm.states import Book, side_by_side
 from podium.learn.lm.train import Settings
 from podium.learn.policy import Seen
@@ -69,9 +69,7 @@ def imitable(book: Book) -> list[Found]:
 
 def lessons_of(book: Book, state: N64, earned: Any) -> list[Found]:
     """What options earned above those tried beside them: decisions in one state at which the same were tried are one row."""
-    there = ~np.isnan(earned)
-    above = np.where(there, earned, 0.0)
-    above = np.where(there, above - above.sum(1, keepdims=True) / there.sum(1, keepdims=True), 0.0)
+    above, there = above_others(earned)
     rows, of = np.unique(np.column_stack([state, there]), axis=0, return_inverse=True)
     of, count = of.ravel(), np.bincount(of.ravel()).astype(np.float64)
     total = np.zeros((len(rows), above.shape[1]))

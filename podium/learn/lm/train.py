@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -43,6 +43,7 @@ __all__ = [
     "Settings",
     "begin",
     "computing",
+    "halving",
     "learned",
     "moved",
     "own_weights",
@@ -55,6 +56,7 @@ __all__ = [
     "voiced",
 ]
 
+T = TypeVar("T")
 N64 = NDArray[np.int64]
 Worlds = Callable[[int, int], World]
 
@@ -583,25 +585,33 @@ class _Sum(NamedTuple):
     off: float  # Σ share |log π - log π_old|
 
 
-def _accumulated(learner: Learner, settings: Settings, update: Update, lots: list[Lot]) -> _Sum:
-    """Gradients of all lots, in the weights. Out of memory: the same again with half as many tokens at once."""
+def halving(learner: Learner, once: Callable[[], T], longest: Callable[[], int], advice: str = "") -> T:
+    """Gradients as `once` leaves them in the weights. Out of memory: the same again with half as many tokens at once, unless the longest does not fit."""
     while True:
         try:
-            return _once(learner, settings, update, lots)
-        except (torch.OutOfMemoryError, RuntimeError) as error:
+            return once()
+        except RuntimeError as error:
             if not out_of_memory(error):
                 raise
             for w in own_weights(learner.team).values():
                 w.grad = None
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
-            longest = max(int(tree.position.max()) + 1 for _, tree, _ in lots)
-            if learner.most_tokens // 2 < longest:
+            if learner.most_tokens // 2 < (most := longest()):
                 raise BadModel(
-                    f"out of memory in the update with {learner.most_tokens} tokens at once, and one branch has {longest}; "
-                    "a smaller model, shorter episodes, or checkpointing = true would need less"
+                    f"out of memory in the update with {learner.most_tokens} tokens at once, and one branch has {most}{advice}"
                 ) from None
             learner.most_tokens //= 2
+
+
+def _accumulated(learner: Learner, settings: Settings, update: Update, lots: list[Lot]) -> _Sum:
+    """Gradients of all lots, in the weights."""
+    return halving(
+        learner,
+        lambda: _once(learner, settings, update, lots),
+        lambda: max(int(tree.position.max()) + 1 for _, tree, _ in lots),
+        "; a smaller model, shorter episodes, or checkpointing = true would need less",
+    )
 
 
 def _once(learner: Learner, settings: Settings, update: Update, lots: list[Lot]) -> _Sum:
