@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from bench.lm_credit import fidelity
 from podium.credit.forest import copies
@@ -29,7 +30,7 @@ from podium.learn.lm.losses import named
 from podium.learn.lm.models import Team, team
 from podium.learn.lm.play import Manner, recorded
 from podium.learn.lm.practice import Coach, Lecture, paced, practised
-from podium.learn.lm.train import Learner, Settings, begin, speaking, step, voiced
+from podium.learn.lm.train import Learner, Paid, Settings, begin, speaking, step, updated, voiced
 from podium.learn.params import TEST, TRAINING
 from podium.learn.regimes import agents_of
 from podium.methods import METHODS, Method
@@ -128,7 +129,7 @@ TRAINED: dict[str, Callable[[np.random.Generator], Mapping[str, Any]]] = {
     "costly_search": lambda d: {"c": float(np.exp(d.uniform(np.log(0.02), np.log(0.08))))},
     "jury": lambda d: {"s": int(d.choice([3, 5]))},
 }
-HELD_OUT: dict[str, list[dict[str, Any]]] = {"sprt": [{"c": 0.01}], "jury": [{"s": 4}]}
+HELD_OUT: dict[str, list[dict[str, Any]]] = {"sprt": [{"c": 0.01}], "jury": [{"s": 2}, {"s": 4}]}
 LEARNED: dict[str, dict[str, Any]] = {
     "scouts": {"most": 8}
 }  # rounds while it learns: later ones are few, and long to read
@@ -136,7 +137,7 @@ JUDGED = {
     "costly_search": 3,
     "sprt": 2,
     "relay": 8,
-    "jury": 8,
+    "jury": 24,
 }  # times as many episodes at the end: outcomes are coins
 LOOK = 0x100C  # the seed of prices to look at
 UNSEEN = 100  # held-out draws before this were seen while settings were chosen
@@ -234,10 +235,10 @@ def world_job(job: Job) -> Iterator[Line]:
     """A text world, by the state: before, while it learns, after. By trajectory-level credit as many tokens are read in an iteration, of more episodes."""
     given = {k: v for k, v in job.set.items() if k in Practice.__dataclass_fields__}
     ours = job.method == OURS
-    mine = {"budget": 260_000, "learned": 65_000, "sharp": 1.0} if ours else {"rehearsed": 0}
+    mine = {"budget": 260_000, "learned": 65_000} if ours else {"rehearsed": 0}
     small = {"budget": 10_000, "learned": 2_000, "at_least": 2, "at_most": 16, "step": 1_000, "fits": 4}
     tiny = {**small, "rehearsed": 300 if ours else 0} if job.tiny else {}
-    how = replace(Practice(), **{"branched": ours, **mine, **tiny, **given})
+    how = replace(Practice(), **{**mine, **tiny, **given})
     rest = {k: v for k, v in job.set.items() if k not in given}
     settings = settings_of(
         replace(job, set=rest),
@@ -327,14 +328,50 @@ def said_in(trace: Trace) -> Line:
 # ---- (d) width
 
 SERIAL = {"c": 0.013, "latency": 0.05, "widest": 9}  # a round costs as much as four workers: six at once are best
-AUXILIARY = "parl(0.6, 0.1, most=12, end=0.5)"
+REWARDS = {  # and the entropy that goes with each
+    "parl": ("parl(1.0, 0.1, most=12, end=0.5)", 0.0),
+    "plain": ("outcome", 0.0),
+    "entropy": ("outcome", 0.3),
+}
+SELDOM, ENOUGH = 0.05, 0.25  # of whom it imitates: another width than one, and to stop once there is an answer
+IMITATED = 6  # iterations
+
+
+class Serial:
+    """Picks as a lead that nearly always spawns one scout, whatever the model would say: where training begins, as in the structured world."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, logp: F, u: F) -> NDArray[np.int64]:
+        stop, many = ENOUGH if self.asked else 0.0, logp.shape[1]
+        odds = np.array([stop, (1 - stop) * (1 - SELDOM)] + [(1 - stop) * SELDOM / (many - 2)] * (many - 2))
+        self.asked += 1
+        chosen: NDArray[np.int64] = np.minimum(np.searchsorted(np.cumsum(odds), u, side="right"), many - 1)
+        return chosen
+
+
+def imitated(job: Job, settings: Settings, made: Team, world: World, manner: Manner) -> None:
+    """The model learns to say what `Serial` picks."""
+    how = replace(settings, warm=0, entropy=0.0, kl=0.0)
+    learner = begin(made, job.seed, how, named("reinforce"))
+    for i in range(1 if job.tiny else IMITATED):
+        dice = seeds(job.seed * 1_000_003 + 0x57A7, settings.episodes, i * settings.episodes)
+        with speaking(settings):
+            trace, _ = recorded(world, made, dice, manner, version="0", task="start", pick=Serial())
+        said = ((trace.mask_k == 1) & (trace.logp_k != 0.0)).astype(np.float64)
+        updated(learner, how, named("reinforce"), [(trace, Paid(said, said, None))], 1.0)
+        learner.iteration += 1
 
 
 def parl_job(job: Job) -> Iterator[Line]:
-    """Scouts, by PARL's credit: with its auxiliary rewards (parl), or with the outcome alone (plain). How wide and how deep the model's teams are."""
-    reward = {"parl": AUXILIARY, "plain": "outcome"}[job.method]
-    method = replace(METHODS["parl"], reward=reward)
-    settings = settings_of(job, episodes=128, entropy=0.02, most=8)
+    """Scouts, by PARL's credit: with its auxiliary rewards (parl), with the outcome alone (plain), or with that and an entropy bonus (entropy). How wide
+    and how deep the model's teams are, from a start at which it mostly spawns one scout at a time."""
+    reward, entropy = REWARDS[job.method]
+    method = replace(METHODS["parl"], reward=job.set.get("reward", reward))
+    rest = {k: v for k, v in job.set.items() if k != "reward"}
+    how = {"episodes": 128, "entropy": entropy, "most": 8, "parts": 8, "most_tokens": 8_192}
+    settings = settings_of(replace(job, set=rest), **how)
     world = make("scouts", **SERIAL)
     made, manner = team_of(job, settings, agents_of(world)), manner_of(settings)
 
@@ -347,10 +384,19 @@ def parl_job(job: Job) -> Iterator[Line]:
 
     best: Any = world
     bounds = {"optimum": world.optimum(), "best width": best.best_width()}
+    yield {"event": "untaught", **spread(job.judged // 4)}
+    imitated(job, settings, made, world, manner)
     yield {"event": "before", **spread(job.judged // 4), **bounds}
     sums: dict[str, int] = {}
     yield from ended(lessons(job, settings, method, made, lambda i, k: world, shape), sums)
-    yield {"event": "after", **spread(job.judged), **bounds, **sums, "settings": asdict(settings)}
+    yield {
+        "event": "after",
+        **spread(job.judged),
+        **bounds,
+        **sums,
+        "settings": asdict(settings),
+        "reward": method.reward,
+    }
 
 
 def named_apart(trace: Trace, number: int) -> Text:

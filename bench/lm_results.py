@@ -44,7 +44,7 @@ Line = dict[str, Any]
 FREE = 0.92  # of the card that is shared out; the rest is contexts
 SEEN = {  # what was looked at before the lines that are kept
     "sprt": " (at the price that the issue fixes, which looks of earlier sessions saw; settings were chosen at others)",
-    "jury": " (at the one number of sources that is held out, which the looks that settings were chosen by saw)",
+    "jury": " (with 2 sources, which nobody had looked at, and with 4, which looks of earlier sessions at another method saw)",
 }
 GRACE = 420.0  # seconds that a job may take on top of training: to start, to compile, to judge
 
@@ -389,17 +389,20 @@ def at_tokens(kept: Kept, job: Job, budget: int) -> Line:
 
 
 def parl(asked: Asked, kept: Kept) -> Iterator[Table]:
-    """PARL's reward against the outcome alone, from a model that mostly spawns one scout at a time."""
+    """PARL's reward against the outcome alone, and against that with an entropy bonus, from a model that mostly spawns one scout at a time."""
     jobs = {
         m: [asked.job("parl", "scouts", m, seed) for seed in asked.all]
-        for m in chosen(("parl", "plain"), asked.only)
+        for m in chosen(("parl", "plain", "entropy"), asked.only)
     }
     found = arms(asked, kept, jobs)
     rows = []
     for m, some in found.items():
         first = firsts(kept, jobs[m])
-        ways = [x for x in kept.lines if x["id"] in {job.id for job in jobs[m]} and x.get("event") == "iteration"]
-        top = [{"width": max(x["width"] for x in ways if x["id"] == job.id)} for job in jobs[m] if ways]
+        ways: dict[str, list[float]] = {job.id: [] for job in jobs[m]}
+        for x in kept.lines:
+            if x["id"] in ways and x.get("event") == "iteration":
+                ways[x["id"]].append(x["width"])
+        top = [{"width": max(some)} for some in ways.values() if some]
         columns = [over(first, "width"), over(top, "width"), over(some, "width")]
         columns += [over(first, "critical"), over(some, "critical"), over(first, "value"), over(some, "value")]
         rows.append([m, *columns, over(some, "optimum")])
@@ -536,18 +539,21 @@ def live_rows(lines: list[Line]) -> list[Row]:
 
 def role_rows(lines: list[Line]) -> list[Row]:
     arms_ = dict.fromkeys(x["id"].partition(" seed ")[0] for x in last(lines, "live office "))
+    found = [(arm, last(lines, f"{arm} ")) for arm in arms_]
     return [
-        fact(f"10.b.{i}", f"{arm}: success", mean(last(lines, f"{arm} "), "success")) for i, arm in enumerate(arms_)
+        fact(f"10.b.{i}", f"{arm}: success{of_seeds(some, 'success')}", mean(some, "success"))
+        for i, (arm, some) in enumerate(found)
     ]
 
 
 def parl_rows(lines: list[Line]) -> list[Row]:
     rows = []
-    for method in ("parl", "plain"):
+    for method in ("parl", "plain", "entropy"):
         start, end = (last(lines, f"parl scouts {method} ", event) for event in ("before", "after"))
-        for key in ("width", "critical"):
-            rows.append(fact(f"10.d.{method}.{key}.before", f"{method}: {key} before", mean(start, key)))
-            rows.append(fact(f"10.d.{method}.{key}", f"{method}: {key} after", mean(end, key)))
+        for key, words in (("width", "width"), ("critical", "critical steps"), ("value", "score")):
+            rows.append(fact(f"10.d.{method}.{key}.before", f"{method}: {words} before", mean(start, key)))
+            what = f"{method}: {words} after{of_seeds(end, key)}"
+            rows.append(fact(f"10.d.{method}.{key}", what, mean(end, key)))
     return rows
 
 

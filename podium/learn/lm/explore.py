@@ -28,11 +28,8 @@ B = NDArray[np.bool_]
 class Practice:
     """How much is played in an iteration, and how; the rest is in `Settings`."""
 
-    branched: bool = True  # options are tried beside each other; else episodes are paid by their score alone
-    share: float = 1.0  # of decisions that are branched
     tries: int = 5  # options tried at a decision, by lot
-    sharp: float = 4.0  # branches go on by π^sharp: options are judged by play that is surer
-    lean: float = 20.0  # ... times e^(lean A), A what the critic has it that an option earns above others, in units of what was seen to differ
+    lean: float = 20.0  # play goes by π e^(lean A), A what the critic has it that an option earns above others, in units of what was seen to differ
     wander: float = 0.7  # of episodes, which take any option but to stop here and there: that is learned too
     budget: int = 400_000  # tokens of an iteration, about, those that are learned counting three times: as many episodes are played as ...
     at_least: int = 6  # ... that takes in each world, but not fewer
@@ -40,7 +37,7 @@ class Practice:
     learned: int = 100_000  # tokens that are learned at most, of states drawn by how often they were met
     step: int = 8_000  # tokens of a gradient step, about
     clip: float = 0.3  # of what log-probabilities change in an iteration
-    # with a critic, which a small imitation of the model plays for (`rehearse`); without one, what was tried is pooled by state
+    # with a critic, which a small imitation of the model plays for (`rehearse`); without one, episodes are paid by their score
     rehearsed: int = 45_000  # decisions of a rehearsal, about; 0: no critic
     stages: int = 4  # worlds that it plays in
     part: float = 0.35  # of its decisions that are branched
@@ -56,18 +53,9 @@ class Practice:
 class _Player:
     """Chooses by the odds in a book. After `most` decisions an episode stops where it can."""
 
-    def __init__(
-        self, book: Book, seed: U, pick: Callable[[F, F], N64] = picked, sharp: float = 1.0, lean: float = 0.0
-    ) -> None:
+    def __init__(self, book: Book, seed: U, pick: Callable[[F, F], N64] = picked, lean: float = 0.0) -> None:
         options, most = book.world.options, book.settings.most
-        self.book, self.seed, self.pick, self.sharp, self.lean, self.most = (
-            book,
-            seed,
-            pick,
-            sharp,
-            lean,
-            most or 30,
-        )
+        self.book, self.seed, self.pick, self.lean, self.most = book, seed, pick, lean, most or 30
         self.home = options.index("stop") if "stop" in options else -1
         self.made = np.zeros(len(seed), np.int64)  # decisions so far
         self.decisions = 0
@@ -75,7 +63,7 @@ class _Player:
     def __call__(self, view: View, state: N64) -> tuple[N64, N64]:
         """The option chosen, and how many decisions were made before, of each row."""
         number = self.made[view.row]
-        logp = self.sharp * self.book.logp[state] + self.lean * self.book.hint[state]
+        logp = self.book.logp[state] + self.lean * self.book.hint[state]
         chosen = self.pick(logp - logp.max(axis=1, keepdims=True), uniform(self.seed[view.row], DICE, number))
         if self.home >= 0:
             chosen = np.where((number >= self.most) & view.allowed[:, self.home], self.home, chosen)
@@ -100,18 +88,18 @@ def above_others(earned: F) -> tuple[F, B]:
     return np.where(there, held - held.sum(1, keepdims=True) / there.sum(1, keepdims=True), 0.0), there
 
 
-def explored(book: Book, seed: U, how: Practice) -> Play[Tried]:
-    """Episodes, and at a share of their decisions every option forced; each goes on by π^sharp with the same dice, side by side.
+def explored(book: Book, seed: U, how: Practice, share: float) -> Play[Tried]:
+    """Episodes, and at a share of their decisions options forced; each goes on with the same dice, side by side.
 
     Some episodes wander: at few or many of their decisions they take any option but to stop, and their branches do not.
     """
     world, n = book.world, len(seed)
     width = len(world.options)
-    room = n * min(width, how.tries) * 8 if how.share else 0
+    room = n * min(width, how.tries) * 8 if share else 0
     every = np.concatenate([seed, np.broadcast_to(seed[:1], room)])
     state = world.start(every.copy())
     state.open[n:] = False
-    player = _Player(book, every, sharp=how.sharp, lean=how.lean)
+    player = _Player(book, every, lean=how.lean)
     wanders = np.append(uniform(seed, WANDER) < how.wander, np.zeros(room, np.bool_))
     free, running = np.arange(n, n + room)[::-1], np.full(n + room, -1)
     found: list[N64] = []
@@ -125,7 +113,7 @@ def explored(book: Book, seed: U, how: Practice) -> Play[Tried]:
             chosen = _strayed(view, chosen, strays, uniform(every[view.row], STRAY, number, 1), player.home)
         own = (view.row < n) & (number < player.most) & (view.allowed.sum(1) > 1)
         own &= book.tokens < how.budget  # episodes that turn out long are played to their end
-        mark = np.flatnonzero(own & (uniform(every[view.row], MARK, number) < how.share))
+        mark = np.flatnonzero(own & (uniform(every[view.row], MARK, number) < share))
         tried = _some(view.allowed[mark], book.logp[at[mark]], every[view.row[mark]], number[mark], how.tries)
         fits = np.cumsum(tried.sum(1)) <= len(free)
         mark, tried = mark[fits], tried[fits]

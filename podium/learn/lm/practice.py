@@ -1,7 +1,6 @@
 """Text worlds learned by the state: many episodes are played, and a state is learned once.
 
-What it is paid comes from a critic, which rehearsals keep up (`Coach`); or from options that were tried there beside each other; or, as trajectory-level
-credit, from what episodes scored.
+What it is paid comes from a critic, which rehearsals keep up (`Coach`); or, as trajectory-level credit, from what episodes scored.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from podium.envs.draws import seeds
 from podium.envs.world import World
 from podium.learn.lm.critic import Critic, Imitation
-from podium.learn.lm.explore import Practice, Taken, Tried, above_others, explored, sampled
+from podium.learn.lm.explore import Practice, Taken, Tried, explored, sampled
 from podium.learn.lm.rehearse import Aside, Rehearsal, Told, imitable
 from podium.learn.lm.states import Book, Fan, Place, log_odds, lots, side_by_side
 from podium.learn.lm.train import Learner, Settings, Worlds, computing, halving, moved, own_weights, speaking
@@ -36,7 +35,6 @@ __all__ = [
     "some_of",
     "state_loss",
     "trajectory_pay",
-    "tried_pay",
 ]
 
 N64 = NDArray[np.int64]
@@ -54,29 +52,6 @@ class Pay(NamedTuple):
     up: F  # [states, options]
     down: F
     met: F
-
-
-def tried_pay(tried: Tried, logp: F, even: float = 0.0) -> Pay:
-    """Pooled by state, with Q̄_k the mean over its decisions of what option k earned there, less the mean of all that were tried beside it:
-
-    n q_k (Q̄_k - Σ_j q_j Q̄_j),   q = (1 - e) π + e / K over the options tried,   n how often the state was met
-
-    Options that are tried by lot are so compared with others on the same dice: Q̄_k - Q̄_j has the sign that it has with all of them.
-    """
-    state, of = np.unique(tried.state, return_inverse=True)
-    met = np.bincount(of).astype(np.float64)
-    above, there = above_others(tried.earned)
-    total, count = (np.zeros((len(state), tried.earned.shape[1])) for _ in range(2))
-    np.add.at(total, of, above)
-    np.add.at(count, of, there)
-    may = count > 0
-    pi = np.where(may, np.exp(logp[state]), 0.0)
-    pi /= np.maximum(pi.sum(1, keepdims=True), 1e-12)
-    q = (1 - even) * pi + even * may / may.sum(1, keepdims=True)
-    mean = total / np.maximum(count, 1.0)
-    credit = np.where(may, mean - (q * mean).sum(1, keepdims=True), 0.0)
-    paid = met[:, None] * q * credit / _unit(met[:, None] * q, credit)
-    return Pay(state, np.maximum(paid, 0.0), np.minimum(paid, 0.0), met)
 
 
 def critic_pay(book: Book, states: N64, heat: float) -> Pay:
@@ -106,11 +81,6 @@ def trajectory_pay(taken: Taken, width: int) -> Pay:
     np.add.at(up, (of, taken.option), np.maximum(credit, 0.0))
     np.add.at(down, (of, taken.option), np.minimum(credit, 0.0))
     return Pay(state, up, down, np.bincount(of).astype(np.float64))
-
-
-def _unit(weight: F, credit: F) -> float:
-    """√ (Σ w A² / Σ w)"""
-    return float(np.sqrt((weight * credit**2).sum() / max(float(weight.sum()), 1e-12))) + 1e-12
 
 
 def some_of(pay: Pay, book: Book, tokens: int, dice: np.random.Generator) -> Pay:
@@ -204,7 +174,7 @@ def practised(
     """
     watch, left = Stopwatch(), 1.0 - learner.iteration / last
     if coach is not None:
-        how = replace(how, share=0.0, clip=float("inf"))
+        how = replace(how, clip=float("inf"))
         settings, left = replace(settings, entropy=0.0), min(1.0, 2 * left)
     fans: dict[Any, Fan] = {}
     settings = replace(settings, most_tokens=learner.most_tokens)
@@ -212,16 +182,20 @@ def practised(
     critic = None if coach is None or coach.told is None else coach.critic
     books = [Book(worlds(learner.iteration, k), learner.team, settings, fans, critic) for k in numbers]
     dice = [seeds(root, each, k * each) for k in numbers]
-    played: Sequence[Tried | Taken]
+    taken: list[Taken] = []
+    met: list[Tried] = []
     with speaking(settings):
-        if how.branched:
-            played = side_by_side(books, [explored(b, d, how) for b, d in zip(books, dice, strict=True)])
+        if coach is None:
+            taken = side_by_side(books, [sampled(b, d) for b, d in zip(books, dice, strict=True)])
         else:
-            played = side_by_side(books, [sampled(b, d) for b, d in zip(books, dice, strict=True)])
+            met = side_by_side(books, [explored(b, d, how, 0.0) for b, d in zip(books, dice, strict=True)])
+    played: list[Taken | Tried] = [*taken, *met]
     scores = [float(made.score.mean()) for made in played if len(made.score)]
     watch.lap("rollout")
     if coach is None:
-        pays = [(book, _pay(book, made, settings.even)) for book, made in zip(books, played, strict=True)]
+        pays = [
+            (book, trajectory_pay(made, len(book.world.options))) for book, made in zip(books, taken, strict=True)
+        ]
     else:
         stages = [worlds(learner.iteration, settings.worlds + k) for k in range(coach.stages)]
         coach.heard(books, stages)
@@ -252,12 +226,6 @@ def practised(
     )
     learner.iteration += 1
     return told
-
-
-def _pay(book: Book, made: Tried | Taken, even: float) -> Pay:
-    if isinstance(made, Tried):
-        return tried_pay(made, book.logp, even)
-    return trajectory_pay(made, len(book.world.options))
 
 
 Kept = Sequence[tuple[Book, Pay]]

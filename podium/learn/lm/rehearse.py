@@ -1,7 +1,7 @@
 """Rehearsals: a small imitation of a model's policy plays many episodes with branches, and a critic learns what options are worth from them.
 
 What a branch earns is mostly luck, and a model that weighs every state of many branches has no time left to learn. It is asked where it goes itself;
-rehearsals go by S^sharp e^(lean A), S its imitation and A the critic.
+rehearsals go by S e^(lean A), S its imitation and A the critic.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class Rehearsal:
         dice = [
             seeds(self.seed * 1_000_003 + self.round + 0x5EED, self.each, k * self.each) for k in range(len(worlds))
         ]
-        free = replace(how, share=how.part, budget=1 << 60)
-        tried = side_by_side(books, [explored(b, d, free) for b, d in zip(books, dice, strict=True)])
+        free = replace(how, budget=1 << 60)
+        tried = side_by_side(books, [explored(b, d, free, how.part) for b, d in zip(books, dice, strict=True)])
         decisions = sum(t.decisions for t in tried)
         self.critic.add([f for b, t in zip(books, tried, strict=True) for f in lessons_of(b, t.state, t.earned)])
         off = self.critic.fit(how.fits, how.rows, how.small)

@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 from podium.envs.draws import seeds  # noqa: E402
 from podium.envs.world import make, play  # noqa: E402
 from podium.learn.lm import states  # noqa: E402
-from podium.learn.lm.explore import Practice, Taken, Tried, explored, greedy_scores, sampled  # noqa: E402
+from podium.learn.lm.explore import Practice, Taken, explored, greedy_scores, sampled  # noqa: E402
 from podium.learn.lm.losses import named  # noqa: E402
 from podium.learn.lm.models import BadModel, Team, team  # noqa: E402
 from podium.learn.lm.play import Manner, likeliest_of, recorded, scores  # noqa: E402
@@ -25,7 +25,6 @@ from podium.learn.lm.practice import (  # noqa: E402
     some_of,
     state_loss,
     trajectory_pay,
-    tried_pay,
 )
 from podium.learn.lm.states import Book, Prompt, side_by_side  # noqa: E402
 from podium.learn.lm.train import Settings, begin, own_weights  # noqa: E402
@@ -82,10 +81,11 @@ def test_a_prompt_is_weighed_once(tiny: Team, monkeypatch: pytest.MonkeyPatch) -
 def test_worlds_side_by_side_are_as_each_alone(tiny: Team) -> None:
     made = [make("costly_search", c=c) for c in (0.03, 0.06)]
     alone = [
-        side_by_side([b], [explored(b, seeds(0, 8), SMALL)])[0] for b in (Book(w, tiny, SETTINGS) for w in made)
+        side_by_side([b], [explored(b, seeds(0, 8), SMALL, 1.0)])[0]
+        for b in (Book(w, tiny, SETTINGS) for w in made)
     ]
     books = [Book(w, tiny, SETTINGS) for w in made]
-    beside = side_by_side(books, [explored(b, seeds(0, 8), SMALL) for b in books])
+    beside = side_by_side(books, [explored(b, seeds(0, 8), SMALL, 1.0) for b in books])
     for one, other in zip(alone, beside, strict=True):
         np.testing.assert_array_equal(one.state, other.state)
         np.testing.assert_array_equal(one.earned, other.earned)
@@ -95,29 +95,10 @@ def test_a_branch_earns_what_its_option_earns_by_the_same_dice(tiny: Team) -> No
     """In a world of one turn it is what the option is worth there."""
     world, dice = make("jury", m=5, s=3), seeds(5, 16)
     book = Book(world, tiny, SETTINGS)
-    tried = side_by_side([book], [explored(book, dice, SMALL)])[0]
+    tried = side_by_side([book], [explored(book, dice, SMALL, 1.0)])[0]
     for option in (0, 1):
         sure = play(world, lambda view, k=option: np.full(len(view), k), dice.copy()).score
         np.testing.assert_array_equal(tried.earned[:, option], sure)
-
-
-def test_credit_of_tries_by_hand() -> None:
-    """Two decisions in one state: options earn 1, 0 and 0, 0, that is .5 more on average; a policy of 3/4 and 1/4."""
-    logp = np.log(np.array([[0.75, 0.25]]))
-    pay = tried_pay(Tried(np.zeros(2, np.int64), np.array([[1.0, 0.0], [0.0, 0.0]]), np.zeros(0), 4), logp)
-    credit = np.array([0.25, -0.25]) - (0.75 * 0.25 - 0.25 * 0.25)
-    q = np.array([0.75, 0.25])
-    unit = np.sqrt((q * credit**2).sum())
-    np.testing.assert_allclose((pay.up + pay.down)[0], 2 * q * credit / unit)
-    assert pay.met.tolist() == [2.0]
-    assert abs(float((pay.up + pay.down).sum())) < 1e-9  # what is paid for is paid against
-
-
-def test_an_option_that_was_not_tried_is_not_paid() -> None:
-    logp = np.log(np.full((1, 3), 1 / 3))
-    pay = tried_pay(Tried(np.zeros(1, np.int64), np.array([[1.0, np.nan, 0.0]]), np.zeros(0), 2), logp, even=0.5)
-    assert pay.up[0, 0] > 0 > pay.down[0, 2]
-    assert pay.up[0, 1] == pay.down[0, 1] == 0
 
 
 def test_trajectories_are_paid_alike_in_all_their_decisions() -> None:
@@ -158,13 +139,11 @@ def test_episodes_are_as_many_as_the_tokens_that_are_wanted() -> None:
     assert paced(SMALL, told) == 24
 
 
-@pytest.mark.parametrize("branched", [True, False])
-def test_an_iteration_repeats(branched: bool) -> None:
+def test_an_iteration_repeats() -> None:
     def once() -> tuple[Any, Any]:
         crew = team("tiny", ["lead"])
         learner = begin(crew, 0, SETTINGS, named("reinforce"))
-        how = replace(SMALL, branched=branched)
-        told = practised(learner, replace(SETTINGS, worlds=2), how, lambda i, k: make("sprt"), float("inf"), 4)
+        told = practised(learner, replace(SETTINGS, worlds=2), SMALL, lambda i, k: make("sprt"), float("inf"), 4)
         return told._replace(seconds={}), {k: w.detach().clone() for k, w in own_weights(crew).items()}
 
     (one, weights), (other, again) = once(), once()
@@ -187,8 +166,7 @@ def test_what_earns_more_becomes_likelier() -> None:
 
     before = odds_now()
     for _ in range(6):
-        told = practised(learner, settings, how, lambda i, k: world, float("inf"), 64)
-    assert told.learned == 1
+        practised(learner, settings, how, lambda i, k: world, float("inf"), 64)
     assert odds_now() > max(before, np.log(0.8))
 
 
