@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -50,41 +53,58 @@ def train(
     ] = 1,
     json: Json = False,
 ) -> None:
-    """Train an orchestrator in a world by a method's credit. A run that was ended goes on where it was."""
+    """Train an orchestrator in a world, or a live team on its tasks, by a method's credit. A run that was ended goes on where it was."""
     run = _run(recipe, folder, seed, policy, model, cores)
-    _followed(run, quiet=json)
-    before, after = run.played()
-    found = run.judged()
-    told = _told(run, found)
-    write_whole(
-        run.folder / "report.html", run_page(run.asked.world, told, run.lines, before[0], after[0]).encode()
-    )
+    with _until_interrupted(run):
+        _followed(run, quiet=json)
+        before, after = run.played()
+        told = run.told() if hasattr(run, "told") else _told(run, run.judged())
+    page = run_page(_flat(told), run.lines, before[0], after[0])
+    write_whole(run.folder / "report.html", page.encode())
     if json:
         say(told | {"metrics": [m.plain() for m in measure(after)]})
         return
-    _print(told, before, after)
+    _print_metrics(before, after)
+    (_print_live if "team" in told else _print_worlds)(told)
     out.print(f"report: {run.folder / 'report.html'}")
 
 
 def _run(recipe: str, folder: Path | None, seed: int | None, policy: str, model: str | None, cores: int) -> Any:
-    """The run: of a small network, or of language models."""
+    """The run: of a small network, or of language models; in a world, or of a live team."""
     text, stem = _text(recipe), Path(recipe).stem
     changes: dict[str, Any] = {} if seed is None else {"seed": seed}
+    live = _names_a_team(text, recipe)
     if policy == "net":
+        if live:
+            raise BadRecipe(f"{recipe}: a live team is played by language models: expected --policy lm, got net")
         if model is not None:
             raise BadRecipe("--model goes with --policy lm")
         return Run(replace(read(text, recipe), **changes), folder or Path("out") / stem, cores)
     if policy != "lm":
         raise BadRecipe(f"--policy must be net or lm, got {policy!r}")
     try:
-        from podium.learn.lm import run
+        from podium.learn.lm import live_run, run
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("podium"):
             raise
         raise BadRecipe(
             f"language models need the package {error.name}, which is not installed: pip install 'podium[lm]'"
         ) from None
-    return run.LmRun(replace(run.read(text, recipe, model), **changes), folder or Path("out") / f"{stem}-lm")
+    path = folder or Path("out") / f"{stem}-lm"
+    if live:
+        return live_run.LiveRun(replace(live_run.read(text, recipe, model), **changes), path)
+    return run.LmRun(replace(run.read(text, recipe, model), **changes), path)
+
+
+def _names_a_team(text: str, where: str) -> bool:
+    """Whether a recipe is about a live team; what is no TOML is about nothing."""
+    try:
+        said = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return False
+    if "team" in said and "world" in said:
+        raise BadRecipe(f"{where}: expected a world or a team, got both, {said['world']!r} and {said['team']!r}")
+    return "team" in said
 
 
 def _text(recipe: str) -> str:
@@ -100,20 +120,23 @@ def _text(recipe: str) -> str:
         ) from None
 
 
+@contextmanager
+def _until_interrupted(run: Any) -> Iterator[None]:
+    """Says where a run goes on that was interrupted."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        at = min(run.learner.iteration + 1, run.last)
+        print(f"podium: ended in iteration {at}; the same command goes on from {run.folder}", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
 def _followed(run: Any, quiet: bool) -> None:
     """Trains, with a table that lives."""
     with Live(console=out, auto_refresh=False, transient=True, redirect_stdout=False) as live:
-        try:
-            for line in run.iterations():
-                if not quiet:
-                    live.update(_line(run, line), refresh=True)
-        except KeyboardInterrupt:
-            live.stop()
-            print(
-                f"podium: ended in iteration {run.learner.iteration + 1}; the same command goes on from {run.folder}",
-                file=sys.stderr,
-            )
-            raise typer.Exit(130) from None
+        for line in run.iterations():
+            if not quiet:
+                live.update(_line(run, line), refresh=True)
 
 
 def _line(run: Any, line: dict[str, Any]) -> Table:
@@ -122,7 +145,7 @@ def _line(run: Any, line: dict[str, Any]) -> Table:
     table.add_row(
         f"{line['iteration'] + 1} of {run.last}",
         f"{line['score']:.4f}",
-        "" if line["regret"] is None else f"{line['regret']:.1%}",
+        _percent(line["regret"]),
         "" if line["entropy"] is None else f"{line['entropy']:.3f}",
         _gradients(line),
         f"{line['decisions'] / seconds:,.0f}",
@@ -132,9 +155,19 @@ def _line(run: Any, line: dict[str, Any]) -> Table:
 
 
 def _gradients(line: dict[str, Any]) -> str:
-    """The length of the gradient and, where several roles learn, of each one's part."""
-    roles = ", ".join(f"{role} {length:.3f}" for role, length in line["gradients"].items())
-    return f"{line['gradient']:.3f}" + (f" ({roles})" if len(line["gradients"]) > 1 else "")
+    """The length of the gradient and, where several roles learn, of each one's part; of a live team, that of each role on its own."""
+    roles = {role: told["gradient"] for role, told in line.get("roles", {}).items()} or line["gradients"]
+    each = ", ".join(f"{role} {length:.3f}" for role, length in roles.items())
+    return f"{line['gradient']:.3f}" + (f" ({each})" if len(roles) > 1 else "")
+
+
+def _percent(share: float | None) -> str:
+    """A share that may not be known.
+
+    >>> _percent(0.5), _percent(None), _percent(float("nan"))
+    ('50.0%', '', '')
+    """
+    return "" if share is None or share != share else f"{share:.1%}"
 
 
 def _mix(mix: dict[str, Any]) -> str:
@@ -167,7 +200,20 @@ def _told(run: Any, found: list[Judged]) -> dict[str, Any]:
     }
 
 
-def _print(told: dict[str, Any], before: Any, after: Any) -> None:
+def _flat(told: dict[str, Any]) -> dict[str, Any]:
+    """What is told, tables inside it as rows of their own; roles have their charts.
+
+    >>> _flat({"seed": 0, "after": {"reward": 0.5}})
+    {'seed': 0, 'after reward': 0.5}
+    """
+    flat: dict[str, Any] = {}
+    for name, value in told.items():
+        if name != "roles":
+            flat |= {f"{name} {k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
+    return flat
+
+
+def _print_metrics(before: Any, after: Any) -> None:
     table = Table("metric", "before", "after", box=None)
     for old, new in zip(measure(before), measure(after), strict=True):
         if new.score is not None:
@@ -177,11 +223,31 @@ def _print(told: dict[str, Any], before: Any, after: Any) -> None:
                 f"{new.estimate.mean:.4g}",
             )
     out.print(table)
+
+
+def _print_worlds(told: dict[str, Any]) -> None:
     before_it = f"before {told['before']:.4f}, " if "before" in told else ""
     out.print(
         f"{told['world']}, {told['judged_in']}: {before_it}learned {told['value']:.4f}, optimum {told['optimum']:.4f}, "
         f"best trivial {told['trivial']:.4f}: regret {told['regret']:.2%}, {told['share_of_gap']:.0%} of the gap left"
     )
+
+
+def _print_live(told: dict[str, Any]) -> None:
+    roles = told["roles"]
+    table = Table("role", "credit, first", "last", "gradient, first", "last", box=None)
+    for role in sorted({role for some in roles.values() for role in some}):
+        figures = [roles[when].get(role, {}).get(what) for what in ("credit", "gradient") for when in roles]
+        table.add_row(Line(role), *map(_figure, figures))
+    out.print(table)
+    table = Table(told["judged_in"], "before", "after", "optimum", box=None)
+    for what, best in (("success", None), ("reward", told["optimum"])):
+        table.add_row(what, _figure(told["before"][what]), _figure(told["after"][what]), _figure(best))
+    out.print(table)
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
 
 
 @app.command(

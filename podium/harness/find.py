@@ -5,18 +5,20 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from inspect import iscoroutinefunction, isfunction, signature
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from podium.harness.team import BadTeam, Team
 from podium.harness.topologies import TEAMS
 from podium.harness.types import shown
 
-__all__ = ["find_team"]
+__all__ = ["find", "find_team"]
+
+T = TypeVar("T")
 
 
 def find_team(spec: str) -> Team:
@@ -26,21 +28,28 @@ def find_team(spec: str) -> Team:
     >>> find_team("swarm").topology
     'swarm'
     """
-    if spec in TEAMS:
-        return TEAMS[spec]()
+    return find(spec, Team, TEAMS)
+
+
+def find(spec: str, kind: type[T], ours: Mapping[str, Callable[[], T]]) -> T:
+    """As `find_team`, for anything that is a `kind` of team: one of ours by its name, or one in a file or module of yours."""
+    if spec in ours:
+        return ours[spec]()
     where, _, name = spec.rpartition(":")
     if not where:
-        known = ", ".join(TEAMS)
+        known = ", ".join(ours)
         raise BadTeam(f"no team {spec!r}; there are {known}, or say FILE.py:NAME or MODULE:NAME for one of yours")
     with _beside(where):
         module = _module(where)
         if not hasattr(module, name):
-            raise BadTeam(f"{where} has no {name!r}; it has {', '.join(_teams(module)) or 'no team'}")
+            raise BadTeam(f"{where} has no {name!r}; it has {', '.join(_teams(module, kind)) or 'no team'}")
         found: Any = getattr(module, name)
         if callable(found):
             found = _made(found, spec)
-    if not isinstance(found, Team):
-        raise BadTeam(f"{spec}: expected a Team or a function that makes one, got {type(found).__name__}")
+    if not isinstance(found, kind):
+        raise BadTeam(
+            f"{spec}: expected a {kind.__name__} or a function that makes one, got {type(found).__name__}"
+        )
     return found
 
 
@@ -59,12 +68,12 @@ def _beside(where: str) -> Iterator[None]:
             sys.path.remove(folder)
 
 
-def _teams(module: ModuleType) -> list[str]:
+def _teams(module: ModuleType, kind: type) -> list[str]:
     """The names in a module that may be teams, or functions that make one."""
     return [
         name
         for name, thing in vars(module).items()
-        if isinstance(thing, Team)
+        if isinstance(thing, kind)
         or (
             isfunction(thing)
             and thing.__module__ == module.__name__

@@ -92,11 +92,19 @@ class Live:
     """A run under way. It is the core's driver, and what a person's door sees."""
 
     def __init__(
-        self, team: Team, task: Any, seed: int, record: Recorder, stamp: Stamp, folder: Path | None
+        self,
+        team: Team,
+        task: Any,
+        seed: int,
+        record: Recorder,
+        stamp: Stamp,
+        folder: Path | None,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._bounded = Bounded()
-        self._zero = monotonic()
+        self._time = clock  # what times on record are read off
+        self._zero = clock()
         self._over = self._loop.create_future()
         self._go: asyncio.Event | None = None  # set to go on, where the run is paused
         self._busy = 0  # agents and calls that are not waiting, and alarms
@@ -106,7 +114,7 @@ class Live:
 
     def tick(self) -> None:
         """Sets the time, which is later than it was."""
-        now = monotonic() - self._zero
+        now = self._time() - self._zero
         core = self.core
         core.now = now if now > core.now else core.now + 1e-9
 
@@ -487,11 +495,13 @@ async def play(
     folders: bool = False,
     watch: Callable[[Live], None] | None = None,
     spec: str | None = None,
+    clock: Callable[[], float] = monotonic,
     **more: Any,
 ) -> Ran:
     """Runs a team on a task, in the running event loop. The record is in `folder`, and without one in a temporary folder
-    that goes when the `Ran` does; with `folders`, agents have folders of their own beside it. Whoever cancels this ends the
-    run: the record has its end, and says that it was interrupted."""
+    that goes when the `Ran` does; with `folders`, agents have folders of their own beside it. Times on record are what
+    `clock` shows; steps and tools are timed by the real one. Whoever cancels this ends the run: the record has its end, and says that it
+    was interrupted."""
     task = content_of(team.task if task is None else task)
     with ExitStack() as undo:
         if folder is None:
@@ -501,7 +511,7 @@ async def play(
         at, stamp = Path(folder), Stamp()
         new_folder(at, BadTeam)
         with recorder(at, stamp, team, task, seed, spec, **more) as record:
-            live = Live(team, task, seed, record, stamp, _desk(at) if folders else None)
+            live = Live(team, task, seed, record, stamp, _desk(at) if folders else None, clock)
             told = await _played(live, door, watch, record)
         core = live.core
         ran = Ran(core.answer, core.fault, told["rewards"].get("team"), at, told["metrics"])

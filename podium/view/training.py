@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from html import escape
 from typing import Any, NamedTuple
 
@@ -25,12 +26,12 @@ class Lesson(NamedTuple):
     after: Trace
 
 
-def run_page(
-    world: str, told: Mapping[str, Any], lines: Sequence[Mapping[str, Any]], before: Trace, after: Trace
-) -> str:
-    """The page of a training run."""
+def run_page(told: Mapping[str, Any], lines: Sequence[Mapping[str, Any]], before: Trace, after: Trace) -> str:
+    """The page of a training run, in a world or of a live team."""
     rows = [{"": k.replace("_", " "), " ": v} for k, v in told.items()]
-    return _page(f"Training in {world}", _table(rows), [Lesson(world, lines, before, after)])
+    name = told["world"] if "world" in told else told["team"]
+    title = f"Training in {name}" if "world" in told else f"Training the team {name}"
+    return _page(title, _table(rows), [Lesson(name, lines, before, after)])
 
 
 def lessons_page(title: str, rows: Sequence[Mapping[str, Any]], lessons: Sequence[Lesson]) -> str:
@@ -83,6 +84,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _shown(value: Any) -> str:
+    if value is None:
+        return "not known"
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list | tuple):
@@ -99,21 +102,41 @@ def curve(lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def details(lines: Sequence[Mapping[str, Any]]) -> str:
-    """What was decided by iteration, one chart a kind of decision; and where several roles learn, the length of each one's gradient."""
-    kinds, roles = (sorted({name for line in lines for name in line[what]}) for what in ("mix", "gradients"))
-    charts = []
+    """What was decided by iteration, one chart a kind of decision; where several roles learn, the length of each one's gradient; and of a live team
+    what its runs earned, and the gradient and the credit of each role on its own."""
+    kinds, charts = sorted({name for line in lines for name in line["mix"]}), []
+    live = bool(lines) and "roles" in lines[0]
+    if live:
+        charts.append(chart("reward of its runs", {"": [(line["iteration"] + 1, line["score"]) for line in lines]}))
     for kind in kinds:
         told = [(line["iteration"] + 1, line["mix"][kind]["options"]) for line in lines if kind in line["mix"]]
         words = sorted({word for _, options in told for word in options})
         if 1 < len(words) <= len(COLOURS):
             shares = {word: [(x, options.get(word, 0.0)) for x, options in told] for word in words}
             charts.append(chart(f"{kind}: share of each option", shares, percent=True))
-    if len(roles) > 1:
-        lengths = {
-            role: [(line["iteration"] + 1, line["gradients"].get(role, 0.0)) for line in lines] for role in roles
-        }
-        charts.append(chart("length of the gradient of each role", lengths))
+    if not live:
+        return "".join(
+            [*charts, _by_role("length of the gradient of each role", lines, lambda line: line["gradients"])]
+        )
+    for what, title in (("gradient", "length of the gradient"), ("credit", "root mean square of the credit")):
+        charts.append(_by_role(f"{title} of each role", lines, partial(_of_roles, what)))
     return "".join(charts)
+
+
+def _of_roles(what: str, line: Mapping[str, Any]) -> dict[str, float]:
+    return {role: told[what] for role, told in line["roles"].items()}
+
+
+def _by_role(
+    title: str, lines: Sequence[Mapping[str, Any]], of: Callable[[Mapping[str, Any]], Mapping[str, float]]
+) -> str:
+    """A line for each role, where there are several."""
+    roles = sorted({role for line in lines for role in of(line)})
+    if len(roles) < 2:
+        return ""
+    return chart(
+        title, {role: [(line["iteration"] + 1, of(line).get(role, 0.0)) for line in lines] for role in roles}
+    )
 
 
 def chart(title: str, series: Mapping[str, Sequence[tuple[float, float]]], percent: bool = False) -> str:
@@ -135,13 +158,12 @@ def chart(title: str, series: Mapping[str, Sequence[tuple[float, float]]], perce
     drawn = ""
     for i, (name, line) in enumerate(series.items()):
         way = " ".join(f"{at(x, y)[0]:.1f},{at(x, y)[1]:.1f}" for x, y in line)
-        drawn += f'<polyline points="{way}" fill="none" stroke="{COLOURS[i]}" stroke-width="2"/>'
+        drawn += f'<polyline points="{way}" fill="none" stroke="{COLOURS[i % len(COLOURS)]}" stroke-width="2"/>'
         drawn += "".join(
-            f'<circle cx="{at(x, y)[0]:.1f}" cy="{at(x, y)[1]:.1f}" r="3" fill="{COLOURS[i]}"/>' for x, y in line
+            f'<circle cx="{at(x, y)[0]:.1f}" cy="{at(x, y)[1]:.1f}" r="3" fill="{COLOURS[i % len(COLOURS)]}"/>'
+            for x, y in line
         )
-        drawn += (
-            f'<text x="{LEFT + 110 * i}" y="{HEIGHT - 12}" font-size="11" fill="{COLOURS[i]}">{escape(name)}</text>'
-        )
+        drawn += f'<text x="{LEFT + 110 * i}" y="{HEIGHT - 12}" font-size="11" fill="{COLOURS[i % len(COLOURS)]}">{escape(name)}</text>'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" font-family="system-ui, sans-serif">'
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>'

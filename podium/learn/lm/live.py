@@ -3,6 +3,7 @@
 An agent's step asks the *door* for one of some options (`Seat.say`). When nobody has anything to do but wait for an answer, the door reads all prompts in a few forward
 passes, weighs the options, draws by the dice of each step, and the runs go on. A branch is the harness' own replay of a run from a step on, in which another option is
 said there. What comes out is a trace of the harness with the tokens on its events: credit and update read nothing else (`lifted`, then `train.learned`).
+Time on record is counted, not measured (`counted`), so that the same seed gives the same bytes.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ import asyncio
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
+from podium.audit.permissions import role_of_agents
 from podium.credit import apply
 from podium.envs.draws import U, seeds, uniform
 from podium.harness import Fault, play
 from podium.harness.replay import replayed
 from podium.harness.run import to_the_end
+from podium.harness.team import BadTeam
 from podium.harness.team import Team as Staff
 from podium.harness.types import Said, See
 from podium.learn.lm.endpoint import BadEndpoint, Request
@@ -35,15 +39,29 @@ from podium.learn.lm.train import Learner, Lesson, Settings, learned, paid, role
 from podium.learn.traced import stepped
 from podium.learn.train import Stopwatch
 from podium.methods import Method, scored
+from podium.rewards.ledger import Now
 from podium.trace.columns import F, Text, Trace, concat
 from podium.trace.files import load
 from podium.trace.tokens import digest
 from podium.trace.vocabulary import DECISIONS, Decision
 
-__all__ = ["Door", "Live", "Seat", "branched", "lifted", "live_step", "played", "success"]
+__all__ = [
+    "Door",
+    "Live",
+    "Seat",
+    "branched",
+    "earned",
+    "judged",
+    "lifted",
+    "listed",
+    "live_step",
+    "played",
+    "success",
+]
 
 CALM = 16  # rounds of the event loop without another question, after which all that were asked are answered
 MARK = 0x11FE  # the address of what is drawn for branches
+TICK = 1e-3  # seconds on record from one thing that happens to the next
 
 
 class Spoke(NamedTuple):
@@ -115,7 +133,7 @@ class Seat:
         """It was made to say this; how likely it was to is known."""
         assert self.parent is not None
         was = self.parent.at(see.name, see.turn)
-        mind = self.door.mind(see.name)
+        mind = self.door.mind(see)
         k = was.options.index(option)
         told = was._replace(said=options_of(mind, was.options).paths[k])
         self.spoke[see.name, see.turn] = told
@@ -138,8 +156,9 @@ class Door:
         self.failed: BaseException | None = None  # what ends everything
         self.lost = self.heard = 0  # answers of endpoints
 
-    def mind(self, agent: str) -> Mind:
-        return self.team.minds[self.team.of(role_of(agent))]
+    def mind(self, see: See) -> Mind:
+        """The policy of whoever sees this: that of its role."""
+        return self.team.minds[self.team.of(see.role)]
 
     async def asked(
         self, seat: Seat, see: See, kind: Decision, prompt: str, options: tuple[str, ...]
@@ -147,7 +166,11 @@ class Door:
         """Waits for an answer. Raises Fault where there is none."""
         if self.failed is not None:
             raise Fault("endpoint", "the door is shut")
-        mind, before = self.mind(see.name), seat.before(see.name, see.turn)
+        try:
+            mind, before = self.mind(see), seat.before(see.name, see.turn)
+        except BadModel as error:  # to the harness it were one more fault of an agent
+            self.failed = error
+            raise Fault("endpoint", str(error)) from None
         frame, ids = mind.model.frame, mind.model.ids
         given = (*(frame.open if before is None else frame.again), *ids(prompt), *frame.ask)
         answer: asyncio.Future[tuple[str, Said]] = asyncio.get_running_loop().create_future()
@@ -285,14 +308,57 @@ class Door:
 # ---- runs and branches
 
 
+Questions = Callable[[int, int, bool], list[Any]]  # so many tasks by a seed; held out, or to learn from
+
+
 class Live(NamedTuple):
     """A live team that can be trained."""
 
     name: str
     staff: Callable[[Speak], Staff]  # the team, given who speaks for its agents
-    agents: tuple[str, ...]
-    questions: Callable[[int, int, bool], list[Any]]  # so many tasks by a seed; held out, or to learn from
-    optimum: float
+    agents: tuple[str, ...]  # the roles that a model speaks for, "lead" among them if it does
+    questions: Questions
+    optimum: float = float("nan")  # what the best team earns, if that is known
+
+
+def listed(learn: Sequence[Any], held_out: Sequence[Any]) -> Questions:
+    """Tasks out of two lists: those to learn from are drawn by the seed, those held out come in their order, again and again.
+
+    >>> listed(["a", "b"], ["c", "d"])(3, 0, True)
+    ['c', 'd', 'c']
+    """
+    if not learn or not held_out:
+        raise BadTeam(f"expected tasks to learn from and others held out, got {len(learn)} and {len(held_out)}")
+
+    def questions(n: int, seed: int, held: bool) -> list[Any]:
+        if held:
+            return [held_out[i % len(held_out)] for i in range(n)]
+        return [learn[i] for i in np.random.default_rng([seed, 0x7A5C]).integers(len(learn), size=n).tolist()]
+
+    return questions
+
+
+def counted() -> Callable[[], float]:
+    """A clock that shows how often it was asked, in milliseconds: what is recorded by it is the same whenever it happens.
+
+    >>> clock = counted()
+    >>> clock(), clock()
+    (0.0, 0.001)
+    """
+    ticks = count()
+    return lambda: next(ticks) * TICK
+
+
+def seated(staff: Callable[[Speak], Staff], seat: Seat) -> Staff:
+    """The team at its seat. Its steps may take any time: they wait until all others have been asked."""
+    made = staff(seat.say)
+    cast = {name: replace(role, seconds=None) for name, role in made.cast.items()}
+    return replace(made, lead=replace(made.leader, seconds=None), roles=cast)
+
+
+def earned(trace: Trace) -> F:
+    """What each run earned; NaN where nobody could say."""
+    return np.asarray(trace.reward_n.get("team", np.full(len(trace), np.nan)), np.float64)
 
 
 def _desk() -> tempfile.TemporaryDirectory[str]:
@@ -310,9 +376,10 @@ def played(
         folders = [Path(desk) / f"{i}" for i in range(len(tasks))]
         work = [
             play(
-                staff(seat.say),
+                seated(staff, seat),
                 task,
                 folder=folder,
+                clock=counted(),
                 seed=int(s >> np.uint64(16)),
                 task_id=group,
                 trace_id=f"{group}#{i}",
@@ -333,11 +400,12 @@ def branched(
     seed: U,
     share: float,
 ) -> list[Trace]:
-    """Branches of a share of what was said: each other option, in the harness' own replay from that step on, with the same dice."""
+    """Branches of a share of what was said: each other option, in the harness' own replay from that step on, with the same dice. What an endpoint
+    said is not branched: nobody weighed what else it could have said."""
     asked: list[tuple[int, int, Seat]] = []
     for i, (trace, seat) in enumerate(zip(traces, seats, strict=True)):
         for row, agent, turn in _said(trace):
-            if float(uniform(seed[i], MARK, row)) >= share:
+            if float(uniform(seed[i], MARK, row)) >= share or not seat.at(agent, turn).ways:
                 continue
             choice = msgspec.json.decode(str(trace.extra_e["choice"][row]))
             others = [option for option in choice["options"] if option != choice["chosen"]]
@@ -345,7 +413,7 @@ def branched(
     with _desk() as desk:
         folders = [Path(desk) / f"{k}" for k in range(len(asked))]
         work = [
-            replayed(staff(seat.say), traces[i], row, None, None, folder, f"{traces[i].trace_id_n[0]}/{k}")
+            replayed(seated(staff, seat), traces[i], row, None, None, folder, f"{traces[i].trace_id_n[0]}/{k}")
             for k, ((i, row, seat), folder) in enumerate(zip(asked, folders, strict=True))
         ]
         to_the_end(door.open(work))
@@ -367,7 +435,7 @@ def lifted(trace: Trace) -> Trace:
     """The trace as credit and update read it: every choice of a model is a decision, with the options that the model had.
 
     To the harness a call of a tool is a call, and a spawn a choice of a role; what the model chose among is in the field `choice`. The harness marks
-    what was not valid; what it does not mark of a model's choices is.
+    what was not valid; what it does not mark of a model's choices is. An agent whose name does not say its role is called by it, and by its number.
     """
     if "choice" not in trace.extra_e:
         return trace
@@ -375,6 +443,7 @@ def lifted(trace: Trace) -> Trace:
     decision, logp, valid = np.array(trace.decision_e), np.array(trace.logp_e), np.array(trace.valid_e)
     valid[rows] = np.where(valid[rows] < 0, 1, valid[rows])
     options, chosen = trace.options_e.strings(), trace.chosen_e.strings()
+    said_e = np.bincount(trace.owner_k, ~np.isnan(trace.logp_k), minlength=trace.n_events)
     first = np.searchsorted(trace.owner_k, np.arange(trace.n_events + 1))
     for row in rows:
         choice = msgspec.json.decode(str(trace.extra_e["choice"][row]))
@@ -383,12 +452,27 @@ def lifted(trace: Trace) -> Trace:
         logp[row] = np.nansum(trace.logp_k[first[row] : first[row + 1]])
     return replace(
         trace,
+        name_a=_by_roles(trace),
         decision_e=decision,
         options_e=Text.of(options),
         chosen_e=Text.of(chosen),
         logp_e=logp,
+        tokens_out_e=np.where(np.isnan(trace.tokens_out_e) & (said_e > 0), said_e, trace.tokens_out_e),
         valid_e=valid,
     )
+
+
+def _by_roles(trace: Trace) -> Text:
+    """Names from which `role_of` reads the role: "scout-2" is scout 2, if it is the second scout of its run."""
+    role_a, met = [*trace.role_e.words, None], dict[tuple[int, str], int]()
+    names = trace.name_a.strings()
+    for a, (run, code) in enumerate(zip(trace.rollout_a.tolist(), role_of_agents(trace).tolist(), strict=True)):
+        role = role_a[code]
+        if role is None or role_of(str(names[a])) == role:
+            continue
+        met[run, role] = met.get((run, role), 0) + 1
+        names[a] = f"{role} {met[run, role]}"
+    return Text.of(names)
 
 
 # ---- learning
@@ -416,34 +500,34 @@ def live_step(
     tasks, numbers = [task for task in tasks for _ in range(group)], np.repeat(np.arange(many), group)
     dice = seeds(learner.seed * 1_000_003 + learner.iteration, len(tasks))
     groups = [f"{live.name} {learner.iteration}.{k}" for k in numbers.tolist()]
-    door = Door(learner.team, _manner(settings), str(learner.iteration))
+    door = Door(learner.team, manner_of(settings), str(learner.iteration))
     with speaking(settings):
         traces, seats = played(door, live.staff, tasks, dice, groups)
         grown = (
             branched(door, live.staff, traces, seats, dice, settings.branched) if "branches" in method.needs else []
         )
     whole = concat([*traces, *grown])
-    score = float(np.nanmean([trace.reward_n["team"][0] for trace in traces]))
+    score = float(np.nanmean(earned(concat(traces))))
     watch.lap("rollout")
     if kept is not None:
         kept(whole)
     forest = lifted(whole)
-    roles = _by_role(learner, settings, forest, method, update) if look else {}
+    roles = _by_role(learner, settings, forest, method, update, last) if look else {}
     watch.lap("graph")
     return learned(learner, settings, [forest], [score], method, update, last, watch), roles
 
 
-def _manner(settings: Settings) -> Manner:
+def manner_of(settings: Settings) -> Manner:
     return Manner(
         rows=settings.rows, width=settings.width, longest=settings.longest, remote=bool(settings.endpoint)
     )
 
 
 def _by_role(
-    learner: Learner, settings: Settings, forest: Trace, method: Method, update: Update
+    learner: Learner, settings: Settings, forest: Trace, method: Method, update: Update, last: float
 ) -> dict[str, dict[str, float]]:
     """Of each role how large its credit is (root mean square, and the mean), how many tokens are paid, and the length of its part of the gradient."""
-    pay = paid(forest, apply(scored(stepped(forest), method), method.credit))
+    pay = paid(forest, apply(scored(stepped(forest), method, Now(learner.iteration / last, ())), method.credit))
     names = [role_of(str(name)) for name in forest.name_a.strings()]
     role_k = np.array(names)[forest.agent_e[forest.owner_k]] if len(forest.owner_k) else np.zeros(0, str)
     found = {}
@@ -461,10 +545,15 @@ def _by_role(
     return found
 
 
-def success(team: Team, settings: Settings, live: Live, n: int, seed: int = 0, held_out: bool = True) -> F:
-    """What runs on held-out tasks earn when the likeliest is always said."""
+def judged(team: Team, settings: Settings, live: Live, n: int, seed: int = 0, held_out: bool = True) -> Trace:
+    """Runs on held-out tasks in which the likeliest is always said."""
     tasks = live.questions(n, seed, held_out)
-    door = Door(team, _manner(settings), "judged", likeliest_of)
+    door = Door(team, manner_of(settings), "judged", likeliest_of)
     with speaking(settings):
         traces, _ = played(door, live.staff, tasks, seeds(0x0DD + seed, n), [live.name] * n)
-    return np.array([trace.reward_n["team"][0] for trace in traces])
+    return concat(traces)
+
+
+def success(team: Team, settings: Settings, live: Live, n: int, seed: int = 0, held_out: bool = True) -> F:
+    """What runs on held-out tasks earn when the likeliest is always said."""
+    return earned(judged(team, settings, live, n, seed, held_out))

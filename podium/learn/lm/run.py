@@ -6,11 +6,13 @@ A run that was ended at any moment goes on from its last checkpoint to the same 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Generic, Protocol, TypeVar, get_args
 
 import msgspec
 import numpy as np
@@ -33,7 +35,25 @@ from podium.methods import METHODS
 from podium.trace import files
 from podium.trace.columns import Trace
 
-__all__ = ["Asked", "LmRun", "read"]
+__all__ = ["Asked", "LmRun", "ModelRun", "Recipe", "converted", "read", "settings_of"]
+
+T = TypeVar("T")
+R = TypeVar("R", bound="Recipe")
+
+
+class Recipe(Protocol):
+    """What any training run of language models is asked."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def patience(self) -> int: ...
+    @property
+    def iterations(self) -> int: ...
+    @property
+    def lm(self) -> Settings: ...
 
 
 @dataclass(frozen=True)
@@ -57,22 +77,11 @@ def read(text: str, where: str, model: str | None = None) -> Asked:
     (9, 0.0001, 'tiny')
     """
     base = folder.read(text, where)
-    table = tomllib.loads(text).get("lm", {})
-    if not isinstance(table, dict):
-        raise BadRecipe(f"{where}: lm must be a table, [lm], got {table!r}")
-    known = {f.name for f in fields(Settings)}
-    if unknown := [key for key in table if key not in known]:
-        raise BadRecipe(f"{where}: no setting {unknown[0]!r} in [lm]; there are {', '.join(sorted(known))}")
-    try:
-        settings = msgspec.convert(table, Settings)
-    except msgspec.ValidationError as error:
-        raise BadRecipe(
-            f"{where}: {str(error)[0].lower()}{str(error)[1:]}".replace(" - at `$.", " in `lm.")
-        ) from None
-    if model is not None:
-        settings = replace(settings, model=model)
+    settings = settings_of(tomllib.loads(text).get("lm", {}), base.method, where, model)
+    if settings.params:
+        make(base.world.split("/")[0], **settings.params)
     how = base.recipe
-    asked = Asked(
+    return Asked(
         base.world,
         base.method,
         base.seed,
@@ -81,11 +90,29 @@ def read(text: str, where: str, model: str | None = None) -> Asked:
         settings.most or how.most,
         settings,
     )
-    return _checked(asked, where)
 
 
-def _checked(asked: Asked, where: str) -> Asked:
-    how = asked.lm
+def settings_of(table: Any, method: str, where: str, model: str | None = None) -> Settings:
+    """The table `[lm]` of a recipe, if a method of the table can learn by it. Raises BadRecipe."""
+    if not isinstance(table, dict):
+        raise BadRecipe(f"{where}: lm must be a table, [lm], got {table!r}")
+    known = {f.name for f in fields(Settings)}
+    if unknown := [key for key in table if key not in known]:
+        raise BadRecipe(f"{where}: no setting {unknown[0]!r} in [lm]; there are {', '.join(sorted(known))}")
+    settings = converted(table, Settings, where, "lm.")
+    return _checked(settings if model is None else replace(settings, model=model), method, where)
+
+
+def converted(table: dict[str, Any], kind: type[T], where: str, inside: str = "") -> T:
+    """A table as a dataclass. Raises BadRecipe."""
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        said = f"{str(error)[0].lower()}{str(error)[1:]}".replace(" - at `$.", f" in `{inside}")
+        raise BadRecipe(f"{where}: {said}") from None
+
+
+def _checked(how: Settings, method: str, where: str) -> Settings:
     least = {"episodes": 2, "worlds": 1, "longest": 1, "epochs": 1, "parts": 1, "most_tokens": 1, "threads": 1}
     for name, low in (least | {"rows": 1, "width": 2, "watched": 1, "judged": 1, "lora": 0, "keep": 0}).items():
         if getattr(how, name) < low:
@@ -99,40 +126,46 @@ def _checked(asked: Asked, where: str) -> Asked:
     if how.regime == "A" and how.share == "one":
         raise BadRecipe(f'{where}: in regime A only the lead learns, which takes share = "role" or "agent"')
     free = how.free or (isinstance(how.endpoint, str) and bool(how.endpoint))
-    if free and '"policy"' in str(METHODS[asked.method].credit):
+    if free and '"policy"' in str(METHODS[method].credit):
         raise BadRecipe(
-            f'{where}: {asked.method} pays by the probabilities of options, and free text has none; expected another method, such as method = "branching"'
+            f'{where}: {method} pays by the probabilities of options, and free text has none; expected another method, such as method = "branching"'
         )
-    named(how.update or METHODS[asked.method].update)
-    if how.params:
-        make(asked.world.split("/")[0], **how.params)
-    return asked
+    named(how.update or METHODS[method].update)
+    return how
 
 
-class LmRun:
-    """A training run of language models in a folder: begun, or gone on with where it was."""
+class ModelRun(ABC, Generic[R]):
+    """A training run of language models in a folder. Who acts and what an iteration is, a kind of run says."""
 
-    def __init__(self, asked: Asked, path: Path) -> None:
+    def __init__(self, asked: R, path: Path) -> None:
+        """Ready to begin; nothing is written until it is opened."""
         self.asked, self.folder = asked, path
         self.settings, self.method = asked.lm, METHODS[asked.method]
         self.update = named(asked.lm.update or self.method.update)
-        self.manner = Manner(
-            free=asked.lm.free,
-            longest=asked.lm.longest,
-            digits=asked.lm.digits,
-            most=asked.most,
-            rows=asked.lm.rows,
-            width=asked.lm.width,
-        )
         self.held: Folder | None = None
         with self._threads():
             self.learner = begin(self.fresh(), asked.seed, self.settings, self.update)
             for mind in self.learner.team.minds.values():
                 if mind.voice is not None:
                     mind.voice.proven(mind.model)
-            self.held = Folder(path, asked)
-            self._resume(path / "learner.safetensors")
+
+    def _open(self) -> None:
+        """Begins, or goes on where it was."""
+        self.held = Folder(self.folder, self.asked)
+        self._resume(self.folder / "learner.safetensors")
         self.held.cut(self.learner.iteration)
+
+    @abstractmethod
+    def _agents(self) -> Sequence[str]:
+        """Who acts."""
+
+    @abstractmethod
+    def _once(self) -> dict[str, Any]:
+        """One iteration: what it told."""
+
+    @abstractmethod
+    def _look(self) -> float:
+        """The regret of the likeliest answers, where it is watched."""
 
     @contextmanager
     def _threads(self) -> Iterator[None]:
@@ -146,10 +179,9 @@ class LmRun:
     def fresh(self) -> Team:
         """The team before it has learned anything."""
         how = self.settings
-        agents = agents_of(self._drawn(0, 0))
         made = team(
             how.model,
-            agents,
+            self._agents(),
             share=how.share,  # type: ignore[arg-type]
             lora=how.lora,
             frozen=how.frozen,
@@ -163,13 +195,6 @@ class LmRun:
             for mind in made.minds.values():
                 mind.frozen = mind.name != made.of(LEAD)
         return made
-
-    def _drawn(self, iteration: int, number: int) -> World:
-        """The world to train in: that of the recipe, or one drawn by address."""
-        asked = self.asked
-        if asked.lm.params:
-            return make(asked.world.split("/")[0], **asked.lm.params)
-        return training(asked.world, asked.seed, iteration, number)
 
     def _resume(self, path: Path) -> None:
         if not path.exists():
@@ -207,6 +232,51 @@ class LmRun:
         """The iterations that the recipe asks for."""
         return self.asked.iterations
 
+    def iterations(self) -> Iterator[dict[str, Any]]:
+        """Goes on to the end of the recipe, or until nothing gets better; tells of every iteration."""
+        assert self.held is not None
+        with self._threads():
+            yield from self.held.follow(self.last, self.asked.patience, self._once, self._look, self._save)
+
+    def _kept(self, trace: Trace) -> None:
+        """Traces of every so many iterations stay in the folder."""
+        if self.settings.keep and not self.learner.iteration % self.settings.keep:
+            (self.folder / "traces").mkdir(exist_ok=True)
+            name = str(trace.task_id_n[0]).split(" ")[-1]
+            files.save(trace, self.folder / "traces" / f"{name}.jsonl")
+
+    def _sampled(self, before: Trace, after: Trace, kept: int) -> tuple[Trace, Trace]:
+        """Runs before and after; a few of each are kept as traces."""
+        for name, trace in (("before", before), ("after", after)):
+            files.save(trace[:kept], self.folder / f"{name}.jsonl")
+        return before, after
+
+
+class LmRun(ModelRun[Asked]):
+    """A training run of language models in the text face of a world."""
+
+    def __init__(self, asked: Asked, path: Path) -> None:
+        self.manner = Manner(
+            free=asked.lm.free,
+            longest=asked.lm.longest,
+            digits=asked.lm.digits,
+            most=asked.most,
+            rows=asked.lm.rows,
+            width=asked.lm.width,
+        )
+        super().__init__(asked, path)
+        self._open()
+
+    def _agents(self) -> Sequence[str]:
+        return agents_of(self._drawn(0, 0))
+
+    def _drawn(self, iteration: int, number: int) -> World:
+        """The world to train in: that of the recipe, or one drawn by address."""
+        asked = self.asked
+        if asked.lm.params:
+            return make(asked.world.split("/")[0], **asked.lm.params)
+        return training(asked.world, asked.seed, iteration, number)
+
     @property
     def held_out(self) -> bool:
         """Whether it is judged in worlds that it did not learn in."""
@@ -218,38 +288,26 @@ class LmRun:
         before = self.judged(of=self.fresh())
         return {"model": self.settings.model, "before": float(np.mean([j.value for j in before]))}
 
-    def iterations(self) -> Iterator[dict[str, Any]]:
-        """Goes on to the end of the recipe, or until nothing gets better; tells of every iteration."""
-        assert self.held is not None
-        watched = [self._drawn(0, 1 + k) for k in range(1 if self.settings.params else folder.WATCHED_WORLDS)]
+    @cached_property
+    def _watched(self) -> list[World]:
+        """Where the regret is watched: worlds drawn as those to train on are, and never trained on."""
+        return [self._drawn(0, 1 + k) for k in range(1 if self.settings.params else folder.WATCHED_WORLDS)]
 
-        def once() -> dict[str, Any]:
-            told = step(
-                self.learner,
-                self.settings,
-                replace(self.manner, remote=True),
-                lambda iteration, number: self._drawn(iteration + 1, number),
-                self.method,
-                self.update,
-                self.last,
-                self._kept,
-            )
-            return told._asdict()
+    def _once(self) -> dict[str, Any]:
+        return step(
+            self.learner,
+            self.settings,
+            replace(self.manner, remote=True),
+            lambda iteration, number: self._drawn(iteration + 1, number),
+            self.method,
+            self.update,
+            self.last,
+            self._kept,
+        )._asdict()
 
-        def look() -> float:
-            return float(
-                np.mean([self._judged(w, self.learner.team, self.settings.watched).regret for w in watched])
-            )
-
-        with self._threads():
-            yield from self.held.follow(self.last, self.asked.patience, once, look, self._save)
-
-    def _kept(self, trace: Trace) -> None:
-        """Traces of every so many iterations stay in the folder."""
-        if self.settings.keep and not self.learner.iteration % self.settings.keep:
-            (self.folder / "traces").mkdir(exist_ok=True)
-            name = str(trace.task_id_n[0]).split(" ")[-1]
-            files.save(trace, self.folder / "traces" / f"{name}.jsonl")
+    def _look(self) -> float:
+        seen = [self._judged(w, self.learner.team, self.settings.watched) for w in self._watched]
+        return float(np.mean([j.regret for j in seen]))
 
     def _judged(self, world: World, of: Team, episodes: int) -> Judged:
         with speaking(self.settings):
@@ -284,6 +342,4 @@ class LmRun:
                 task=world.name,
                 pick=likeliest_of,
             )
-        for name, trace in (("before", before), ("after", after)):
-            files.save(trace[:kept], self.folder / f"{name}.jsonl")
-        return before, after
+        return self._sampled(before, after, kept)

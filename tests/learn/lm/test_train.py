@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -31,6 +29,7 @@ from podium.learn.traced import stepped  # noqa: E402
 from podium.methods import METHODS, credit_of  # noqa: E402
 from podium.trace.columns import Trace  # noqa: E402
 from podium.trace.files import load  # noqa: E402
+from tests.learn.lm import runs  # noqa: E402
 
 SMALL = """
 world = "costly_search"
@@ -45,7 +44,6 @@ watched = 4
 judged = 40
 keep = 2
 """
-KEPT = ("asked.json", "iterations.jsonl", "learner.safetensors", "judged.json", "before.jsonl", "after.jsonl")
 SHORT = Manner(digits=1, most=3)
 SEARCH = make("costly_search", c=0.05, most=3)
 
@@ -278,38 +276,20 @@ def test_out_of_memory_in_generation_is_said(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def finished(folder: Path, recipe: str = SMALL) -> LmRun:
-    run = LmRun(read(recipe, "here"), folder)
-    for _ in run.iterations():
-        pass
+    run: LmRun = runs.finished(LmRun(read(recipe, "here"), folder))
     run.played(4, 2)
     run.judged(1, 20)
     return run
 
 
-def kept(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in KEPT}
-
-
 def test_a_run_that_is_killed_at_any_moment_ends_the_same(tmp_path: Path) -> None:
     whole = finished(tmp_path / "whole")
     assert [line["iteration"] for line in whole.lines] == [0, 1, 2]
-    (tmp_path / "recipe.toml").write_text(SMALL)
-    code = (
-        "import sys; from pathlib import Path; from podium.learn.lm.run import LmRun, read\n"
-        "run = LmRun(read(Path(sys.argv[1]).read_text(), 'here'), Path(sys.argv[2]))\n"
-        "for _ in run.iterations(): print(flush=True)\n"
-    )
-    argv = [sys.executable, "-c", code, str(tmp_path / "recipe.toml"), str(tmp_path / "killed")]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
-        assert process.stdout
-        process.stdout.readline()
-        os.kill(process.pid, signal.SIGKILL)
+    runs.killed(LmRun, SMALL, tmp_path / "killed")
     killed = finished(tmp_path / "killed")
-    assert kept(killed.folder) == kept(whole.folder)
+    assert runs.kept(killed.folder) == runs.kept(whole.folder)
     names = sorted(path.name for path in (whole.folder / "traces").iterdir())
     assert names == ["0.0.jsonl", "2.0.jsonl"]
-    for name in names:
-        assert (whole.folder / "traces" / name).read_bytes() == (killed.folder / "traces" / name).read_bytes()
     stored = load(whole.folder / "traces" / "2.0.jsonl")
     pay = paid(stored, credit_of(stepped(stored), "branching_policy"))
     made = trees(stored, pay, whole.learner.team.minds["all"], whole.learner.team)

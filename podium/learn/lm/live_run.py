@@ -1,0 +1,260 @@
+"""A training run of a live team of the harness on disk: a recipe that names a team instead of a world.
+
+The folder is that of other runs of language models (`podium.learn.lm.run`). A line of an iteration also says of each role how large its credit was and how
+long its part of the gradient (`roles`). Times on record are counted (`live.counted`): the same seed gives the same bytes, as far as the team's own tools do.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from podium.credit import apply
+from podium.envs.draws import seeds
+from podium.harness.find import find
+from podium.harness.team import LEAD, BadTeam
+from podium.harness.team import Team as Staff
+from podium.harness.types import shown
+from podium.learn.folder import BadRecipe
+from podium.learn.lm import office
+from podium.learn.lm.live import Door, Live, branched, earned, judged, lifted, live_step, manner_of, played
+from podium.learn.lm.models import Team
+from podium.learn.lm.run import ModelRun, converted, settings_of
+from podium.learn.lm.train import Settings, paid, speaking
+from podium.learn.traced import cannot, stepped
+from podium.methods import METHODS, scored
+from podium.rewards.ledger import Now
+from podium.trace import files
+from podium.trace.columns import F, Trace, concat
+
+__all__ = ["TEAMS", "AskedLive", "LiveRun", "find_live", "read"]
+
+OURS = "branching_turns"  # pays whatever an agent says
+WORLDLY = ("params", "digits", "free", "most")  # settings that are about the text of worlds
+TEAMS = {"office": lambda: Live("office", office.office, office.AGENTS, office.questions, office.optimum())}
+
+
+def find_live(spec: str) -> Live:
+    """A live team by its name: `office`, `my_team.py:name` or `package.module:name`. What is named is a Live, or a function without arguments that makes one.
+
+    >>> find_live("office").agents
+    ('lead', 'worker', 'critic')
+    """
+    return find(spec, Live, TEAMS)
+
+
+# ---- the recipe
+
+
+@dataclass(frozen=True)
+class AskedLive:
+    """A recipe for a live team."""
+
+    team: str
+    lm: Settings = field(default_factory=Settings)
+    method: str = OURS
+    seed: int = 0
+    patience: int = 0  # looks at the regret without a better one, after which it ends; 0: never
+    iterations: int = 40
+
+
+def read(text: str, where: str, model: str | None = None) -> AskedLive:
+    """A recipe as TOML: `team`, and whatever of the rest is not as it is by default. Raises BadRecipe.
+
+    >>> asked = read('team = "office"\\n[lm]\\niterations = 9', "a recipe")
+    >>> asked.team, asked.method, asked.iterations
+    ('office', 'branching_turns', 9)
+    """
+    try:
+        said = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadRecipe(f'{where}: expected TOML such as team = "office": {error}') from None
+    known = [f.name for f in fields(AskedLive)]
+    if unknown := [key for key in said if key not in known]:
+        raise BadRecipe(f"{where}: no setting {unknown[0]!r} for a live team; there are {', '.join(known)}")
+    table = said.pop("lm", {})
+    asked = converted(said, AskedLive, where)
+    if asked.method not in METHODS:
+        raise BadRecipe(f"{where}: no method called {asked.method!r}; there are {', '.join(sorted(METHODS))}")
+    if why := cannot(METHODS[asked.method]):
+        raise BadRecipe(f"{where}: {why}")
+    settings = _fitting(settings_of(table, asked.method, where, model), asked.method, where)
+    iterations = settings.iterations or asked.iterations
+    if iterations < 1:
+        raise BadRecipe(f"{where}: iterations must be 1 or more, got {iterations}")
+    return replace(asked, iterations=iterations, lm=settings)
+
+
+def _fitting(how: Settings, method: str, where: str) -> Settings:
+    """The settings, if a live team can be trained by them."""
+    plain = asdict(Settings())
+    if other := [name for name in WORLDLY if getattr(how, name) != plain[name]]:
+        raise BadRecipe(f"{where}: lm.{other[0]} is about a world's text; a live team makes its own prompts")
+    if how.share == "agent":
+        raise BadRecipe(
+            f'{where}: agents of a live team come and go; expected lm.share = "one" or "role", got "agent"'
+        )
+    if how.episodes < max(2, how.worlds):
+        raise BadRecipe(
+            f"{where}: lm.episodes must be {max(2, how.worlds)} or more, the runs of one task (lm.worlds), got {how.episodes}"
+        )
+    if isinstance(how.endpoint, str) and how.endpoint and "branches" in METHODS[method].needs:
+        raise BadRecipe(
+            f'{where}: {method} needs branches, and nobody knows what else an endpoint could have said; expected another method, such as method = "grpo"'
+        )
+    return how
+
+
+# ---- the run
+
+
+class LiveRun(ModelRun[AskedLive]):
+    """A training run of a live team in a folder: begun, after a rehearsal, or gone on with where it was."""
+
+    def __init__(self, asked: AskedLive, path: Path) -> None:
+        self.live = sound(find_live(asked.team), asked.team)
+        if asked.patience and np.isnan(self.live.optimum):
+            raise BadRecipe(
+                f"{asked.team} does not say its optimum, so there is no regret to be patient with: expected patience = 0, got {asked.patience}"
+            )
+        super().__init__(asked, path)
+        if not (path / "asked.json").exists():
+            with self._threads():
+                rehearsed(self.live, asked, self.learner.team)
+        self._open()
+
+    def _agents(self) -> Sequence[str]:
+        return self.live.agents
+
+    def _once(self) -> dict[str, Any]:
+        lesson, roles = live_step(
+            self.learner, self.settings, self.live, self.method, self.update, self.last, self._kept
+        )
+        return lesson._asdict() | {"roles": roles}
+
+    def _look(self) -> float:
+        """(V* - V) / |V*| on tasks to learn from; NaN where nobody knows V*."""
+        if np.isnan(self.live.optimum):
+            return float("nan")
+        trace = judged(self.learner.team, self.settings, self.live, self.settings.watched, held_out=False)
+        return _regret(self.live.optimum, worth(earned(trace))["reward"])
+
+    def played(self, kept: int = 3) -> tuple[Trace, Trace]:
+        """Runs on held-out tasks before training and after, their likeliest answers; a few of each are kept as traces, and what all earned as judged.json."""
+        with self._threads():
+            before, after = (
+                judged(of, self.settings, self.live, self.settings.judged)
+                for of in (self.fresh(), self.learner.team)
+            )
+        rows = {"before": worth(earned(before)), "after": worth(earned(after))}
+        told = {"optimum": self.live.optimum, "regret": _regret(self.live.optimum, rows["after"]["reward"])}
+        files.write_whole(self.folder / "judged.json", msgspec.json.encode(rows | told) + b"\n")
+        return self._sampled(before, after, kept)
+
+    def told(self) -> dict[str, Any]:
+        """What there is to say of the run in the end: success and reward, before and after, beside the optimum; credit and gradient of each role."""
+        found = msgspec.json.decode((self.folder / "judged.json").read_bytes())
+        lines = self.lines
+        return {
+            "team": self.asked.team,
+            "method": self.asked.method,
+            "seed": self.asked.seed,
+            "iterations": self.learner.iteration,
+            "model": self.settings.model,
+            "judged_in": f"{found['after']['tasks']} held-out tasks",
+            **found,
+            "roles": {"first": lines[0]["roles"], "last": lines[-1]["roles"]} if lines else {},
+            "folder": str(self.folder),
+        }
+
+
+def worth(reward_n: F) -> dict[str, float]:
+    """The share of runs that earned more than one half, and the mean of what they earned; of those that were scored.
+
+    >>> worth(np.array([1.0, 0.9, 0.0, np.nan]))["success"]
+    0.6666666666666666
+    """
+    known = reward_n[~np.isnan(reward_n)]
+    mean = float(known.mean()) if len(known) else float("nan")
+    return {"success": float((known > 0.5).mean()) if len(known) else mean, "reward": mean, "tasks": len(known)}
+
+
+def _regret(optimum: float, value: float) -> float:
+    return (optimum - value) / abs(optimum) if optimum else float("nan")
+
+
+def sound(live: Live, where: str) -> Live:
+    """The live team, if it has a Team, roles that are in it, one who judges, and tasks. Raises BadTeam."""
+    try:
+        made: Any = live.staff(_nobody)
+    except Exception as error:
+        raise BadTeam(f"{where}: its team cannot be made: {shown(error)}") from None
+    if not isinstance(made, Staff):
+        raise BadTeam(f"{where}: expected a function from speak to a Team, got one to {type(made).__name__}")
+    if made.verify is None:
+        raise BadTeam(f"{where}: nobody says what an answer is worth; expected Team(..., verify=...)")
+    roles = (LEAD, *made.cast)
+    if not live.agents or not set(live.agents) <= set(roles):
+        came = ", ".join(live.agents) or "none"
+        raise BadTeam(f"{where}: expected roles that a model speaks for, out of {', '.join(roles)}, got {came}")
+    if not isinstance(live.optimum, int | float):
+        raise BadTeam(f"{where}: expected a number for its optimum, or none, got {live.optimum!r}")
+    for held_out in (False, True):
+        _tasks(live, where, held_out)
+    return live
+
+
+async def _nobody(*_: Any) -> Any:
+    raise AssertionError("a team that is only looked at says nothing")
+
+
+def _tasks(live: Live, where: str, held_out: bool) -> list[Any]:
+    """Two tasks."""
+    kind = "held out" if held_out else "to learn from"
+    try:
+        tasks = list(live.questions(2, 0, held_out))
+    except Exception as error:
+        raise BadTeam(f"{where}: it gives no tasks {kind}: {shown(error)}") from None
+    if len(tasks) != 2:
+        raise BadTeam(f"{where}: expected as many tasks {kind} as asked for, 2, got {len(tasks)}")
+    return tasks
+
+
+def rehearsed(live: Live, asked: AskedLive, team: Team) -> None:
+    """Two runs of one task, their branches and their credit, by the untrained model: what cannot be trained says so before anything is written."""
+    where, method, dice = asked.team, METHODS[asked.method], seeds(asked.seed, 2)
+    door = Door(team, manner_of(asked.lm), "0")
+    with speaking(asked.lm):
+        traces, seats = played(door, live.staff, _tasks(live, where, False)[:1] * 2, dice, [live.name] * 2)
+        grown = branched(door, live.staff, traces, seats, dice, 1.0) if "branches" in method.needs else []
+    forest = lifted(concat([*traces, *grown]))
+    if "choice" not in forest.extra_e:
+        raise BadTeam(
+            f"{where}: no agent said anything by a model; expected some that await speak(...) and act by Did(..., said=...){_fault(forest)}"
+        )
+    if np.isnan(earned(concat(traces))).any():
+        raise BadTeam(
+            f"{where}: a run has no reward; expected verify(task, answer) to give a number for any answer{_fault(forest)}"
+        )
+    half: F = np.arange(len(forest), dtype=np.float64) % 2  # a method may pay nothing where all earn alike
+    mixed = replace(forest, reward_n={"team": half})
+    try:
+        pay = paid(mixed, apply(scored(stepped(mixed), method, Now(0.0, ())), method.credit))
+    except ValueError as error:
+        raise BadRecipe(f"{where}: {method.name} cannot be paid here: {error}") from None
+    if not pay.share_k.any():
+        raise BadRecipe(
+            f"{where}: {method.name} pays nothing that is said here; expected another method, such as {OURS}"
+        )
+
+
+def _fault(trace: Trace) -> str:
+    """What went wrong first in some runs, if anything did."""
+    said = trace.extra_e["fault"].strings() if "fault" in trace.extra_e else []
+    return next((f" (a fault on record: {msgspec.json.decode(words)['why']})" for words in said if words), "")
