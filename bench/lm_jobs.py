@@ -38,7 +38,7 @@ from podium.trace.columns import F, Text, Trace, concat
 from podium.trace.tokens import CLASSES, exactness
 from podium.trace.vocabulary import DECISIONS, event
 
-__all__ = ["JOBS", "LIVE_OURS", "OURS", "TRAJECTORY", "WORLDS", "Job", "ran"]
+__all__ = ["ARMS", "JOBS", "LIVE_OURS", "OURS", "TRAJECTORY", "WORLDS", "Job", "ran"]
 
 Line = dict[str, Any]
 AT_ONCE = 128  # episodes of a look
@@ -328,10 +328,14 @@ def said_in(trace: Trace) -> Line:
 # ---- (d) width
 
 SERIAL = {"c": 0.013, "latency": 0.05, "widest": 9}  # a round costs as much as four workers: six at once are best
-REWARDS = {  # and the entropy that goes with each
-    "parl": ("parl(1.0, 0.1, most=12, end=0.5)", 0.0),
-    "plain": ("outcome", 0.0),
-    "entropy": ("outcome", 0.3),
+PARL, CONSTANT = "parl(1.0, 0.1, most=12, end=0.5)", "outcome + 1.0 * instantiate(12) + 0.1 * finish(none=0.0)"
+ARMS: dict[str, tuple[str, float, bool]] = {  # reward, entropy, and whether it begins at one scout at a time
+    "parl": (PARL, 0.0, True),
+    "plain": ("outcome", 0.0, True),
+    "entropy": ("outcome", 0.3, True),
+    "constant": (CONSTANT, 0.0, True),
+    "own_parl": (PARL, 0.0, False),
+    "own_plain": ("outcome", 0.0, False),
 }
 SELDOM, ENOUGH = 0.05, 0.25  # of whom it imitates: another width than one, and to stop once there is an answer
 IMITATED = 6  # iterations
@@ -365,9 +369,9 @@ def imitated(job: Job, settings: Settings, made: Team, world: World, manner: Man
 
 
 def parl_job(job: Job) -> Iterator[Line]:
-    """Scouts, by PARL's credit: with its auxiliary rewards (parl), with the outcome alone (plain), or with that and an entropy bonus (entropy). How wide
-    and how deep the model's teams are, from a start at which it mostly spawns one scout at a time."""
-    reward, entropy = REWARDS[job.method]
+    """Scouts, by PARL's credit, with the rewards of `ARMS`: how wide and how deep the model's teams are, from a start at which it mostly spawns one scout at
+    a time, as in the structured world, or from the model as it comes."""
+    reward, entropy, taught = ARMS[job.method]
     method = replace(METHODS["parl"], reward=job.set.get("reward", reward))
     rest = {k: v for k, v in job.set.items() if k != "reward"}
     how = {"episodes": 128, "entropy": entropy, "most": 8, "parts": 8, "most_tokens": 8_192}
@@ -384,8 +388,9 @@ def parl_job(job: Job) -> Iterator[Line]:
 
     best: Any = world
     bounds = {"optimum": world.optimum(), "best width": best.best_width()}
-    yield {"event": "untaught", **spread(job.judged // 4)}
-    imitated(job, settings, made, world, manner)
+    if taught:
+        yield {"event": "untaught", **spread(job.judged // 4)}
+        imitated(job, settings, made, world, manner)
     yield {"event": "before", **spread(job.judged // 4), **bounds}
     sums: dict[str, int] = {}
     yield from ended(lessons(job, settings, method, made, lambda i, k: world, shape), sums)

@@ -33,7 +33,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench.lm_jobs import LIVE_OURS, OURS, TRAJECTORY, WORLDS, Job, ran
+from bench.lm_jobs import ARMS, LIVE_OURS, OURS, TRAJECTORY, WORLDS, Job, ran
 from bench.lm_packed import commit
 from bench.table import Row, at_least, at_most, fact
 
@@ -389,10 +389,9 @@ def at_tokens(kept: Kept, job: Job, budget: int) -> Line:
 
 
 def parl(asked: Asked, kept: Kept) -> Iterator[Table]:
-    """PARL's reward against the outcome alone, and against that with an entropy bonus, from a model that mostly spawns one scout at a time."""
+    """PARL's reward against the outcome alone, with an entropy bonus, and with pay for instantiation that is not annealed."""
     jobs = {
-        m: [asked.job("parl", "scouts", m, seed) for seed in asked.all]
-        for m in chosen(("parl", "plain", "entropy"), asked.only)
+        m: [asked.job("parl", "scouts", m, seed) for seed in asked.all] for m in chosen(tuple(ARMS), asked.only)
     }
     found = arms(asked, kept, jobs)
     rows = []
@@ -548,7 +547,7 @@ def role_rows(lines: list[Line]) -> list[Row]:
 
 def parl_rows(lines: list[Line]) -> list[Row]:
     rows = []
-    for method in ("parl", "plain", "entropy"):
+    for method in ARMS:
         start, end = (last(lines, f"parl scouts {method} ", event) for event in ("before", "after"))
         for key, words in (("width", "width"), ("critical", "critical steps"), ("value", "score")):
             rows.append(fact(f"10.d.{method}.{key}.before", f"{method}: {words} before", mean(start, key)))

@@ -61,6 +61,7 @@ def test_forced_options_pooled_by_state_are_truer_than_leave_one_out(tiny: Team)
         ("world", "jury", "grpo"),
         ("planted", "planted 0", "c3"),
         ("parl", "scouts", "parl"),
+        ("parl", "scouts", "own_plain"),
         ("live", "office", LIVE_OURS),
     ],
 )
