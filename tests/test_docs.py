@@ -48,6 +48,9 @@ def test_examples_do_what_the_page_says(page: Path, demo: Path, monkeypatch: pyt
     monkeypatch.setenv("COLUMNS", "120")
     checker = doctest.OutputChecker()
     scope: dict[str, Any] = {}
+    for block in blocks(page, "(?:python|toml)"):
+        if named := re.match(r"# (out/[\w.]+)\n", block):  # a file, whole
+            Path(named[1]).write_text(block)
     for block in blocks(page, "python"):
         test = doctest.DocTestParser().get_doctest(block, scope, page.name, str(page), 0)
         runner = doctest.DocTestRunner(checker=checker, verbose=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -125,10 +126,10 @@ def _until_interrupted(run: Any) -> Iterator[None]:
     """Says where a run goes on that was interrupted."""
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as ended:  # the harness says by which signal
         at = min(run.learner.iteration + 1, run.last)
         print(f"podium: ended in iteration {at}; the same command goes on from {run.folder}", file=sys.stderr)
-        raise typer.Exit(130) from None
+        raise typer.Exit(128 + getattr(ended, "number", signal.SIGINT)) from None
 
 
 def _followed(run: Any, quiet: bool) -> None:

@@ -131,12 +131,11 @@ def _by_role(
     title: str, lines: Sequence[Mapping[str, Any]], of: Callable[[Mapping[str, Any]], Mapping[str, float]]
 ) -> str:
     """A line for each role, where there are several."""
-    roles = sorted({role for line in lines for role in of(line)})
-    if len(roles) < 2:
-        return ""
-    return chart(
-        title, {role: [(line["iteration"] + 1, of(line).get(role, 0.0)) for line in lines] for role in roles}
-    )
+    points: dict[str, list[tuple[float, float]]] = {}
+    for line in lines:
+        for role, figure in sorted(of(line).items()):
+            points.setdefault(role, []).append((line["iteration"] + 1, figure))
+    return chart(title, dict(sorted(points.items()))) if len(points) > 1 else ""
 
 
 def chart(title: str, series: Mapping[str, Sequence[tuple[float, float]]], percent: bool = False) -> str:

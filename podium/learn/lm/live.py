@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -36,6 +36,7 @@ from podium.learn.lm.office import Speak
 from podium.learn.lm.play import Manner, Pick, likeliest_of, options_of, reader_of, weighed
 from podium.learn.lm.reader import Reader
 from podium.learn.lm.train import Learner, Lesson, Settings, learned, paid, role_gradients, speaking
+from podium.learn.mix import shares
 from podium.learn.traced import stepped
 from podium.learn.train import Stopwatch
 from podium.methods import Method, scored
@@ -407,7 +408,7 @@ def branched(
         for row, agent, turn in _said(trace):
             if float(uniform(seed[i], MARK, row)) >= share or not seat.at(agent, turn).ways:
                 continue
-            choice = msgspec.json.decode(str(trace.extra_e["choice"][row]))
+            choice = _choice(trace, row)
             others = [option for option in choice["options"] if option != choice["chosen"]]
             asked += [(i, row, Seat(door, seat, (agent, turn, option))) for option in others]
     with _desk() as desk:
@@ -431,6 +432,12 @@ def _said(trace: Trace) -> list[tuple[int, str, int]]:
     ]
 
 
+def _choice(trace: Trace, row: int) -> dict[str, Any]:
+    """What a model chose among, and what it chose: kind, options, chosen."""
+    told: dict[str, Any] = msgspec.json.decode(str(trace.extra_e["choice"][row]))
+    return told
+
+
 def lifted(trace: Trace) -> Trace:
     """The trace as credit and update read it: every choice of a model is a decision, with the options that the model had.
 
@@ -446,7 +453,7 @@ def lifted(trace: Trace) -> Trace:
     said_e = np.bincount(trace.owner_k, ~np.isnan(trace.logp_k), minlength=trace.n_events)
     first = np.searchsorted(trace.owner_k, np.arange(trace.n_events + 1))
     for row in rows:
-        choice = msgspec.json.decode(str(trace.extra_e["choice"][row]))
+        choice = _choice(trace, row)
         decision[row] = DECISIONS.index(choice["kind"])
         options[row], chosen[row] = msgspec.json.encode(choice["options"]).decode(), choice["chosen"]
         logp[row] = np.nansum(trace.logp_k[first[row] : first[row + 1]])
@@ -514,7 +521,15 @@ def live_step(
     forest = lifted(whole)
     roles = _by_role(learner, settings, forest, method, update, last) if look else {}
     watch.lap("graph")
-    return learned(learner, settings, [forest], [score], method, update, last, watch), roles
+    lesson = learned(learner, settings, [forest], [score], method, update, last, watch)
+    return lesson._replace(mix=shares(decided for trace in traces for decided in _decided(trace))), roles
+
+
+def _decided(trace: Trace) -> Iterator[tuple[str, dict[str, int]]]:
+    """What models chose in a run: the kind of each choice, and its option."""
+    for row, _, _ in _said(trace):
+        choice = _choice(trace, row)
+        yield choice["kind"], {choice["chosen"]: 1}
 
 
 def manner_of(settings: Settings) -> Manner:

@@ -74,7 +74,7 @@ class Settings:
         "B"  # A: only the lead's policy is trained; B: all together; C: all, each by its own scale of credit
     )
     episodes: int = 128  # of an iteration, branches not counted
-    worlds: int = 1  # sets of parameters in an iteration
+    worlds: int = 1  # sets of parameters in an iteration; of a live team the runs of each task
     branched: float = 0.5  # of decisions, if the method needs branches
     even: float = 0.0  # how much of the weight of options that were forced beside each other is the same for all
     free: bool = False  # any text, read by the grammar; else only what the grammar allows can be said
