@@ -8,6 +8,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -556,3 +557,11 @@ def test_an_agent_that_never_waits_does_not_keep_the_others_from_their_turn() ->
     ran = run(Team("busier", Role(busy), {}, [double], budget=Budget(seconds=0.1)))
     assert ran.fault is not None
     assert ran.fault.kind == "budget"
+
+
+@pytest.mark.parametrize("name", ["research", "swarm", "debate"])
+def test_by_a_clock_that_counts_the_same_run_is_the_same_bytes(name: str, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        ticks = count()
+        run(TEAMS[name](), folder=tmp_path / folder, trace_id="same", clock=lambda n=ticks: next(n) * 1e-3)
+    assert (tmp_path / "a/w0.jsonl").read_bytes() == (tmp_path / "b/w0.jsonl").read_bytes()

@@ -136,7 +136,7 @@ def test_a_run_that_is_killed_at_any_moment_ends_the_same(whole: LiveRun, tmp_pa
 
 def test_a_team_of_ones_own(here: Path) -> None:
     """It does not know its optimum; its agents have names that the harness gave them; a role without a model has no policy."""
-    recipe = SMALL.replace('"office"', '"pair_team.py:mine"').replace("keep = 1", 'share = "role"\nlora = 2')
+    recipe = SMALL.replace('"office"', '"pair_team.py:mine"') + 'share = "role"\nlora = 2\n'
     run = LiveRun(read(recipe, "here"), here / "run")
     lines = list(run.iterations())
     assert set(run.learner.team.minds) == {"lead", "dog person", "cat person"}
@@ -148,6 +148,9 @@ def test_a_team_of_ones_own(here: Path) -> None:
     told = run.told()
     assert told["optimum"] is told["regret"] is None
     assert 0.0 <= told["after"]["reward"] <= 1.0
+    assert runs.kept(finished(here / "again", recipe).folder) == runs.kept(
+        run.folder
+    )  # also where agents work at once
 
 
 def test_tasks_of_two_lists() -> None:
