@@ -21,6 +21,7 @@ from podium.harness.find import find
 from podium.harness.team import LEAD, BadTeam
 from podium.harness.team import Team as Staff
 from podium.harness.types import shown
+from podium.harness.understand import content_of
 from podium.learn.folder import BadRecipe
 from podium.learn.lm import office
 from podium.learn.lm.live import Door, Live, branched, earned, judged, lifted, live_step, manner_of, played
@@ -85,10 +86,11 @@ def read(text: str, where: str, model: str | None = None) -> AskedLive:
     if why := cannot(METHODS[asked.method]):
         raise BadRecipe(f"{where}: {why}")
     settings = _fitting(settings_of(table, asked.method, where, model), asked.method, where)
-    iterations = settings.iterations or asked.iterations
-    if iterations < 1:
-        raise BadRecipe(f"{where}: iterations must be 1 or more, got {iterations}")
-    return replace(asked, iterations=iterations, lm=settings)
+    asked = replace(asked, iterations=settings.iterations or asked.iterations, lm=settings)
+    for name, low in {"iterations": 1, "seed": 0, "patience": 0}.items():
+        if getattr(asked, name) < low:
+            raise BadRecipe(f"{where}: {name} must be {low} or more, got {getattr(asked, name)}")
+    return asked
 
 
 def _fitting(how: Settings, method: str, where: str) -> Settings:
@@ -118,7 +120,7 @@ class LiveRun(ModelRun[AskedLive]):
     """A training run of a live team in a folder: begun, after a rehearsal, or gone on with where it was."""
 
     def __init__(self, asked: AskedLive, path: Path) -> None:
-        self.live = sound(find_live(asked.team), asked.team)
+        self.live = sound(find_live(asked.team), asked.team, asked.lm)
         if asked.patience and np.isnan(self.live.optimum):
             raise BadRecipe(
                 f"{asked.team} does not say its optimum, so there is no regret to be patient with: expected patience = 0, got {asked.patience}"
@@ -189,8 +191,8 @@ def _regret(optimum: float, value: float) -> float:
     return (optimum - value) / abs(optimum) if optimum else float("nan")
 
 
-def sound(live: Live, where: str) -> Live:
-    """The live team, if it has a Team, roles that are in it, one who judges, and tasks. Raises BadTeam."""
+def sound(live: Live, where: str, how: Settings) -> Live:
+    """The live team, if it has a Team, roles that are in it, one who judges, and as many tasks as will be asked for. Raises BadTeam."""
     try:
         made: Any = live.staff(_nobody)
     except Exception as error:
@@ -205,8 +207,8 @@ def sound(live: Live, where: str) -> Live:
         raise BadTeam(f"{where}: expected roles that a model speaks for, out of {', '.join(roles)}, got {came}")
     if not isinstance(live.optimum, int | float):
         raise BadTeam(f"{where}: expected a number for its optimum, or none, got {live.optimum!r}")
-    for held_out in (False, True):
-        _tasks(live, where, held_out)
+    _tasks(live, where, max(how.episodes, how.watched), False)
+    _tasks(live, where, how.judged, True)
     return live
 
 
@@ -214,15 +216,15 @@ async def _nobody(*_: Any) -> Any:
     raise AssertionError("a team that is only looked at says nothing")
 
 
-def _tasks(live: Live, where: str, held_out: bool) -> list[Any]:
-    """Two tasks."""
+def _tasks(live: Live, where: str, n: int, held_out: bool) -> list[Any]:
+    """So many tasks."""
     kind = "held out" if held_out else "to learn from"
     try:
-        tasks = list(live.questions(2, 0, held_out))
+        tasks = [content_of(task) for task in live.questions(n, 0, held_out)]
     except Exception as error:
         raise BadTeam(f"{where}: it gives no tasks {kind}: {shown(error)}") from None
-    if len(tasks) != 2:
-        raise BadTeam(f"{where}: expected as many tasks {kind} as asked for, 2, got {len(tasks)}")
+    if len(tasks) != n:
+        raise BadTeam(f"{where}: expected as many tasks {kind} as asked for, {n}, got {len(tasks)}")
     return tasks
 
 
@@ -231,7 +233,7 @@ def rehearsed(live: Live, asked: AskedLive, team: Team) -> None:
     where, method, dice = asked.team, METHODS[asked.method], seeds(asked.seed, 2)
     door = Door(team, manner_of(asked.lm), "0")
     with speaking(asked.lm):
-        traces, seats = played(door, live.staff, _tasks(live, where, False)[:1] * 2, dice, [live.name] * 2)
+        traces, seats = played(door, live.staff, _tasks(live, where, 1, False) * 2, dice, [live.name] * 2)
         grown = branched(door, live.staff, traces, seats, dice, 1.0) if "branches" in method.needs else []
     forest = lifted(concat([*traces, *grown]))
     if "choice" not in forest.extra_e:

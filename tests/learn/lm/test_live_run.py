@@ -21,6 +21,7 @@ from podium.learn.folder import BadRecipe  # noqa: E402
 from podium.learn.lm.live import listed  # noqa: E402
 from podium.learn.lm.live_run import TEAMS, LiveRun, find_live, read, rehearsed, sound  # noqa: E402
 from podium.learn.lm.models import team  # noqa: E402
+from podium.learn.lm.train import Settings  # noqa: E402
 from podium.trace.files import load  # noqa: E402
 from podium.trace.rules import check  # noqa: E402
 from podium.trace.tokens import exactness  # noqa: E402
@@ -68,6 +69,8 @@ less = Live("less", pair, ("lead", "dog person"), listed(["dog"], ["cat"]))
 no_team = Live("no team", lambda speak: 3, ("lead",), listed(["dog"], ["cat"]))
 no_role = Live("no role", pair, ("lead", "boss"), listed(["dog"], ["cat"]))
 no_tasks = Live("no tasks", pair, ("lead",), lambda n, seed, held_out: [] if held_out else ["dog"] * n)
+few = Live("few", pair, ("lead",), lambda n, seed, held_out: ["dog", "cat"][:n])
+odd = Live("odd", pair, ("lead",), listed([{1, 2}, object()], ["cat"]))
 raises = Live("raises", pair, ("lead",), lambda n, seed, held_out: 1 / 0)
 unjudged = Live("unjudged", lambda speak: Team("x", pair(speak).lead, pair(speak).roles), ("lead",), listed(["dog"], ["cat"]))
 unsure = Live("unsure", pair, ("lead",), listed(["dog"], ["cat"]), "high")
@@ -169,6 +172,7 @@ def test_tasks_of_two_lists() -> None:
         ("team = 3", "here: expected `str`, got `int` in `team`"),
         ('team = "office"\nrows = 3', "no setting 'rows' for a live team; there are team, lm, method"),
         ('team = "office"\niterations = 0', "iterations must be 1 or more, got 0"),
+        ('team = "office"\nseed = -1', "seed must be 0 or more, got -1"),
         ('team = "office"\nmethod = "wizardry"', "here: no method called 'wizardry'; there are"),
         ('team = "office"\nmethod = "maporl"', "here: maporl needs a judge"),
         ('team = "office"\nmethod = "remax"', "here: remax needs the outcome of a greedy run"),
@@ -200,7 +204,9 @@ def test_a_wrong_recipe_is_said(text: str, says: str) -> None:
         ("pair_team.py:listed", "cannot be made"),
         ("pair_team.py:no_team", "expected a function from speak to a Team, got one to int"),
         ("pair_team.py:no_role", "speaks for, out of lead, dog person, cat person, clerk, got lead, boss"),
-        ("pair_team.py:no_tasks", "expected as many tasks held out as asked for, 2, got 0"),
+        ("pair_team.py:no_tasks", "expected as many tasks held out as asked for, 1000, got 0"),
+        ("pair_team.py:few", "expected as many tasks to learn from as asked for, 200, got 2"),
+        ("pair_team.py:odd", "odd: it gives no tasks to learn from: "),
         ("pair_team.py:raises", "no tasks to learn from: ZeroDivisionError"),
         ("pair_team.py:unjudged", "nobody says what an answer is worth"),
         ("pair_team.py:unsure", "expected a number for its optimum, or none, got 'high'"),
@@ -208,7 +214,7 @@ def test_a_wrong_recipe_is_said(text: str, says: str) -> None:
 )
 def test_a_team_that_cannot_be_trained_is_said(here: Path, name: str, says: str) -> None:
     with pytest.raises(BadTeam) as caught:
-        sound(find_live(name), name)
+        sound(find_live(name), name, Settings())
     assert says in str(caught.value)
 
 
