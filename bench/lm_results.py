@@ -537,12 +537,14 @@ def live_rows(lines: list[Line]) -> list[Row]:
 
 
 def role_rows(lines: list[Line]) -> list[Row]:
-    arms_ = dict.fromkeys(x["id"].partition(" seed ")[0] for x in last(lines, "live office "))
-    found = [(arm, last(lines, f"{arm} ")) for arm in arms_]
-    return [
-        fact(f"10.b.{i}", f"{arm}: success{of_seeds(some, 'success')}", mean(some, "success"))
-        for i, (arm, some) in enumerate(found)
-    ]
+    rows = []
+    for method in ("dr_mas", "grpo"):
+        for share, words in (("one", "one adapter"), ("role", "one a role")):
+            arm = f"live office {method} share={share} "
+            start, end = last(lines, arm, "before"), last(lines, arm)
+            what = f"{method}, {words}: success{of_seeds(end, 'success')}, from {mean(start, 'success'):.3g}"
+            rows.append(fact(f"10.b.{method}.{share}", what, mean(end, "success")))
+    return rows
 
 
 def parl_rows(lines: list[Line]) -> list[Row]:
@@ -550,8 +552,7 @@ def parl_rows(lines: list[Line]) -> list[Row]:
     for method in ARMS:
         start, end = (last(lines, f"parl scouts {method} ", event) for event in ("before", "after"))
         for key, words in (("width", "width"), ("critical", "critical steps"), ("value", "score")):
-            rows.append(fact(f"10.d.{method}.{key}.before", f"{method}: {words} before", mean(start, key)))
-            what = f"{method}: {words} after{of_seeds(end, key)}"
+            what = f"{method}: {words}{of_seeds(end, key)}, from {mean(start, key):.3g}"
             rows.append(fact(f"10.d.{method}.{key}", what, mean(end, key)))
     return rows
 
