@@ -22,10 +22,10 @@ from podium.envs.planted import Planted
 from podium.envs.world import World, make, worlds
 from podium.graph import critical_steps
 from podium.learn.evaluate import Judged, beside
-from podium.learn.lm import office
 from podium.learn.lm.exact import exact, sure_teams
 from podium.learn.lm.explore import Practice, greedy_scores
-from podium.learn.lm.live import Live, live_step, success
+from podium.learn.lm.live import live_step, success
+from podium.learn.lm.live_run import find_live
 from podium.learn.lm.losses import named
 from podium.learn.lm.models import Team, team
 from podium.learn.lm.play import Manner, recorded
@@ -422,12 +422,10 @@ def shape(trace: Trace) -> Line:
 
 # ---- (b) and live teams
 
-LIVE = {"office": Live("office", office.office, office.AGENTS, office.questions, office.optimum())}
-
 
 def live_job(job: Job) -> Iterator[Line]:
     """A live team of the harness: before, while it learns, after; what each role is paid and the length of its gradient."""
-    live, method = LIVE[job.name], METHODS[job.method]
+    live, method = find_live(job.name), METHODS[job.method]
     given = {"episodes": 128, "worlds": 8, "parts": 8, "entropy": 0.5}  # eight runs of each question
     settings = flat(settings_of(job, **given), method, 3)
     settings = replace(settings, worlds=4) if job.tiny else settings

@@ -21,7 +21,8 @@ from podium.learn.lm import office  # noqa: E402
 from podium.learn.lm.endpoint import BadEndpoint, Voice  # noqa: E402
 from podium.learn.lm.engine import Engine  # noqa: E402
 from podium.learn.lm.generate import Reader, Spoken  # noqa: E402
-from podium.learn.lm.live import Door, Live, branched, lifted, live_step, played, success  # noqa: E402
+from podium.learn.lm.live import Door, branched, lifted, live_step, played, success  # noqa: E402
+from podium.learn.lm.live_run import find_live  # noqa: E402
 from podium.learn.lm.losses import named  # noqa: E402
 from podium.learn.lm.models import BadModel, Team, team  # noqa: E402
 from podium.learn.lm.play import Manner  # noqa: E402
@@ -32,7 +33,7 @@ from podium.trace.columns import Trace, concat  # noqa: E402
 from podium.trace.rules import check  # noqa: E402
 from podium.trace.tokens import exactness  # noqa: E402
 
-OFFICE = Live("office", office.office, office.AGENTS, office.questions, office.optimum())
+OFFICE = find_live("office")
 MANNER = Manner(rows=16, width=32)
 
 
