@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +95,7 @@ def read(text: str, where: str, model: str | None = None) -> AskedLive:
 
 def _fitting(how: Settings, method: str, where: str) -> Settings:
     """The settings, if a live team can be trained by them."""
-    plain = asdict(Settings())
-    if other := [name for name in WORLDLY if getattr(how, name) != plain[name]]:
+    if other := [name for name in WORLDLY if getattr(how, name) != getattr(Settings(), name)]:
         raise BadRecipe(f"{where}: lm.{other[0]} is about a world's text; a live team makes its own prompts")
     if how.share == "agent":
         raise BadRecipe(
