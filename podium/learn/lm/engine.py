@@ -30,7 +30,10 @@ STEP = 64  # places of the smallest run; keys of the dense way come in multiples
 AT_ONCE = 32_768  # tokens of a forward that reads, the flash way
 STRIDE = 16  # steps of decoding between looks of the host, on a GPU
 LONGEST = 4096  # keys by which a kernel guesses how to part its work; there may be more
-LARGE = 1 << 16  # places of a pool that is kept though nobody holds any
+LARGE = (
+    1 << 17
+)  # places of a pool that is kept though nobody holds any, 3 GB of SmolLM2's keys: without it, steps are made ready again
+PIECES = 4  # that a trunk is attended to in, side by side, where one token of each row asks
 CHUNK = 256  # tokens of the vocabulary whose probabilities are added up first
 
 
@@ -307,8 +310,8 @@ class _Step:
         where = {"device": engine.device}
         # of each row: token, trunk, its length, own, its length, policy
         self.state = torch.zeros(6, size, dtype=torch.int64, **where)
-        # of each trunk: offset of its rows, start, length
-        self.runs = torch.zeros(3, trunks + 1, dtype=torch.int32, **where)
+        # of each piece of each trunk: offset of its rows, start, length
+        self.runs = torch.zeros(3, PIECES * trunks + 1, dtype=torch.int32, **where)
         self.each = torch.arange(size + 1, dtype=torch.int32, **where)
         self.u = torch.zeros(engine.stride, size, dtype=torch.float64, **where)
         self.number = torch.zeros(1, dtype=torch.int64, **where)
@@ -326,16 +329,23 @@ class _Step:
         state[:, : len(rows)] = np.array(given, np.int64).reshape(-1, 6).T
         dice = np.zeros((len(self.u), self.size))
         dice[: len(u), : len(rows)] = u
-        runs = np.zeros((3, self.trunks + 1), np.int32)
-        if self.trunks:
-            of, start, used = _groups([row.trunk for row in rows], np.arange(len(rows) + 1))
-            runs[0] = self.size  # behind the last sequence there are none, ...
-            runs[0, : len(of)] = of
-            runs[0, len(of) :] = self.size  # ... but one of the rows that are not there
-            runs[1, : len(start)], runs[2, : len(used)] = start, used
-        for held, new in ((self.state, state), (self.u, dice), (self.runs, runs)):
+        for held, new in ((self.state, state), (self.u, dice), (self.runs, self._pieces(rows))):
             held.copy_(send(held.device, new)[0], non_blocking=True)
         self.number.zero_()
+
+    def _pieces(self, rows: Sequence[Row]) -> NDArray[np.int32]:
+        """Trunks cut into pieces of about one length, all first pieces first: a piece is a sequence of the trunk's rows, which are asked once for each piece."""
+        runs = np.zeros((3, PIECES, self.trunks), np.int32)
+        if self.trunks:
+            of, start, used = _groups([row.trunk for row in rows], np.arange(len(rows) + 1))
+            number, each = np.arange(PIECES)[:, None], -(-used // PIECES)
+            runs[0] = self.size  # behind the last trunk there are none but the rows that are not there
+            runs[0, :, : len(of)] = of
+            runs[0] += self.size * number
+            runs[1, :, : len(used)] = start[:-1] + each * number
+            runs[2, :, : len(used)] = np.clip(used - each * number, 0, each)
+        end = np.array([[PIECES * self.size], [0], [0]], np.int32)
+        return np.concatenate([runs.reshape(3, -1), end], 1)
 
     def run(self) -> None:
         self._work() if self.graph is None else self.graph.replay()
@@ -352,7 +362,7 @@ class _Step:
             most = LONGEST
             parts = [Runs(self.each, start, used, 1, most)]
             if self.trunks:
-                parts.append(Runs(self.runs[0], self.runs[1], self.runs[2, :-1], self.size, most))
+                parts.append(Runs(self.runs[0], self.runs[1], self.runs[2, :-1], self.size, most, PIECES))
             plan = Flash(engine.pool, at, parts)
         else:
             plan = engine._dense(

@@ -21,7 +21,7 @@ from transformers import AttentionInterface
 
 from podium.learn.lm.attention import fused
 
-__all__ = ["NAME", "Dense", "Flash", "Pool", "Runs", "along", "places"]
+__all__ = ["NAME", "Dense", "Flash", "Pool", "Runs", "along", "packed", "places", "unpacked"]
 
 NAME = "podium_pool"
 
@@ -103,6 +103,7 @@ class Runs(NamedTuple):
     used: Tensor | None  # int32 [sequences]: how many there are
     longest_q: int
     longest_k: int
+    times: int = 1  # that queries are there, one time after another
 
 
 @dataclass
@@ -112,61 +113,92 @@ class Flash:
     pool: Pool
     at: Tensor
     parts: list[Runs]
+    _packed: list[Runs] = field(default_factory=list)
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         keys, values = self.pool.write(layer, self.at, k, v)
-        out, lse = _flash(q, k, v, keys, values, self.parts[0], scale)
-        for part in self.parts[1:]:
-            more, more_lse = _flash(q, k, v, keys, values, part, scale)
-            out, lse = fused(merged, q)(out, lse, more, more_lse)
-        return out
+        if not self._packed:  # by the first layer, for all
+            self._packed = [packed(part, q.shape[1] // k.shape[1]) for part in self.parts]
+        queries, heads = q.shape[:2]
+        out, lse = _flash(q, k, v, keys, values, self._packed[0], scale)
+        for part in self._packed[1:]:
+            more = _flash(q, k, v, keys, values, part, scale)
+            out, lse = fused(merged, q)(out, lse, *more, queries, heads)
+        return unpacked(out, queries, heads)[0].contiguous()
+
+
+def packed(runs: Runs, heads: int) -> Runs:
+    """Runs of the pool whose queries are those of so many heads of a group, side by side: keys are the same for them, and a kernel works on many queries at once."""
+    return runs if runs.start is None else runs._replace(of=runs.of * heads, longest_q=runs.longest_q * heads)
 
 
 def _flash(
     q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, runs: Runs, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Out [queries, heads, width] and its log-sum-exp [heads, queries]; without keys a log-sum-exp of an infinity."""
-    if not q.is_cuda:
-        return _by_hand(q, k, v, keys, values, runs, scale)
+    """Out and its log-sum-exp, which `merged` reads: [queries, heads, width] and [heads, queries], of packed runs [times queries heads / groups, groups, width]
+    and the other way round; without keys a log-sum-exp of an infinity."""
+    by = _kernel if q.is_cuda else _by_hand
     if runs.start is None:
-        given: tuple[Tensor, ...] = k, v, runs.of, runs.of
-        more: dict[str, Any] = {}
-    else:
-        given, more = (keys, values, runs.of, runs.start), {"seqused_k": runs.used}
+        return by(q, k, v, runs, scale)
+    asked = q.unflatten(1, (k.shape[1], -1)).transpose(1, 2).expand(runs.times, -1, -1, -1, -1).flatten(0, 2)
+    return by(asked, keys, values, runs, scale)
+
+
+def _kernel(q: Tensor, key: Tensor, value: Tensor, runs: Runs, scale: float) -> tuple[Tensor, Tensor]:
+    new = runs.start is None
+    more = {} if new else {"seqused_k": runs.used}
     out, lse, *_ = torch.ops.aten._flash_attention_forward(
-        q, *given, runs.longest_q, runs.longest_k, 0.0, runs.start is None, False, scale=scale, **more
+        q,
+        key,
+        value,
+        runs.of,
+        runs.of if new else runs.start,
+        runs.longest_q,
+        runs.longest_k,
+        0.0,
+        new,
+        False,
+        scale=scale,
+        **more,
     )
     return out, lse
 
 
-def _by_hand(
-    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, runs: Runs, scale: float
-) -> tuple[Tensor, Tensor]:
+def _by_hand(q: Tensor, key: Tensor, value: Tensor, runs: Runs, scale: float) -> tuple[Tensor, Tensor]:
     """The same without a flash kernel, sequence by sequence: what the kernel is tested against."""
     out, lse = torch.zeros_like(q), q.new_full((q.shape[1], q.shape[0]), torch.inf, dtype=torch.float32)
     for i, (a, b) in enumerate(zip(runs.of.tolist(), runs.of.tolist()[1:], strict=False)):
-        if runs.start is None or runs.used is None:
-            key, value = k[a:b], v[a:b]
-        else:
-            at = int(runs.start[i])
-            key, value = (x[at : at + int(runs.used[i])] for x in (keys, values))
-        if a == b or not len(key):
+        here = slice(a, b)
+        if runs.start is not None and runs.used is not None:
+            here = slice(int(runs.start[i]), int(runs.start[i]) + int(runs.used[i]))
+        if a == b or here.start == here.stop:
             continue
-        key, value = (x.repeat_interleave(q.shape[1] // x.shape[1], 1).float() for x in (key, value))
-        score = torch.einsum("qhd,khd->hqk", q[a:b].float(), key) * scale
+        k, v = (x[here].repeat_interleave(q.shape[1] // x.shape[1], 1).float() for x in (key, value))
+        score = torch.einsum("qhd,khd->hqk", q[a:b].float(), k) * scale
         if runs.start is None:
             score = score + torch.full((b - a, b - a), -torch.inf, device=q.device).triu(1)
         lse[:, a:b] = score.logsumexp(-1)
-        out[a:b] = torch.einsum("hqk,khd->qhd", score.softmax(-1), value).to(q.dtype)
+        out[a:b] = torch.einsum("hqk,khd->qhd", score.softmax(-1), v).to(q.dtype)
     return out, lse
 
 
-def merged(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> tuple[Tensor, Tensor]:
-    """lse = log(exp(lse_1) + exp(lse_2)), out = Σ exp(lse_p - lse) out_p; kernels say +inf where there were no keys."""
-    a, b = (torch.where(x == torch.inf, -torch.inf, x) for x in (lse, more_lse))
-    both = torch.logaddexp(a, b)
-    a, b = ((x - both).exp().t().unsqueeze(-1) for x in (a, b))
-    return (a * out.float() + b * more.float()).to(out.dtype), both
+def merged(
+    out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor, queries: int, heads: int
+) -> tuple[Tensor, Tensor]:
+    """lse = log Σ_p exp(lse_p) [heads, queries], out = Σ_p exp(lse_p - lse) out_p [queries, heads, width], each time of a part a part; kernels say +inf where there were no keys."""
+    each = torch.cat([unpacked(x, queries, heads) for x in (out, more)])
+    told = torch.cat([unpacked(x.t()[..., None], queries, heads)[..., 0] for x in (lse, more_lse)])
+    told = torch.where(told == torch.inf, -torch.inf, told)
+    both = told.logsumexp(0)
+    share = (told - both).exp().unsqueeze(-1)
+    return (share * each.float()).sum(0).to(out.dtype), both.t()
+
+
+def unpacked(x: Tensor, queries: int, heads: int) -> Tensor:
+    """[times queries heads / groups, groups, width] as [times, queries, heads, width]."""
+    rows, groups, _ = x.shape
+    times = rows * groups // (queries * heads)
+    return x.unflatten(0, (times, queries, heads // groups)).transpose(2, 3).flatten(2, 3)
 
 
 # ---- as an attention function of transformers

@@ -401,7 +401,7 @@ def test_the_parts_of_a_context_are_one_attention() -> None:
     parts = [
         pool.Runs(whole(0, 3, 5), None, None, 3, 3),
         pool.Runs(whole(0, 3, 5), whole(20, 30, 0), whole(4, 0), 3, 4),
-        pool.Runs(whole(0, 5), whole(40, 0), whole(7), 5, 7),
+        pool.Runs(whole(0, 5, 10), whole(40, 44, 0), whole(4, 3), 5, 4, times=2),
     ]
     at = torch.tensor([24, 25, 26, 30, 31])
     found = pool.Flash(held, at, parts)(0, q, k, v, 0.3)
