@@ -307,6 +307,9 @@ class _Step:
 
     def __init__(self, engine: Engine, size: int, keys: int, trunks: int) -> None:
         self.engine, self.size, self.keys, self.trunks = engine, size, keys, trunks
+        self.times = (
+            1 + PIECES if trunks else 1
+        )  # that a row is asked: on its own keys, and on each piece of its trunk
         where = {"device": engine.device}
         # of each row: token, trunk, its length, own, its length, policy
         self.state = torch.zeros(6, size, dtype=torch.int64, **where)
@@ -334,17 +337,17 @@ class _Step:
         self.number.zero_()
 
     def _pieces(self, rows: Sequence[Row]) -> NDArray[np.int32]:
-        """Trunks cut into pieces of about one length, all first pieces first: a piece is a sequence of the trunk's rows, which are asked once for each piece."""
+        """Trunks cut into pieces of about one length, all first pieces first. A piece is a sequence of the trunk's rows; these come behind the rows on their own keys."""
         runs = np.zeros((3, PIECES, self.trunks), np.int32)
         if self.trunks:
             of, start, used = _groups([row.trunk for row in rows], np.arange(len(rows) + 1))
             number, each = np.arange(PIECES)[:, None], -(-used // PIECES)
             runs[0] = self.size  # behind the last trunk there are none but the rows that are not there
             runs[0, :, : len(of)] = of
-            runs[0] += self.size * number
+            runs[0] += self.size * (1 + number)
             runs[1, :, : len(used)] = start[:-1] + each * number
             runs[2, :, : len(used)] = np.clip(used - each * number, 0, each)
-        end = np.array([[PIECES * self.size], [0], [0]], np.int32)
+        end = np.array([[self.size * self.times], [0], [0]], np.int32)
         return np.concatenate([runs.reshape(3, -1), end], 1)
 
     def run(self) -> None:
@@ -357,12 +360,10 @@ class _Step:
         at, place = own + own_length, trunk_length + own_length
         plan: Dense | Flash
         if engine.way == "flash":
-            used = (own_length + 1).to(torch.int32)
-            start = torch.cat([own, own[:1]]).to(torch.int32)
-            most = LONGEST
-            parts = [Runs(self.each, start, used, 1, most)]
-            if self.trunks:
-                parts.append(Runs(self.runs[0], self.runs[1], self.runs[2, :-1], self.size, most, PIECES))
+            own_runs = (self.each[:-1], own, own_length + 1)
+            of, start, used = (torch.cat(x).to(torch.int32) for x in zip(own_runs, self.runs, strict=True))
+            longest = self.size if self.trunks else 1
+            parts = [Runs(of, start, used[:-1], longest, LONGEST, self.times)]
             plan = Flash(engine.pool, at, parts)
         else:
             plan = engine._dense(

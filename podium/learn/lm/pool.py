@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -120,10 +121,13 @@ class Flash:
         if not self._packed:  # by the first layer, for all
             self._packed = [packed(part, q.shape[1] // k.shape[1]) for part in self.parts]
         queries, heads = q.shape[:2]
-        out, lse = _flash(q, k, v, keys, values, self._packed[0], scale)
-        for part in self._packed[1:]:
-            more = _flash(q, k, v, keys, values, part, scale)
-            out, lse = fused(merged, q)(out, lse, *more, queries, heads)
+        (out, lse), *others = [_flash(q, k, v, keys, values, part, scale) for part in self._packed]
+        if (times := self._packed[0].times) > 1:
+            once = len(out) // times
+            others = [(out[once:], lse[:, once:]), *others]
+            out, lse = out[:once], lse[:, :once]
+        for more, more_lse in others:
+            out, lse = fused(merged, q)(out, lse, more, more_lse, queries, heads)
         return unpacked(out, queries, heads)[0].contiguous()
 
 
@@ -186,12 +190,12 @@ def merged(
     out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor, queries: int, heads: int
 ) -> tuple[Tensor, Tensor]:
     """lse = log Σ_p exp(lse_p) [heads, queries], out = Σ_p exp(lse_p - lse) out_p [queries, heads, width], each time of a part a part; kernels say +inf where there were no keys."""
-    each = torch.cat([unpacked(x, queries, heads) for x in (out, more)])
-    told = torch.cat([unpacked(x.t()[..., None], queries, heads)[..., 0] for x in (lse, more_lse)])
-    told = torch.where(told == torch.inf, -torch.inf, told)
-    both = told.logsumexp(0)
-    share = (told - both).exp().unsqueeze(-1)
-    return (share * each.float()).sum(0).to(out.dtype), both.t()
+    each = [x.float() for some in (out, more) for x in unpacked(some, queries, heads)]
+    told = [x[..., 0] for some in (lse, more_lse) for x in unpacked(some.t()[..., None], queries, heads)]
+    told = [torch.where(x == torch.inf, -torch.inf, x) for x in told]
+    both = reduce(torch.logaddexp, told)
+    total = reduce(torch.add, (x * (y - both).exp().unsqueeze(-1) for x, y in zip(each, told, strict=True)))
+    return total.to(out.dtype), both.t()
 
 
 def unpacked(x: Tensor, queries: int, heads: int) -> Tensor:
