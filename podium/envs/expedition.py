@@ -149,6 +149,7 @@ class Expedition(World):
     decides = PHASES
     promise: ClassVar[Mapping[str, Any]] = {"leg_price": 0.1}  # at .3 random play does not beat stopping at once
     roots = (LEAD, INTRUDER)
+    stretches = True
     facts = tuple(
         """legs left, kind, context, stake, difficulty, pool, width, worker, brief, widest, sources, kinds, leg price,
         generalist price, specialist price, no brief price, short brief price, full brief price, check price,
@@ -260,13 +261,14 @@ class Expedition(World):
         return View(row, PHASES[phase], LEAD, facts, allowed, lambda: self._record(state, row), new=new)
 
     def _record(self, state: Travelling, row: Rows) -> tuple[F, Rows]:
-        """Every return so far, with what its leg was like."""
+        """Every return so far, with what its leg was like; a vote is -1 or 1."""
         owner, scout = np.nonzero(np.arange(self.params.pool) < state.used[row][:, None])
         at = row[owner]
         leg = state.of[at, scout]
         own = (leg, scout, state.source[at, scout], state.vote[at, scout], state.took[at, scout])
         shared = (state.kind, state.context, state.stake, state.hard, state.width, state.worker, state.brief)
         columns = [*own, *(c[at, leg] for c in shared), state.how[at, leg], state.answer[at, leg]]
+        columns[3] = 2 * columns[3] - 1
         columns[7] = self.rules.stakes[columns[7]]
         return np.stack(columns, 1).astype(float), owner
 
@@ -342,6 +344,10 @@ class Expedition(World):
         state.earned[row] += np.where(answer == truth, u, -p.w * u) - p.check_price * (how == CHECK)
         self.journal.answered(state, row, how == CHECK)
         self._begin(state, row)
+
+    def stretch(self, state: Travelling) -> tuple[Rows, F]:
+        """A leg."""
+        return state.leg, state.earned
 
     # what is written down
 
@@ -419,7 +425,7 @@ class Expedition(World):
         p = self.params
         items, owner = view.items()
         now = items[:, 0] == p.legs - view.facts[owner, 0]
-        source, vote = items[now, 2].astype(np.int64), items[now, 3].astype(np.int64)
+        source, vote = items[now, 2].astype(np.int64), (items[now, 3] > 0).astype(np.int64)
         returns, distinct = _margins(len(view), owner[now], source, vote, p.sources)
         x = np.abs(distinct)
         good, bad = q**x, (1.0 - q) ** x

@@ -146,6 +146,7 @@ class World(ABC):
     lockstep: ClassVar[bool] = False  # whether the episodes of a state must all be at the same decision
     promise: ClassVar[Mapping[str, Any]] = {}  # parameters fit for a promise, where the defaults are not
     roots: ClassVar[tuple[str, ...]] = (LEAD,)  # agents that are there without being spawned
+    stretches: ClassVar[bool] = False  # whether a task is paid stretch by stretch (`stretch`), not as a whole
 
     def __init__(self, params: Any) -> None:
         self.params = params
@@ -170,6 +171,10 @@ class World(ABC):
     @abstractmethod
     def act(self, state: Any, view: View, choice: NDArray[np.int64]) -> None:
         """Carries choices out, and whatever follows until the next decision."""
+
+    def stretch(self, state: Any) -> tuple[NDArray[np.int64], F]:
+        """Of each episode the stretch of its task that it is at, counted from 0, and what it has earned so far."""
+        return np.zeros(len(state.seed), np.int64), state.score
 
     @abstractmethod
     def optimum(self) -> float:

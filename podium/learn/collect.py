@@ -17,10 +17,23 @@ from podium.learn.policy import Net, Parameters, Seen, entries_of, joined, seen_
 from podium.learn.tape import Array
 from podium.trace.columns import B, F
 
-__all__ = ["Batch", "Rows", "capped", "collect", "drawn", "greedy", "played"]
+__all__ = ["Ahead", "Batch", "Rows", "capped", "collect", "drawn", "greedy", "played"]
 
 N64 = NDArray[np.int64]
-DICE, MARK, TRY, WANDER, STRAY = 0xD1CE, 0x3A2C, 0x7217, 0x3A4D, 0x57A1  # addresses of what the learner draws
+NEVER = np.iinfo(np.int64).max
+DICE, MARK, TRY, WANDER, STRAY, WHOLE = 0xD1CE, 0x3A2C, 0x7217, 0x3A4D, 0x57A1, 0x3401  # addresses of draws
+
+
+class Ahead(NamedTuple):
+    """Where the stretch of a task ended in which an option was tried, one row an entry (`World.stretch`)."""
+
+    context: Array  # what the network makes of the start of the next stretch; 0 if there is none
+    going: B  # whether there is one
+    later: F  # what came after the stretch; NaN where nobody looked
+
+    def take(self, entry: N64) -> Ahead:
+        """Some entries."""
+        return Ahead(self.context[entry], self.going[entry], self.later[entry])
 
 
 class Rows(NamedTuple):
@@ -28,12 +41,17 @@ class Rows(NamedTuple):
 
     seen: Seen
     logp: Array  # of each entry under the policy that acted, among the entries
-    earned: F  # of each entry: the score of the episode that took it there and went on under the policy
+    earned: F  # of each entry: the score of the episode that took it there and went on under the policy, or what it was when the stretch ended
     episode: N64  # of each row
     number: N64  # of each row: how many decisions its episode had made
     option: N64  # of each entry: its number in the world
     chance: F  # of each row: how likely it was to be branched
     chosen: N64  # of each row: the option that its episode took
+    ahead: Ahead | None = None  # where tasks are paid stretch by stretch
+
+    def dealt(self, order: N64) -> Rows:
+        """The same decisions, what was earned dealt out to their entries in another order."""
+        return self._replace(earned=self.earned[order], ahead=self.ahead and self.ahead.take(order))
 
 
 class Batch(NamedTuple):
@@ -152,6 +170,7 @@ def collect(
     sharp: float = 1.0,
     wander: float = 0.0,
     roles: tuple[str, ...] | None = None,
+    whole: float = 1.0,
 ) -> Batch:
     """Episodes, and some of their decisions branched: each other option (up to `tries` in all) is forced there, and the
     episode goes on under the policy (π^sharp) with the same dice. A decision is branched with the chance min(1, share x doubt x stake).
@@ -161,6 +180,9 @@ def collect(
 
     A branch is a copy of its episode's row in the same state, so that all go on side by side. `room` is how many branches there may
     be at once; decisions that find none are not branched. With `roles`, only their decisions are.
+
+    Where a task is paid stretch by stretch, branches of a share `whole` of decisions go on to the end of the task, and the others end with
+    the stretch: what its start is like is kept (`Ahead`), by which `ahead.foreseen` tells what came after.
     """
     n = len(seed)
     room = room or 12 * n * min(tries, len(world.options))
@@ -173,9 +195,11 @@ def collect(
     found: list[_Marked] = []
     running = np.full(n + room, -1)  # the number, over all found, of the entry that a branch answers
     earned, entries, doubts = np.zeros(1 << 12), 0, 0.0
+    stretches = _Stretches(n + room, net.shape.context) if world.stretches else None
     tally: dict[str, N64] = {}
     while (view := world.view(state)) is not None:
         seen, option, logp, chosen, context = actor.choose(view, every[view.row])
+        on = stretches.ended(world, state, view.row, running, context) if stretches else None
         may = (view.row < n) & (roles is None or seen.role in roles)
         doubt = _doubt(logp, seen.start) * net.stake(w, seen, context) * may
         meant = chosen[(view.row < n) & ~wanders[view.row]]
@@ -187,7 +211,8 @@ def collect(
         mark = np.flatnonzero(uniform(every[view.row], MARK, at) < chance)
         if len(mark):
             row = view.row[mark]
-            here = _tried(seen, option, logp, chosen, mark, row, at[mark], chance[mark], wanders[row], every, tries)
+            alone = wanders[row] | (stretches is not None)  # whose episode does not tell what its option earned
+            here = _tried(seen, option, logp, chosen, mark, row, at[mark], chance[mark], alone, every, tries)
             here = here.first(len(free))
             other = np.flatnonzero(~here.own())
             while entries + len(here.option) > len(earned):
@@ -199,18 +224,20 @@ def collect(
             every[target] = every[source]
             actor.copy(source, target)
             running[target] = entries + other
+            if stretches:
+                stretches.began(world, state, target, (uniform(every[row], WHOLE, at[mark]) < whole)[of])
             branch = replace(view.take(here.mark[of]), row=target)
             if len(here.seen):
                 found.append(here)
             entries += len(here.option)
-        world.act(state, view, chosen)
+        world.act(state, *((view, chosen) if on is None else (view.take(on), chosen[on])))
         if len(mark) and len(other):
             world.act(state, branch, here.option[other])
         done = np.flatnonzero((running >= 0) & ~state.open)
         earned[running[done]] = state.score[done]
         running[done] = -1
         free = np.concatenate([free, done])
-    rows = _rows(found, earned, state.score)
+    rows = _rows(found, earned, state.score, stretches)
     mix = {kind: named(net.words.words, actor.codes, count) for kind, count in tally.items()}
     return Batch(rows, state.score[:n][~wanders[:n]], actor.decisions, doubts / n, mix)
 
@@ -313,27 +340,62 @@ def _copy(state: Any, source: N64, target: N64, n: int) -> None:
             column[target] = column[source]
 
 
-def _rows(found: list[_Marked], earned: F, score: F) -> list[Rows]:
+def _rows(found: list[_Marked], earned: F, score: F, stretches: _Stretches | None) -> list[Rows]:
     """By kind and role; an option that the episode itself took earned what the episode did."""
-    kinds: dict[tuple[str, str], list[tuple[_Marked, F]]] = {}
+    kinds: dict[tuple[str, str], list[tuple[_Marked, N64]]] = {}
     at = 0
     for one in found:
-        got = earned[at : at + len(one.option)].copy()
+        entry = np.arange(at, at + len(one.option))
         at += len(one.option)
         of = np.repeat(np.arange(len(one.seen)), np.diff(one.seen.start))
         own = one.own()
-        got[own] = score[one.row[of[own]]]
-        kinds.setdefault((one.seen.kind, one.seen.role), []).append((one, got))
-    return [
-        Rows(
-            joined([m.seen for m, _ in some]),
-            np.concatenate([m.logp for m, _ in some]),
-            np.concatenate([e for _, e in some]),
-            np.concatenate([m.row for m, _ in some]),
-            np.concatenate([m.number for m, _ in some]),
-            np.concatenate([m.option for m, _ in some]),
-            np.concatenate([m.chance for m, _ in some]),
-            np.concatenate([m.chosen for m, _ in some]),
+        earned[entry[own]] = score[one.row[of[own]]]
+        kinds.setdefault((one.seen.kind, one.seen.role), []).append((one, entry))
+    earned, ahead = stretches.told(earned[:at]) if stretches else (earned, None)
+
+    def rows(some: list[_Marked], entry: N64) -> Rows:
+        logp, row, number, option, chance, chosen = (
+            np.concatenate([getattr(m, name) for m in some])
+            for name in ("logp", "row", "number", "option", "chance", "chosen")
         )
-        for some in kinds.values()
-    ]
+        seen = joined([m.seen for m in some])
+        return Rows(seen, logp, earned[entry], row, number, option, chance, chosen, ahead and ahead.take(entry))
+
+    return [rows([m for m, _ in some], np.concatenate([e for _, e in some])) for some in kinds.values()]
+
+
+class _Stretches:
+    """Branches in tasks that are paid stretch by stretch: which stretch each is in, and what was noted where it ended."""
+
+    def __init__(self, n: int, width: int) -> None:
+        self.at = np.full(n, NEVER)  # of each row of the state, until the stretch ends
+        self.whole = np.zeros(n, np.bool_)  # whether it goes on to the end of the task
+        self.width = width
+        self.noted: list[
+            tuple[N64, Array, F, B]
+        ] = []  # entries, contexts, what they had earned, and whether they go on
+
+    def began(self, world: World, state: Any, row: N64, whole: B) -> None:
+        """Branches that begin."""
+        self.at[row], self.whole[row] = world.stretch(state)[0][row], whole
+
+    def ended(self, world: World, state: Any, row: N64, running: N64, context: Array) -> N64 | None:
+        """Notes those whose stretch is over, and ends them with it unless they are to go on; the places in `row` that decide now, None for all."""
+        stretch, earned = world.stretch(state)
+        over = np.flatnonzero(stretch[row] > self.at[row])
+        if not len(over):
+            return None
+        whose = row[over]
+        self.noted.append((running[whose], context[over], earned[whose], self.whole[whose]))
+        self.at[whose] = NEVER
+        shut = whose[~self.whole[whose]]
+        state.open[shut], state.score[shut] = False, earned[shut]
+        return np.flatnonzero(state.open[row])
+
+    def told(self, score: F) -> tuple[F, Ahead]:
+        """Of each entry what was earned by the end of its stretch, and what was ahead then; `score` is what its branch ended with."""
+        earned, going = score.copy(), np.zeros(len(score), np.bool_)
+        context, looked = np.zeros((len(score), self.width), np.float32), np.ones(len(score), np.bool_)
+        for entry, seen, had, whole in self.noted:
+            earned[entry], going[entry], context[entry], looked[entry] = had, True, seen, whole
+        return earned, Ahead(context, going, np.where(looked, score - earned, np.nan))

@@ -26,6 +26,7 @@ from podium.expression import Call, Node, Then, calls
 from podium.graph import units
 from podium.learn import tape, update
 from podium.learn.policy import Made, Net, Parameters
+from podium.learn.ridge import by_halves, ridge
 from podium.methods import Method, scored
 from podium.registry import find
 from podium.trace.columns import B, F, Text, Trace
@@ -200,34 +201,20 @@ def _owners(starts: Sequence[N64]) -> N64:
 # ---- fits
 
 
-def _ridge(x: F, y: F) -> F:
-    """θ = (XᵀX + r I)⁻¹ Xᵀ y."""
-    square = x.T @ x
-    strength = RIDGE * float(np.trace(square)) / len(square) + 1e-9
-    return np.asarray(np.linalg.solve(square + strength * np.eye(len(square)), x.T @ y), np.float64)
-
-
 def _told_by(x: F, y: F) -> Callable[[F], F]:
     """A fit to the rows that are scored, about their means."""
     scored_ = ~np.isnan(y)
     if not scored_.any():
         return lambda at: np.zeros(len(at))
     mean, level = x[scored_].mean(axis=0), float(y[scored_].mean())
-    slope = _ridge(x[scored_] - mean, y[scored_] - level)
+    slope = ridge(x[scored_] - mean, y[scored_] - level, RIDGE)
     return lambda at: level + (at - mean) @ slope
-
-
-def _by_halves(run: N64, fit: Callable[[B], Callable[..., F]], *at: F, owner: N64 | None = None) -> F:
-    """Rows of even runs as told by a fit to odd ones, and the other way round."""
-    odd = run % 2 == 1
-    low, high = fit(odd)(*at), fit(~odd)(*at)
-    return np.where(odd if owner is None else odd[owner], high, low)
 
 
 def _values(known: Sequence[_Known], x: Callable[[_Known], F]) -> list[F]:
     def one(k: _Known) -> F:
         features = x(k)
-        return _by_halves(k.run, lambda half: _told_by(features[half], k.coming[half]), features)
+        return by_halves(k.run, lambda half: _told_by(features[half], k.coming[half]), features)
 
     return [one(k) for k in known]
 
@@ -253,8 +240,8 @@ def _q(known: Sequence[_Known]) -> Told:
         def fit(half: B, x: F = x, k: _Known = k) -> Callable[[F], F]:
             return _told_by(x[half], k.coming[half])
 
-        told["q"].append(_by_halves(k.run, fit, x))
-        told["options"].append(_by_halves(k.run, fit, each, owner=k.owner))
+        told["q"].append(by_halves(k.run, fit, x))
+        told["options"].append(by_halves(k.run, fit, each, owner=k.owner))
     return told
 
 
@@ -313,7 +300,7 @@ def _mixer(sums: Sequence[F], outcome: F) -> _Mixer:
     y = outcome[scored_]
     level, unit = (float(y.mean()), float(y.std()) or 1.0) if len(y) else (0.0, 1.0)
     ends = np.cumsum([s.shape[1] for s in sums])[:-1]
-    start = _ridge(np.hstack(sums)[scored_], (y - level) / unit)
+    start = ridge(np.hstack(sums)[scored_], (y - level) / unit, RIDGE)
     w: Parameters = {f"theta{g}": t[:, None] for g, t in enumerate(np.split(start, ends))}
     w |= {
         "w1": np.full((kinds, WIDTH), 1.0 / WIDTH),

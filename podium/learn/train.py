@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 from podium.envs.draws import U, seeds
 from podium.envs.world import World
 from podium.learn import tape
+from podium.learn.ahead import foreseen
 from podium.learn.collect import Batch, Rows, collect
 from podium.learn.credit import same_prefix
 from podium.learn.mix import shares
@@ -54,7 +55,11 @@ class Recipe(Plan):
     """One set of hyper-parameters for all worlds, and who learns when."""
 
     iterations: int = 100
-    rows: int = 3_000  # decisions that are branched in an iteration, about; of k kinds √k times as many
+    rows: int = 3_000  # decisions that are branched in an iteration, about; of k kinds √k times as many ...
+    shorter: float = (
+        3.0  # ... and of tasks paid stretch by stretch so many times more, whose branches end with one ...
+    )
+    whole: float = 0.2  # ... but for this share of them, which goes on to the end
     spread: float = 2.0  # of them in an episode, about
     worlds: int = 8  # sets of parameters in an iteration
     tries: int = 8  # options tried at a decision
@@ -176,7 +181,7 @@ def train(
     while learner.iteration < recipe.iterations:
         watch, old = Stopwatch(), learner
         orders, playing = ahead or begun(old)
-        batches = list(playing)
+        batches = foreseen(list(playing))
         watch.lap("rollout")
         met = _met(recipe, old, orders, batches)
         ahead = begun(met) if recipe.staleness and met.iteration < recipe.iterations else None
@@ -242,6 +247,7 @@ def _carried_out(order: _Order) -> Batch:
         "sharp": r.sharp,
         "wander": r.wander,
         "roles": order.roles,
+        "whole": r.whole,
     }
     return collect(order.world, order.net, order.w, order.seed, order.share, **how)
 
@@ -249,12 +255,12 @@ def _carried_out(order: _Order) -> Batch:
 def _orders(net: Net, recipe: Recipe, worlds: Worlds, old: Learner) -> list[_Order]:
     """Episodes in some worlds, as many as should give the rows wanted."""
     share = recipe.spread / old.doubt
-    rows = round(recipe.rows * np.sqrt(len(net.kinds)))
+    drawn = [worlds(old.iteration, number) for number in range(recipe.worlds)]
+    rows = round(recipe.rows * np.sqrt(len(net.kinds)) * (recipe.shorter if drawn[0].stretches else 1.0))
     each = int(np.clip(rows / recipe.worlds / old.branched, 64, rows))
     w, roles = acting(recipe, old.w, old.held), learners(recipe, net.roles, old.iteration, old.held)
     orders = []
-    for number in range(recipe.worlds):
-        world = worlds(old.iteration, number)
+    for number, world in enumerate(drawn):
         seed = seeds(old.seed * 1_000_003 + old.iteration, each, number * each)
         room = int(1.3 * rows / recipe.worlds) * min(recipe.tries, len(world.options))
         orders.append(_Order(world, net, w, seed, share, recipe, room, roles))

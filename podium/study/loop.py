@@ -86,7 +86,7 @@ def dealt(learner: Learner) -> Mapped:
 
     def mapped(play: Callable[[Any], Batch], orders: Iterable[Any]) -> Iterator[Batch]:
         for batch in map(play, orders):
-            yield batch._replace(rows=[r._replace(earned=dice.permutation(r.earned)) for r in batch.rows])
+            yield batch._replace(rows=[r.dealt(dice.permutation(len(r.earned))) for r in batch.rows])
 
     return mapped
 

@@ -136,7 +136,8 @@ def test_credit_is_that_of_the_method_on_the_traces_of_the_same_episodes(name: s
     begins = np.searchsorted(trace.rollout_e[rows], np.arange(5))
     dos, source, number, told, fast = [], [], [], {}, {}
     for part in batch.rows:
-        paid = same_prefix(part.earned, part.logp, part.seen.start)
+        earned = part.earned if part.ahead is None else part.earned + part.ahead.later
+        paid = same_prefix(earned, part.logp, part.seen.start)
         for i, (episode, nth) in enumerate(zip(part.episode, part.number, strict=True)):
             at = slice(*part.seen.start[i : i + 2])
             row = int(rows[begins[episode] + nth])
