@@ -12,14 +12,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text as Line
 
 from podium.cli.app import Json, app, out, print_rows, say
-from podium.learn.evaluate import Judged
 from podium.learn.folder import BadRecipe, Run, read
 from podium.metrics import measure
 from podium.study.compare import BUDGET, Board, chosen, compare
@@ -59,7 +57,7 @@ def train(
     with _until_interrupted(run):
         _followed(run, quiet=json)
         before, after = run.played()
-        told = run.told() if hasattr(run, "told") else _told(run, run.judged())
+        told = run.told()
     page = run_page(_flat(told), run.lines, before[0], after[0])
     write_whole(run.folder / "report.html", page.encode())
     if json:
@@ -182,23 +180,6 @@ def _mix(mix: dict[str, Any]) -> str:
         words = sorted(told["options"].items(), key=lambda item: -item[1])[:4]
         lines.append(f"{kind} {told['share']:.0%}: {', '.join(f'{word} {x:.0%}'[:-1] for word, x in words)}")
     return "\n".join(lines)
-
-
-def _told(run: Any, found: list[Judged]) -> dict[str, Any]:
-    return {
-        "world": run.asked.world,
-        "method": run.asked.method,
-        "seed": run.asked.seed,
-        "iterations": run.learner.iteration,
-        **run.kind,
-        "judged_in": f"{len(found)} held-out worlds" if run.held_out else "the world that it learned in",
-        "value": float(np.mean([j.value for j in found])),
-        "optimum": float(np.mean([j.optimum for j in found])),
-        "trivial": float(np.mean([j.trivial for j in found])),
-        "regret": float(np.mean([j.regret for j in found])),
-        "share_of_gap": float(np.mean([j.share for j in found])),
-        "folder": str(run.folder),
-    }
 
 
 def _flat(told: dict[str, Any]) -> dict[str, Any]:

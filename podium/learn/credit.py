@@ -1,14 +1,16 @@
-"""Credit of branched decisions straight from columns: what `podium.credit` gives on the traces of the same episodes."""
+"""Credit as columns: of branched decisions straight from what they earned, as `podium.credit` gives it on the traces of the same episodes; and of units, at events."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from podium.credit import Credit
+from podium.graph import units
 from podium.learn.tape import Array
 from podium.trace.columns import F
 
-__all__ = ["same_prefix"]
+__all__ = ["at_events", "same_prefix"]
 
 
 def same_prefix(earned: F, logp: Array, start: NDArray[np.int64]) -> F:
@@ -21,3 +23,14 @@ def same_prefix(earned: F, logp: Array, start: NDArray[np.int64]) -> F:
     base = np.add.reduceat(p * earned, first) / np.add.reduceat(p, first)
     credit: F = earned - np.repeat(base, np.diff(start))
     return credit
+
+
+def at_events(given: Credit, value: F) -> F:
+    """Of each event the value of the unit that it belongs to; NaN where there is none or it cannot be told."""
+    if given.unit == "token":
+        told: F = np.full(given.trace.n_events, np.nan)
+        told[given.trace.owner_k] = value
+        return told
+    place = units.place(given.trace, given.unit)
+    found: F = np.append(value, np.nan)[np.where(place >= 0, place, -1)]
+    return found

@@ -25,6 +25,7 @@ from podium.credit.returns import togo
 from podium.expression import Call, Node, Then, calls
 from podium.graph import units
 from podium.learn import tape, update
+from podium.learn.credit import at_events
 from podium.learn.policy import Made, Net, Parameters
 from podium.learn.ridge import by_halves, ridge
 from podium.methods import Method, scored
@@ -137,13 +138,7 @@ def _coming(credit: Credit, tree: Node) -> F:
     if isinstance(part, Call) and part.name in ("gae", "td", "token_gae"):
         step = _bound(part)
         credit = togo(credit, step.get("along", "rollout"), step["gamma"])
-    if credit.unit == "token":
-        value = np.full(credit.trace.n_events, np.nan)
-        value[credit.trace.owner_k] = credit.value
-        return value
-    place = units.place(credit.trace, credit.unit)
-    found: F = np.append(credit.value, np.nan)[np.where(place >= 0, place, -1)]
-    return found
+    return at_events(credit, credit.value)
 
 
 def _known(

@@ -8,13 +8,14 @@ it took, the only file that differs between two runs of one seed) and, at the en
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
 import msgspec
+import numpy as np
 
 from podium.envs.conformance import random_policy
 from podium.envs.draws import seeds
@@ -31,7 +32,7 @@ from podium.methods import METHODS
 from podium.trace import files
 from podium.trace.columns import Trace
 
-__all__ = ["EVERY", "Asked", "BadRecipe", "Folder", "Run", "read"]
+__all__ = ["EVERY", "Asked", "BadRecipe", "Folder", "Run", "read", "summary"]
 
 OURS = "branching_policy"  # the method that `train` computes straight from columns
 EVERY = 5  # iterations between looks at the regret, and between checkpoints; the first few are all looked at
@@ -264,6 +265,10 @@ class Run:
         files.write_whole(self.folder / "judged.json", msgspec.json.encode(rows) + b"\n")
         return found
 
+    def told(self) -> dict[str, Any]:
+        """What there is to say of the run in the end."""
+        return summary(self, self.judged())
+
     def played(self, episodes: int = 200, kept: int = 3) -> tuple[Trace, Trace]:
         """Episodes of a held-out world before training, when any option is as likely, and after; a few of each are kept as traces."""
         world = held_out(self.asked.world, 0)
@@ -273,6 +278,25 @@ class Run:
         for name, trace in zip(("before", "after"), made, strict=True):
             files.save(trace[:kept], self.folder / f"{name}.jsonl")
         return made[0], made[1]
+
+
+def summary(run: Any, found: Sequence[Judged]) -> dict[str, Any]:
+    """Of a run in a world, by how it was judged: what was asked, and means beside optimum and the best trivial policy."""
+
+    def mean(name: str) -> float:
+        return float(np.mean([getattr(one, name) for one in found]))
+
+    return {
+        "world": run.asked.world,
+        "method": run.asked.method,
+        "seed": run.asked.seed,
+        "iterations": run.learner.iteration,
+        **run.kind,
+        "judged_in": f"{len(found)} held-out worlds" if run.held_out else "the world that it learned in",
+        **{name: mean(name) for name in ("value", "optimum", "trivial", "regret")},
+        "share_of_gap": mean("share"),
+        "folder": str(run.folder),
+    }
 
 
 def _loaded(path: Path) -> Learner:

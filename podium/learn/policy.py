@@ -37,6 +37,7 @@ SCALES = (0.01, 1.0, 100.0)  # of signed logarithms ...
 GAINS = np.array([0.7, 1.0, 0.7], np.float32)  # ... and how much each counts
 KNOTS = np.array([-1, 0, 1, 2, 3, 4, 6, 8], np.float32)  # small whole numbers, which may be names
 HATS = np.float32(0.3)  # how large weights of hats begin where figures are most often amounts
+SETTLED = 10.0  # times as fast as hats, what reads the whole record fades where a task goes stretch by stretch
 PER_FIGURE = len(SCALES) + len(KNOTS)
 STRIDE = 8192  # numbers that an option's label may have
 
@@ -234,6 +235,7 @@ class Net:
         self.kinds = world.decides
         self.words = Words(world.options)
         self.figures = len(world.facts), len(world.items)
+        self.stretches = world.stretches
 
     def initial(self, seed: int) -> Parameters:
         """Parameters at the start: orthogonal-like scale, and every option as likely."""
@@ -336,12 +338,17 @@ class Net:
         h: F = np.clip(tape.value_of(self.apart(w, seen, context)).astype(np.float64), -8.0, 8.0)
         return np.exp(h / 2)
 
-    @staticmethod
-    def fade(w: Parameters, names: Iterable[str], by: float) -> None:
-        """Weights of facts' and options' hats shrink by a share: what logarithms can tell, which go on beyond what was met, is left to them."""
+    def fade(self, w: Parameters, names: Iterable[str], by: float) -> None:
+        """Weights of facts' and options' hats shrink by a share: what logarithms can tell, which go on beyond what was met, is left to them.
+
+        Where a task goes stretch by stretch, those of the whole record shrink too, unless something is learned by them: what is new in a stretch
+        is read apart, and stretches that are over make a record longer than any in training.
+        """
         for name in names:
             if _amounts(name):
                 w[name].reshape(-1, PER_FIGURE, w[name].shape[1])[:, len(SCALES) :] *= np.float32(1.0 - by)
+            elif self.stretches and name.rsplit("/", 1)[-1] == "pool":
+                w[name][: 2 * self.shape.item] *= np.float32(max(0.0, 1.0 - SETTLED * by))
 
     def log_odds(self, w: Parameters, seen: Seen) -> Node:
         """log π of each entry."""

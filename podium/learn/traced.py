@@ -19,6 +19,7 @@ from podium.envs.draws import U, seeds, uniform
 from podium.envs.world import Policy, View, World, play
 from podium.graph import units
 from podium.learn.collect import DICE, MARK, drawn
+from podium.learn.credit import at_events
 from podium.learn.critics import fitted, reads
 from podium.learn.mix import named, shares
 from podium.learn.policy import Made, Net, Parameters, Seen, joined, seen_by
@@ -253,11 +254,5 @@ def dressed(trace: Trace) -> Trace:
 def at_rows(given: Credit, rows: N64) -> F:
     """What the units that events belong to are paid, each time its weight; NaN where that is nothing or cannot be told."""
     value = given.value if given.weight is None else given.value * given.weight
-    if given.unit == "token":
-        paid_e = np.full(given.trace.n_events, np.nan)
-        paid_e[given.trace.owner_k] = value
-        told: F = paid_e[rows]
-        return told
-    place = units.place(given.trace, given.unit)[rows]
-    paid: F = np.append(value, np.nan)[np.where(place >= 0, place, -1)]
-    return paid
+    told: F = at_events(given, value)[rows]
+    return told

@@ -99,3 +99,13 @@ def test_credit_that_is_dealt_anew_takes_what_is_ahead_along() -> None:
     dealt = rows.dealt(order)
     assert np.array_equal(dealt.earned, rows.earned[order])
     assert np.array_equal(ahead_of(dealt).later, ahead_of(rows).later[order], equal_nan=True)
+
+
+@pytest.mark.parametrize(("name", "left"), [("expedition", 0.9), ("crew", 1.0)])
+def test_what_reads_stretches_that_are_over_fades(name: str, left: float) -> None:
+    net = Net(training(name, 0, 0, 0))
+    w = net.initial(0)
+    before, half = w["pool"].copy(), 2 * net.shape.item
+    net.fade(w, w, 0.01)
+    np.testing.assert_allclose(w["pool"][:half], left * before[:half], rtol=1e-6)
+    assert np.array_equal(w["pool"][half:], before[half:])

@@ -22,7 +22,7 @@ from podium.envs.draws import seeds
 from podium.envs.world import LEAD, World, make
 from podium.learn import folder
 from podium.learn.evaluate import DICE, Judged, beside
-from podium.learn.folder import BadRecipe, Folder
+from podium.learn.folder import BadRecipe, Folder, summary
 from podium.learn.lm import optimiser
 from podium.learn.lm.endpoint import connect
 from podium.learn.lm.losses import named
@@ -327,6 +327,10 @@ class LmRun(ModelRun[Asked]):
             rows = [j._asdict() | {"regret": j.regret, "share": j.share} for j in found]
             files.write_whole(self.folder / "judged.json", msgspec.json.encode(rows) + b"\n")
         return found
+
+    def told(self) -> dict[str, Any]:
+        """What there is to say of the run in the end."""
+        return summary(self, self.judged())
 
     def played(self, episodes: int = 100, kept: int = 3) -> tuple[Trace, Trace]:
         """Episodes before training, as the model speaks then, and after, its likeliest answers; a few of each are kept as traces."""
