@@ -114,7 +114,7 @@ class Flash:
     pool: Pool
     at: Tensor
     parts: list[Runs]
-    _packed: list[Runs] = field(default_factory=list)
+    _packed: list[Runs] = field(default_factory=list, init=False)
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         keys, values = self.pool.write(layer, self.at, k, v)
