@@ -371,9 +371,8 @@ class _Stretches:
         self.at = np.full(n, NEVER)  # of each row of the state, until the stretch ends
         self.whole = np.zeros(n, np.bool_)  # whether it goes on to the end of the task
         self.width = width
-        self.noted: list[
-            tuple[N64, Array, F, B]
-        ] = []  # entries, contexts, what they had earned, and whether they go on
+        # entries, contexts, what they had earned, and whether they go on
+        self.noted: list[tuple[N64, Array, F, B]] = []
 
     def began(self, world: World, state: Any, row: N64, whole: B) -> None:
         """Branches that begin."""

@@ -56,10 +56,8 @@ class Recipe(Plan):
 
     iterations: int = 100
     rows: int = 3_000  # decisions that are branched in an iteration, about; of k kinds √k times as many ...
-    shorter: float = (
-        3.0  # ... and of tasks paid stretch by stretch so many times more, whose branches end with one ...
-    )
-    whole: float = 0.2  # ... but for this share of them, which goes on to the end
+    shorter: float = 3.0  # ... and so many times more where branches end with a stretch of the task ...
+    whole: float = 0.2  # ... but for this share of them, which goes on to the end of it
     spread: float = 2.0  # of them in an episode, about
     worlds: int = 8  # sets of parameters in an iteration
     tries: int = 8  # options tried at a decision
@@ -255,12 +253,12 @@ def _carried_out(order: _Order) -> Batch:
 def _orders(net: Net, recipe: Recipe, worlds: Worlds, old: Learner) -> list[_Order]:
     """Episodes in some worlds, as many as should give the rows wanted."""
     share = recipe.spread / old.doubt
-    drawn = [worlds(old.iteration, number) for number in range(recipe.worlds)]
-    rows = round(recipe.rows * np.sqrt(len(net.kinds)) * (recipe.shorter if drawn[0].stretches else 1.0))
+    rows = round(recipe.rows * np.sqrt(len(net.kinds)) * (recipe.shorter if net.stretches else 1.0))
     each = int(np.clip(rows / recipe.worlds / old.branched, 64, rows))
     w, roles = acting(recipe, old.w, old.held), learners(recipe, net.roles, old.iteration, old.held)
     orders = []
-    for number, world in enumerate(drawn):
+    for number in range(recipe.worlds):
+        world = worlds(old.iteration, number)
         seed = seeds(old.seed * 1_000_003 + old.iteration, each, number * each)
         room = int(1.3 * rows / recipe.worlds) * min(recipe.tries, len(world.options))
         orders.append(_Order(world, net, w, seed, share, recipe, room, roles))
