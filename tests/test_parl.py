@@ -79,7 +79,7 @@ def test_the_margin_is_the_one_that_the_view_shows() -> None:
             now = items[:, 0] == world.params.legs - view.facts[owner, 0]
             says: list[dict[float, int]] = [{} for _ in range(len(view))]
             for who, source, vote in zip(owner[now], items[now, 2], items[now, 3], strict=True):
-                says[who][source] = 1 if vote else -1
+                says[who][source] = int(vote)
             assert margin(world, state, view).tolist() == [abs(sum(s.values())) for s in says]
             seen += len(view)
         world.act(state, view, dice(view)[0])
