@@ -2,7 +2,7 @@
 
 python -m bench.regret --full [--json]
 
-About an hour on two cores; what was learned is kept in out/regret, so that it can be ended and gone on with.
+About two hours on two cores; what was learned is kept in out/regret, so that it can be ended and gone on with.
 """
 
 from __future__ import annotations
