@@ -30,9 +30,7 @@ STEP = 64  # places of the smallest run; keys of the dense way come in multiples
 AT_ONCE = 32_768  # tokens of a forward that reads, the flash way
 STRIDE = 16  # steps of decoding between looks of the host, on a GPU
 LONGEST = 4096  # keys by which a kernel guesses how to part its work; there may be more
-LARGE = (
-    1 << 17
-)  # places of a pool that is kept though nobody holds any, 3 GB of SmolLM2's keys: without it, steps are made ready again
+LARGE = 1 << 17  # places of a pool that is kept, with the graphs of its steps, though nobody holds any
 PIECES = 4  # that a trunk is attended to in, side by side, where one token of each row asks
 CHUNK = 256  # tokens of the vocabulary whose probabilities are added up first
 
@@ -307,9 +305,8 @@ class _Step:
 
     def __init__(self, engine: Engine, size: int, keys: int, trunks: int) -> None:
         self.engine, self.size, self.keys, self.trunks = engine, size, keys, trunks
-        self.times = (
-            1 + PIECES if trunks else 1
-        )  # that a row is asked: on its own keys, and on each piece of its trunk
+        # how often a row is asked: on its own keys, and on each piece of its trunk
+        self.times = 1 + PIECES if trunks else 1
         where = {"device": engine.device}
         # of each row: token, trunk, its length, own, its length, policy
         self.state = torch.zeros(6, size, dtype=torch.int64, **where)
