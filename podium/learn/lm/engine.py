@@ -8,8 +8,10 @@ not depend on what is beside it, to the bit.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +22,7 @@ from torch import Tensor
 from podium.learn.lm.adapters import Skin
 from podium.learn.lm.attention import send
 from podium.learn.lm.packed import compile_layers, head_logits
-from podium.learn.lm.pool import Dense, Flash, Pool, Runs, along, places
+from podium.learn.lm.pool import Dense, Flash, Pool, Runs, along, compiled_kernels, places
 from podium.trace.columns import F
 
 __all__ = ["STEP", "Engine", "Row", "drawn"]
@@ -28,7 +30,7 @@ __all__ = ["STEP", "Engine", "Row", "drawn"]
 N64 = NDArray[np.int64]
 STEP = 64  # places of the smallest run; keys of the dense way come in multiples of it
 AT_ONCE = 32_768  # tokens of a forward that reads, the flash way
-STRIDE = 16  # steps of decoding between looks of the host, on a GPU
+STRIDE = 32  # steps of decoding between looks of the host, on a GPU
 LONGEST = 4096  # keys by which a kernel guesses how to part its work; there may be more
 LARGE = 1 << 17  # places of a pool that is kept, with the graphs of its steps, though nobody holds any
 PIECES = 4  # that a trunk is attended to in, side by side, where one token of each row asks
@@ -58,10 +60,10 @@ def drawn(logits: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     """
     rows, size = logits.shape
     z = logits.to(torch.float64 if logits.device.type == "cpu" else torch.float32)
-    z = torch.nn.functional.pad(z, (0, -size % CHUNK), value=-torch.inf).view(rows, -1, CHUNK)
-    top = z.amax(-1)
-    most = top.amax(-1, keepdim=True)
-    sums = (z - most[:, :, None]).exp_().sum(-1)
+    if size % CHUNK:
+        z = torch.nn.functional.pad(z, (0, -size % CHUNK), value=-torch.inf)
+    z = z.view(rows, -1, CHUNK)
+    top, most, sums = _chunks(z)
     total = sums.cumsum(-1)
     goal = u.to(z.dtype) * total[:, -1]
     greedy = u < 0
@@ -70,6 +72,17 @@ def drawn(logits: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     inside = z.gather(1, chunk[:, None, None].expand(-1, 1, CHUNK))[:, 0] - most
     token = torch.where(greedy, inside.argmax(-1), _first_above(inside.exp().cumsum(-1), goal - before))
     return chunk * CHUNK + token, inside.gather(1, token[:, None])[:, 0] - total[:, -1].log()
+
+
+def _chunks(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of [rows, chunks, CHUNK] the greatest of each chunk and of each row, and Σ exp(z - that of the row) of each chunk."""
+    if kernels := compiled_kernels(z):
+        top, sums = kernels.chunks(z)
+        most = top.amax(-1, keepdim=True)
+        return top, most, sums * (top - most).exp()
+    top = z.amax(-1)
+    most = top.amax(-1, keepdim=True)
+    return top, most, (z - most[:, :, None]).exp_().sum(-1)
 
 
 def _first_above(total: Tensor, goal: Tensor) -> Tensor:
@@ -103,7 +116,7 @@ class Engine:
         self._free: dict[int, list[int]] = {}  # first places of runs that were given back, by size
         self._top = STEP  # places from here on were never given; those before the first run are waste paper
         self._held = 0  # runs that are not given back
-        self._steps: dict[tuple[int, int, int], _Step] = {}
+        self._steps: dict[tuple[int, int, int, int], _Step] = {}
         self._graphs: Any = None  # the memory that graphs share
         self.tokens = 0  # that went through the model
         if compiled:
@@ -229,7 +242,7 @@ class Engine:
         some = [rows[i] for i in order]
         size = np.array([len(row.tokens) for row in some])
         of = np.append(0, np.cumsum(size))
-        token = np.fromiter((t for row in some for t in row.tokens), np.int64, of[-1])
+        token = np.fromiter(chain.from_iterable(row.tokens for row in some), np.int64, of[-1])
         within = np.arange(of[-1]) - np.repeat(of[:-1], size)
         place = np.repeat([row.length for row in some], size) + within
         at = np.repeat([row.new for row in some], size) + within
@@ -255,13 +268,10 @@ class Engine:
         steps, count = u.shape
         order = np.array(sorted(range(count), key=lambda i: (*rows[i].trunk, i)))
         some = [rows[i] for i in order]
-        size = (
-            self.rows if self.way == "dense" else min(max(8, 1 << (count - 1).bit_length()), max(self.rows, count))
-        )
+        size = self.rows if self.way == "dense" else min(max(8, _power(count)), max(self.rows, count))
         longest = max(row.length for row in some) + steps
         many = STEP if self.device.type == "cpu" else 8 * STEP
-        trunks = len({row.trunk for row in some}) + 1 if any(row.trunk[1] for row in some) else 0
-        step = self._step(size, -(-longest // many) * many, trunks)
+        step = self._step(size, -(-longest // many) * many, *_shared([row.trunk for row in some], size))
         step.put(some, u[:, order])
         for _ in range(steps):
             step.run()
@@ -270,14 +280,13 @@ class Engine:
         back = np.argsort(order)
         return token[:, back], logp[:, back].astype(np.float64)
 
-    def _step(self, size: int, keys: int, trunks: int) -> _Step:
-        """The step for batches of a size; the flash way does not mind how many keys there are, but how many trunks."""
-        trunks = max(8, 1 << (trunks - 1).bit_length()) if trunks else 0
-        key = (size, 0, trunks) if self.way == "flash" else (size, keys, 0)
+    def _step(self, size: int, keys: int, trunks: int, widest: int) -> _Step:
+        """The step for batches of a size; the flash way does not mind how many keys there are, but how many trunks, and how many rows share one."""
+        key = (size, 0, trunks, widest) if self.way == "flash" else (size, keys, 0, 0)
         if key not in self._steps:
             if self.way == "dense" and self.device.type == "cpu":
                 self._steps.clear()  # tensors only
-            self._steps[key] = _Step(self, size, keys, key[2])
+            self._steps[key] = _Step(self, size, keys, *key[2:])
         return self._steps[key]
 
     def renew(self) -> None:
@@ -303,8 +312,8 @@ class Engine:
 class _Step:
     """One step of decoding for a batch of a size: tensors that stay where they are, and on a GPU the graph of what is done with them."""
 
-    def __init__(self, engine: Engine, size: int, keys: int, trunks: int) -> None:
-        self.engine, self.size, self.keys, self.trunks = engine, size, keys, trunks
+    def __init__(self, engine: Engine, size: int, keys: int, trunks: int, widest: int) -> None:
+        self.engine, self.size, self.keys, self.trunks, self.widest = engine, size, keys, trunks, widest
         # how often a row is asked: on its own keys, and on each piece of its trunk
         self.times = 1 + PIECES if trunks else 1
         where = {"device": engine.device}
@@ -359,8 +368,7 @@ class _Step:
         if engine.way == "flash":
             own_runs = (self.each[:-1], own, own_length + 1)
             of, start, used = (torch.cat(x).to(torch.int32) for x in zip(own_runs, self.runs, strict=True))
-            longest = self.size if self.trunks else 1
-            parts = [Runs(of, start, used[:-1], longest, LONGEST, self.times)]
+            parts = [Runs(of, start, used[:-1], max(1, self.widest), LONGEST, self.times)]
             plan = Flash(engine.pool, at, parts)
         else:
             plan = engine._dense(
@@ -419,6 +427,24 @@ def _cut(rows: Sequence[Row], at_once: int) -> list[list[Row]]:
         found[-1].append(row)
         count += len(row.tokens)
     return found
+
+
+def _shared(trunks: Sequence[tuple[int, int]], size: int) -> tuple[int, int]:
+    """Of rows in the order of their trunks: for how many trunks a step of a size is made, and for how many rows of one (a kernel has work for all of these);
+    powers of two. Rows without a trunk, and those that are not there, count as if they shared one. 0 if none has any.
+
+    >>> _shared([(9, 2)] * 40 + [(5, 1)], 64), _shared([(0, 0)], 8)
+    ((8, 64), (0, 0))
+    """
+    if not any(length for _, length in trunks):
+        return 0, 0
+    many = Counter([*trunks, *[(-1, 0)] * (size - len(trunks))])
+    return max(8, _power(len(many) + 1)), max(32, _power(max(many.values())))
+
+
+def _power(n: int) -> int:
+    """The least power of two that is not less."""
+    return 1 << (n - 1).bit_length()
 
 
 def _groups(runs: Sequence[tuple[int, int]], of: N64) -> tuple[N64, N64, N64]:

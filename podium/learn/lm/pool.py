@@ -13,18 +13,43 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cache, reduce
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from podium.learn.lm.attention import fused
-
-__all__ = ["NAME", "Dense", "Flash", "Pool", "Runs", "along", "packed", "places", "unpacked"]
+__all__ = [
+    "NAME",
+    "Dense",
+    "Flash",
+    "Pool",
+    "Runs",
+    "along",
+    "compiled_kernels",
+    "merged",
+    "packed",
+    "places",
+    "unpacked",
+]
 
 NAME = "podium_pool"
+
+
+@cache
+def _kernels() -> Any:
+    """The module of kernels in Triton, or None where there is no Triton."""
+    try:
+        from podium.learn.lm import kernels
+    except ImportError:
+        return None
+    return kernels
+
+
+def compiled_kernels(x: Tensor) -> Any:
+    """`kernels`, where x is on a GPU and there is Triton; else None."""
+    return _kernels() if x.is_cuda else None
 
 
 @dataclass
@@ -45,6 +70,15 @@ class Pool:
         keys.index_copy_(0, at, key)
         values.index_copy_(0, at, value)
         return keys, values
+
+    def placed(
+        self, layer: int, at: Tensor, q: Tensor, k: Tensor, v: Tensor, times: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As `write`; and queries [tokens, heads, width] packed, so many times one after another: [times tokens heads / groups, groups, width]."""
+        if layer in self.held and (kernels := compiled_kernels(q)):
+            return *self.held[layer], kernels.placed(q, k, v, at, *self.held[layer], times)
+        asked = q.unflatten(1, (k.shape[1], -1)).transpose(1, 2).expand(times, -1, -1, -1, -1).flatten(0, 2)
+        return *self.write(layer, at, k, v), asked
 
     def grow(self, size: int) -> None:
         """More places behind those that there are."""
@@ -117,35 +151,24 @@ class Flash:
     _packed: list[Runs] = field(default_factory=list, init=False)
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        keys, values = self.pool.write(layer, self.at, k, v)
-        if not self._packed:  # by the first layer, for all
-            self._packed = [packed(part, q.shape[1] // k.shape[1]) for part in self.parts]
         queries, heads = q.shape[:2]
-        (out, lse), *others = [_flash(q, k, v, keys, values, part, scale) for part in self._packed]
-        if (times := self._packed[0].times) > 1:
-            once = len(out) // times
-            others = [(out[once:], lse[:, once:]), *others]
-            out, lse = out[:once], lse[:, :once]
-        for more, more_lse in others:
-            out, lse = fused(merged, q)(out, lse, more, more_lse, queries, heads)
-        return unpacked(out, queries, heads)[0].contiguous()
+        if not self._packed:  # by the first layer, for all
+            self._packed = [packed(part, heads // k.shape[1]) for part in self.parts]
+        times = max((part.times for part in self._packed if part.start is not None), default=0)
+        keys, values, asked = self.pool.placed(layer, self.at, q, k, v, times)
+        by, found = (_kernel if q.is_cuda else _by_hand), None
+        for part in self._packed:
+            if part.start is None:
+                found = by(q, k, v, part, scale)
+            else:
+                found = _merged(q)(found, *by(asked, keys, values, part, scale), queries, heads)
+        assert found is not None, "a plan has a part at least"
+        return found[0]
 
 
 def packed(runs: Runs, heads: int) -> Runs:
     """Runs of the pool whose queries are those of so many heads of a group, side by side: keys are the same for them, and a kernel works on many queries at once."""
     return runs if runs.start is None else runs._replace(of=runs.of * heads, longest_q=runs.longest_q * heads)
-
-
-def _flash(
-    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, runs: Runs, scale: float
-) -> tuple[Tensor, Tensor]:
-    """Out and its log-sum-exp, which `merged` reads: [queries, heads, width] and [heads, queries], of packed runs [times queries heads / groups, groups, width]
-    and the other way round; without keys a log-sum-exp of an infinity."""
-    by = _kernel if q.is_cuda else _by_hand
-    if runs.start is None:
-        return by(q, k, v, runs, scale)
-    asked = q.unflatten(1, (k.shape[1], -1)).transpose(1, 2).expand(runs.times, -1, -1, -1, -1).flatten(0, 2)
-    return by(asked, keys, values, runs, scale)
 
 
 def _kernel(q: Tensor, key: Tensor, value: Tensor, runs: Runs, scale: float) -> tuple[Tensor, Tensor]:
@@ -186,16 +209,24 @@ def _by_hand(q: Tensor, key: Tensor, value: Tensor, runs: Runs, scale: float) ->
     return out, lse
 
 
-def merged(
-    out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor, queries: int, heads: int
-) -> tuple[Tensor, Tensor]:
-    """lse = log Σ_p exp(lse_p) [heads, queries], out = Σ_p exp(lse_p - lse) out_p [queries, heads, width], each time of a part a part; kernels say +inf where there were no keys."""
-    each = [x.float() for some in (out, more) for x in unpacked(some, queries, heads)]
-    told = [x[..., 0] for some in (lse, more_lse) for x in unpacked(some.t()[..., None], queries, heads)]
+Part = tuple[Tensor, Tensor]  # out [queries, heads, width] and its log-sum-exp [heads, queries]
+
+
+def merged(first: Part | None, more: Tensor, more_lse: Tensor, queries: int, heads: int) -> Part:
+    """lse = log Σ_p exp(lse_p), out = Σ_p exp(lse_p - lse) out_p, of what there is before, if anything, and of each time of a packed part; kernels say +inf where there were no keys."""
+    each = [x.float() for x in unpacked(more, queries, heads)]
+    told = [x[..., 0] for x in unpacked(more_lse.t()[..., None], queries, heads)]
+    if first is not None:
+        each, told = [first[0].float(), *each], [first[1].t(), *told]
     told = [torch.where(x == torch.inf, -torch.inf, x) for x in told]
     both = reduce(torch.logaddexp, told)
     total = reduce(torch.add, (x * (y - both).exp().unsqueeze(-1) for x, y in zip(each, told, strict=True)))
-    return total.to(out.dtype), both.t()
+    return total.to(more.dtype), both.t()
+
+
+def _merged(x: Tensor) -> Any:
+    """`merged`, as one kernel where that can be."""
+    return kernels.combined if (kernels := compiled_kernels(x)) else merged
 
 
 def unpacked(x: Tensor, queries: int, heads: int) -> Tensor:

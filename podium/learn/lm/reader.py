@@ -7,6 +7,7 @@ read together; a thread that is copied becomes one for its copies.
 from __future__ import annotations
 
 import weakref
+from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -36,7 +37,7 @@ def trunks(tokens: Sequence[Sequence[int]], least: int = SHARE, width: int = 1) 
     found = [(i, 0) for i in range(len(tokens))]
     if len(tokens) < 2:
         return found
-    words = [np.array(some, ">u4").tobytes() for some in tokens]
+    words = [array("I", some).tobytes() for some in tokens]
     order = sorted(range(len(words)), key=words.__getitem__)
     most = [max(0, len(some) - 2) // width * width for some in tokens]
     alike = [_alike(words[a], words[b]) // 4 // width * width for a, b in pairwise(order)]
@@ -152,10 +153,9 @@ class Reader:
         self.length[threads] += [len(some) for some in rest]
         for thread, said in zip(threads.tolist(), tokens, strict=True):
             came = int(self.state[thread]), said
-            if came not in self._known:
-                self._known[came] = len(self._came)
+            self.state[thread] = number = self._known.setdefault(came, len(self._came))
+            if number == len(self._came):
                 self._came.append(came)
-            self.state[thread] = self._known[came]
         return logits
 
     def _glimpsed(self, threads: N64, tokens: list[tuple[int, ...]], columns: Sequence[int] | None) -> Any:
