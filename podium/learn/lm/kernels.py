@@ -5,8 +5,6 @@ The sums are those of `pool` and `engine`, and the tests of both ways are the sa
 
 from __future__ import annotations
 
-from typing import Any
-
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -16,26 +14,26 @@ __all__ = ["chunks", "combined", "placed"]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _placed(
-    q: Any,
-    k: Any,
-    v: Any,
-    at: Any,
-    keys: Any,
-    values: Any,
-    asked: Any,
-    q_token: Any,
-    q_head: Any,
-    k_token: Any,
-    k_head: Any,
-    v_token: Any,
-    v_head: Any,
-    tokens: Any,
+    q,
+    k,
+    v,
+    at,
+    keys,
+    values,
+    asked,
+    q_token,
+    q_head,
+    k_token,
+    k_head,
+    v_token,
+    v_head,
+    tokens,
     heads: tl.constexpr,
     groups: tl.constexpr,
     width: tl.constexpr,
     times: tl.constexpr,
     wide: tl.constexpr,
-) -> None:
+):  # type: ignore[no-untyped-def]
     """A token: its keys and values to their places, its queries to theirs."""
     i = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, wide)
@@ -69,21 +67,21 @@ def placed(q: Tensor, k: Tensor, v: Tensor, at: Tensor, keys: Tensor, values: Te
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _combined(
-    out: Any,
-    lse: Any,
-    more: Any,
-    more_lse: Any,
-    total: Any,
-    total_lse: Any,
-    queries: Any,
-    rows: Any,
+    out,
+    lse,
+    more,
+    more_lse,
+    total,
+    total_lse,
+    queries,
+    rows,
     heads: tl.constexpr,
     groups: tl.constexpr,
     width: tl.constexpr,
     times: tl.constexpr,
     before: tl.constexpr,
     wide: tl.constexpr,
-) -> None:
+):  # type: ignore[no-untyped-def]
     """A query of a head."""
     i, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
     lane = tl.arange(0, wide)
@@ -145,7 +143,7 @@ def combined(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _chunks(z: Any, top: Any, sums: Any, size: tl.constexpr) -> None:
+def _chunks(z, top, sums, size: tl.constexpr):  # type: ignore[no-untyped-def]
     """A chunk."""
     i = tl.program_id(0).to(tl.int64)
     here = tl.load(z + i * size + tl.arange(0, size))
