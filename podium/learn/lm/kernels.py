@@ -110,7 +110,7 @@ def _combined(
         share += weight
         at = ((time * queries * each + row) * groups + group) * width + lane
         found += weight * tl.load(more + at, inside, 0.0).to(tl.float32)
-    tl.store(total + (i * heads + head) * width + lane, (found / share).to(total.dtype.element_ty), inside)
+    tl.store(total + (i * heads + head) * width + lane, (found / tl.where(share > 0, share, 1.0)).to(total.dtype.element_ty), inside)
     tl.store(total_lse + head * queries + i, base + tl.log(share))
 
 
