@@ -1,6 +1,8 @@
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
+# Triton takes annotations for its own.
 """What generation does on a GPU in one kernel each, where torch takes several (Triton, which comes with torch for CUDA; imported only there).
 
-The sums are those of `pool` and `engine`, and the tests of both ways are the same: copies are exact, the others differ by the order of sums.
+Each does what `pool` or `engine` does in torch where there is no GPU: copies to the bit, sums in another order.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from torch import Tensor
 __all__ = ["chunks", "combined", "placed"]
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _placed(
     q,
     k,
@@ -33,7 +35,7 @@ def _placed(
     width: tl.constexpr,
     times: tl.constexpr,
     wide: tl.constexpr,
-):  # type: ignore[no-untyped-def]
+):
     """A token: its keys and values to their places, its queries to theirs."""
     i = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, wide)
@@ -65,7 +67,7 @@ def placed(q: Tensor, k: Tensor, v: Tensor, at: Tensor, keys: Tensor, values: Te
     return asked
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _combined(
     out,
     lse,
@@ -81,7 +83,7 @@ def _combined(
     times: tl.constexpr,
     before: tl.constexpr,
     wide: tl.constexpr,
-):  # type: ignore[no-untyped-def]
+):
     """A query of a head."""
     i, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
     lane = tl.arange(0, wide)
@@ -110,7 +112,11 @@ def _combined(
         share += weight
         at = ((time * queries * each + row) * groups + group) * width + lane
         found += weight * tl.load(more + at, inside, 0.0).to(tl.float32)
-    tl.store(total + (i * heads + head) * width + lane, (found / tl.where(share > 0, share, 1.0)).to(total.dtype.element_ty), inside)
+    tl.store(
+        total + (i * heads + head) * width + lane,
+        (found / tl.where(share > 0, share, 1.0)).to(total.dtype.element_ty),
+        inside,
+    )
     tl.store(total_lse + head * queries + i, base + tl.log(share))
 
 
@@ -142,8 +148,8 @@ def combined(
     return total, total_lse
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _chunks(z, top, sums, size: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _chunks(z, top, sums, size: tl.constexpr):
     """A chunk."""
     i = tl.program_id(0).to(tl.int64)
     here = tl.load(z + i * size + tl.arange(0, size))
