@@ -490,10 +490,10 @@ def commit() -> str:
     return found.stdout.strip()
 
 
-def commit_of(lines: Iterable[str]) -> str:
-    """The commit that the last line about a machine names."""
+def commits_of(lines: Iterable[str]) -> str:
+    """The commits that lines about a machine name."""
     told = [what for line in filter(str.strip, lines) if (what := json.loads(line))["id"] == "machine"]
-    return str((told[-1].get("commit") or told[-1].get("asked", {}).get("commit") or "") if told else "")
+    return ", ".join(dict.fromkeys(what["commit"] for what in told if what.get("commit")))
 
 
 def lines_of(names: Iterable[str]) -> Iterator[dict[str, Any]]:

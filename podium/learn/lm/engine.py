@@ -22,7 +22,7 @@ from torch import Tensor
 from podium.learn.lm.adapters import Skin
 from podium.learn.lm.attention import send
 from podium.learn.lm.packed import compile_layers, head_logits
-from podium.learn.lm.pool import Dense, Flash, Pool, Runs, along, compiled_kernels, places
+from podium.learn.lm.pool import Dense, Flash, Pool, Runs, along, kernels_for, places
 from podium.trace.columns import F
 
 __all__ = ["STEP", "Engine", "Row", "drawn"]
@@ -76,7 +76,7 @@ def drawn(logits: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
 
 def _chunks(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Of [rows, chunks, CHUNK] the greatest of each chunk and of each row, and Σ exp(z - that of the row) of each chunk."""
-    if kernels := compiled_kernels(z):
+    if kernels := kernels_for(z):
         top, sums = kernels.chunks(z)
         most = top.amax(-1, keepdim=True)
         return top, most, sums * (top - most).exp()

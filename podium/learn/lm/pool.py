@@ -27,7 +27,7 @@ __all__ = [
     "Pool",
     "Runs",
     "along",
-    "compiled_kernels",
+    "kernels_for",
     "merged",
     "packed",
     "places",
@@ -47,7 +47,7 @@ def _kernels() -> Any:
     return kernels
 
 
-def compiled_kernels(x: Tensor) -> Any:
+def kernels_for(x: Tensor) -> Any:
     """`kernels`, where x is on a GPU and there is Triton; else None."""
     return _kernels() if x.is_cuda else None
 
@@ -75,7 +75,7 @@ class Pool:
         self, layer: int, at: Tensor, q: Tensor, k: Tensor, v: Tensor, times: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         """As `write`; and queries [tokens, heads, width] packed, so many times one after another: [times tokens heads / groups, groups, width]."""
-        if layer in self.held and (kernels := compiled_kernels(q)):
+        if layer in self.held and (kernels := kernels_for(q)):
             return *self.held[layer], kernels.placed(q, k, v, at, *self.held[layer], times)
         asked = q.unflatten(1, (k.shape[1], -1)).transpose(1, 2).expand(times, -1, -1, -1, -1).flatten(0, 2)
         return *self.write(layer, at, k, v), asked
@@ -226,7 +226,7 @@ def merged(first: Part | None, more: Tensor, more_lse: Tensor, queries: int, hea
 
 def _merged(x: Tensor) -> Any:
     """`merged`, as one kernel where that can be."""
-    return kernels.combined if (kernels := compiled_kernels(x)) else merged
+    return kernels.combined if (kernels := kernels_for(x)) else merged
 
 
 def unpacked(x: Tensor, queries: int, heads: int) -> Tensor:
