@@ -39,6 +39,7 @@ def _promised(one: dict[str, object]) -> list[Row]:
     return [
         at_most(f"{id}.share", f"{where}: share of the gap", float(one["share_of_gap"]), promise.share),  # type: ignore[arg-type]
         at_most(f"{id}.regret", f"{where}: regret", float(one["regret"]), promise.regret),  # type: ignore[arg-type]
+        fact(f"{id}.error", f"{where}: standard error of the regret, by the dice", float(one["error"])),  # type: ignore[arg-type]
         fact(f"{id}.low", f"{where}: share of the gap, 95 % interval from", low),
         fact(f"{id}.high", f"{where}: share of the gap, 95 % interval to", high),
     ]

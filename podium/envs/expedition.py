@@ -149,7 +149,6 @@ class Expedition(World):
     decides = PHASES
     promise: ClassVar[Mapping[str, Any]] = {"leg_price": 0.1}  # at .3 random play does not beat stopping at once
     roots = (LEAD, INTRUDER)
-    stretches = True
     facts = tuple(
         """legs left, kind, context, stake, difficulty, pool, width, worker, brief, widest, sources, kinds, leg price,
         generalist price, specialist price, no brief price, short brief price, full brief price, check price,
@@ -395,33 +394,44 @@ class Expedition(World):
         return {kind: 1.0 - worth / best if best else np.nan for kind, worth in kept.items()}
 
     def optimal(self) -> Policy:
-        """Looks widths up in the tables and answers by the margin among distinct sources."""
-        best, stakes = self.tables, self.rules.stakes
+        """Looks options up in the tables and answers by the margin among distinct sources."""
 
         def policy(view: View) -> Rows:
-            whole = view.facts[:, :9].astype(np.int64)
-            left, kind, context, _, hard, pool, width, worker, brief = whole.T
-            stake = np.searchsorted(stakes, view.facts[:, 3])
-            phase = PHASES.index(view.kind)
-            if phase == STOP:
-                pick = best.go[left, kind, context, stake, hard, pool].astype(np.int64)
-            elif phase == SPAWN:
-                pick = best.width[left, kind, context, stake, hard, pool].astype(np.int64) - 1
-            else:
-                poisoned = self.rules.poisoned(left)
-                legs = best.leg[poisoned, kind, :, context, :, hard, stake, width - 1]  # [row, worker, brief]
-                if phase == DELEGATE:
-                    pick = legs.max(axis=2).argmax(axis=1)
-                elif phase == BRIEF:
-                    pick = legs[np.arange(len(view)), worker].argmax(axis=1)
-                else:
-                    pick = self._believed(view, self.rules.q[poisoned, kind, worker, context, brief, hard], worker)
-            return np.asarray(pick + self.first[phase], np.int64)
+            best: Rows = self._worth(view).argmax(axis=1) + self.first[PHASES.index(view.kind)]
+            return best
 
         return policy
 
-    def _believed(self, view: View, q: F, worker: Rows) -> Rows:
-        """The best way to aggregate: a threshold on the margin among distinct sources."""
+    def lost(self, view: View, chosen: Rows) -> F:
+        worth, phase = self._worth(view), PHASES.index(view.kind)
+        less: F = worth.max(axis=1) - worth[np.arange(len(view)), chosen - self.first[phase]]
+        return less * (1.0 + self.params.w) * view.facts[:, 3] if phase == AGGREGATE else less
+
+    def _worth(self, view: View) -> F:
+        """[row, option of the phase]: what each is worth if play is optimal after it, all but what they have in common.
+
+        to stop: 0, to go on: max_k spawn(k);   spawn(k) = leg(k) - leg_price + E[V[l-1, g', m-k]];
+        to ask or brief: leg(k) by the best of what is still open;   to answer: see `_right`
+        """
+        tables, phase = self.tables, PHASES.index(view.kind)
+        left, kind, context, _, hard, pool, width, worker, brief = view.facts[:, :9].astype(np.int64).T
+        stake, poisoned = np.searchsorted(self.rules.stakes, view.facts[:, 3]), self.rules.poisoned(left)
+        if phase in (STOP, SPAWN):
+            rest = pool[:, None] - np.arange(1, self.params.widest + 1)
+            later = tables.later[left[:, None], hard[:, None], np.maximum(rest, 0)]
+            spawn = np.where(rest >= 0, tables.best[poisoned, kind, context, stake, hard] + later, -np.inf)
+            return spawn if phase == SPAWN else np.stack([np.zeros(len(view)), spawn.max(axis=1)], 1)
+        if phase == AGGREGATE:
+            return self._right(view, self.rules.q[poisoned, kind, worker, context, brief, hard], worker)
+        legs = tables.leg[poisoned, kind, :, context, :, hard, stake, width - 1]  # [row, worker, brief]
+        leg: F = legs.max(axis=2) if phase == DELEGATE else legs[np.arange(len(view)), worker]
+        return leg
+
+    def _right(self, view: View, q: F, worker: Rows) -> F:
+        """How likely each way to aggregate is right, by the margin among distinct sources; a check less its price, in units of (1 + w) u.
+
+        The majority of returns is less by `TIE`.
+        """
         p = self.params
         items, owner = view.items()
         now = items[:, 0] == p.legs - view.facts[owner, 0]
@@ -435,8 +445,7 @@ class Expedition(World):
         side = np.sign(returns) * np.sign(distinct)
         by_returns = np.where(side == 0, 0.5, np.where(side > 0, sure, 1.0 - sure))
         check = p.a - p.check_price / (view.facts[:, 3] * (1.0 + p.w))
-        best: Rows = np.stack([by_returns - TIE, sure, check], 1).argmax(axis=1)
-        return best
+        return np.stack([by_returns - TIE, sure, check], 1)
 
     def trivial(self) -> dict[str, Policy]:
         """The same in every leg; constants tuned on this world, exactly."""

@@ -77,6 +77,8 @@ class Tables(NamedTuple):
     go: B
     width: NDArray[np.int16]
     leg: F  # [poisoned, kind, worker, context, brief, difficulty, stake, width - 1], without the leg's price
+    best: F  # [poisoned, kind, context, stake, difficulty, width - 1]: by the best worker and brief, with the leg's price
+    later: F  # [left, difficulty, pool]: the legs after this one, if it leaves so many of the pool
 
 
 def longest(finish: float, widest: int) -> F:
@@ -209,14 +211,16 @@ def solve(rules: Rules, fixed: Fixed | None = None, leg: F | None = None) -> Tab
     best = _best(leg, fixed) - rules.leg_price
     m = rules.pool
     value = np.zeros((rules.legs + 1, rules.q.shape[-1], m + 1))
+    later = np.zeros_like(value)
     go = np.zeros((rules.legs + 1, *best.shape[1:-1], m + 1), np.bool_)
     width = np.zeros(go.shape, np.int16)
     for left in range(1, rules.legs + 1):
-        worth, width[left] = _widths(best[rules.poisoned(left)], _next(rules, value[left - 1]), fixed.width)
+        later[left] = _next(rules, value[left - 1])
+        worth, width[left] = _widths(best[rules.poisoned(left)], later[left], fixed.width)
         go[left] = worth > 0
         taken = worth if fixed.always else np.maximum(worth, 0.0)
         value[left, :, 1:] = np.einsum("hcu,hcugm->gm", _chances(rules), taken[..., 1:])
-    return Tables(value, go, width, leg)
+    return Tables(value, go, width, leg, best, later)
 
 
 def _widths(now: F, later: F, fixed: int | None) -> tuple[F, NDArray[np.int16]]:

@@ -146,7 +146,6 @@ class World(ABC):
     lockstep: ClassVar[bool] = False  # whether the episodes of a state must all be at the same decision
     promise: ClassVar[Mapping[str, Any]] = {}  # parameters fit for a promise, where the defaults are not
     roots: ClassVar[tuple[str, ...]] = (LEAD,)  # agents that are there without being spawned
-    stretches: ClassVar[bool] = False  # whether a task is paid stretch by stretch (`stretch`), not as a whole
 
     def __init__(self, params: Any) -> None:
         self.params = params
@@ -173,8 +172,13 @@ class World(ABC):
         """Carries choices out, and whatever follows until the next decision."""
 
     def stretch(self, state: Any) -> tuple[NDArray[np.int64], F]:
-        """Of each episode the stretch of its task that it is at, counted from 0, and what it has earned so far."""
+        """Of each episode the stretch of its task that it is at, counted from 0, and what it has earned so far. Unless a world says otherwise, a task is one."""
         return np.zeros(len(state.seed), np.int64), state.score
+
+    @property
+    def stretches(self) -> bool:
+        """Whether a task is paid stretch by stretch, not as a whole."""
+        return type(self).stretch is not World.stretch
 
     @abstractmethod
     def optimum(self) -> float:
@@ -183,6 +187,13 @@ class World(ABC):
     @abstractmethod
     def optimal(self) -> Policy:
         """A policy that reaches it, from what a view shows and the world's own distributions."""
+
+    def lost(self, view: View, chosen: NDArray[np.int64]) -> F:
+        """What each choice is worth less than the best one, if play is optimal after it; NaN where the world cannot tell.
+
+        V* - V^π = E_π[Σ_t max_k Q*(s_t, k) - Q*(s_t, a_t)],   the performance-difference lemma (Kakade & Langford 2002)
+        """
+        return np.full(len(view), np.nan)
 
     @abstractmethod
     def trivial(self) -> dict[str, Policy]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.envs.draws import U, uniform
-from podium.envs.world import Policy, View, World
+from podium.envs.world import Policy, View, World, play
 from podium.learn import tape
 from podium.learn.memory import Memory
 from podium.learn.mix import Tally, named
@@ -17,7 +17,7 @@ from podium.learn.policy import Net, Parameters, Seen, entries_of, joined, seen_
 from podium.learn.tape import Array
 from podium.trace.columns import B, F
 
-__all__ = ["Ahead", "Batch", "Rows", "capped", "collect", "drawn", "greedy", "played"]
+__all__ = ["Ahead", "Batch", "Rows", "acting", "capped", "collect", "drawn", "greedy", "played"]
 
 N64 = NDArray[np.int64]
 NEVER = np.iinfo(np.int64).max
@@ -146,16 +146,19 @@ class _Actor:
         self.made[target] = self.made[source]
 
 
-def played(world: World, net: Net, w: Parameters, seed: U, *, most: int = 400, sharp: float = 1.0) -> Batch:
-    """Episodes played to their end, options drawn by π^sharp (the likeliest where that is infinite).
+def acting(world: World, net: Net, w: Parameters, seed: U, *, most: int = 400, sharp: float = 1.0) -> Policy:
+    """The policy in episodes of these seeds, once: options drawn by π^sharp (the likeliest where that is infinite).
 
     After `most` decisions an episode stops where it can.
     """
-    state = world.start(seed.copy())
     actor = _Actor(world, net, w, len(seed), most, sharp)
-    while (view := world.view(state)) is not None:
-        world.act(state, view, actor.choose(view, seed[view.row])[3])
-    return Batch([], state.score, actor.decisions, np.nan, {})
+    return lambda view: actor.choose(view, seed[view.row])[3]
+
+
+def played(world: World, net: Net, w: Parameters, seed: U, *, most: int = 400, sharp: float = 1.0) -> Batch:
+    """Episodes played to their end by the policy (`acting`)."""
+    found = play(world, acting(world, net, w, seed, most=most, sharp=sharp), seed.copy())
+    return Batch([], found.score, found.decisions, np.nan, {})
 
 
 def collect(

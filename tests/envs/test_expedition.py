@@ -10,7 +10,7 @@ import pytest
 from podium.envs.conformance import LAWS, fit, optimum_is_reached
 from podium.envs.draws import seeds
 from podium.envs.expedition import LARGE, Expedition
-from podium.envs.expedition_optimum import margins
+from podium.envs.expedition_optimum import constants, margins
 from podium.envs.world import BadParameter, episodes, make, play
 from podium.trace import check
 from podium.trace.vocabulary import edge, event
@@ -171,6 +171,47 @@ def test_the_best_constants_are_worth_what_is_said():
         world, next(p for name, p in world.trivial().items() if name.startswith("the same")), 25_000, seed=5
     )
     close(scores, (1 - world.losses()["all"]) * world.optimum())
+
+
+LOSING = {
+    "plain": {},
+    "attacked": ATTACKS["all"],
+    "large": {**LARGE, "pool": 20, "legs": 4},
+    "few": {"pool": 4, "widest": 9},
+}
+
+
+def losses(world, policy, n, seed):
+    """What each choice of n episodes lost, a row an episode and a column a decision."""
+    lost = np.zeros((n, 5 * world.params.legs))
+
+    def watched(view):
+        chosen = policy(view)
+        nth = 5 * (world.params.legs - view.facts[:, 0].astype(int)) + world.decides.index(view.kind)
+        lost[view.row, nth] = world.lost(view, chosen)
+        return chosen
+
+    play(world, watched, seeds(seed, n))
+    return lost
+
+
+@pytest.mark.parametrize("params", LOSING.values(), ids=LOSING)
+def test_optimal_choices_lose_nothing_and_others_no_less(params):
+    world = expedition(**params)
+    assert np.abs(losses(world, world.optimal(), 2_000, 1)).max() <= 1e-9
+    for policy in (world.random, *world.trivial().values()):
+        assert losses(world, policy, 2_000, 2).min() >= -1e-9
+
+
+@pytest.mark.parametrize("params", LOSING.values(), ids=LOSING)
+def test_what_choices_lose_is_what_play_is_short_of(params):
+    world = expedition(**params)
+    close(world.optimum() - losses(world, world.random, 20_000, 3).sum(axis=1), world.random_value())
+    value, there = constants(world.rules)
+    for how, worker, brief, width, legs in ((0, 0, 1, 1, 1), (1, 1, 2, 2, 0), (2, 2, 0, 0, 2)):
+        assert there[width, legs]
+        lost = losses(world, world._same(how, worker, brief, width, legs + 1), 5_000, 4).sum(axis=1)
+        close(world.optimum() - lost, value[how, worker, brief, width, legs])
 
 
 def test_what_a_view_shows():
