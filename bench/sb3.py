@@ -1,6 +1,6 @@
 """Side by side with stable-baselines3: the same worlds, the same seconds, the same cores.
 
-    python -m bench.sb3 --full [--json]                   the rows of 6.3; about 20 minutes
+    python -m bench.sb3 --full [--json]                   the rows of 6.3; about 50 minutes; what was measured is kept in out/sb3, as it comes
     python -m bench.sb3 --try WORLD SECONDS [SETTING=VALUE ...] [recommended | ours] [--tests] [--cpu] [--seed N]
 
 The peer is stable-baselines3's PPO, or sb3-contrib's MaskablePPO, from their packages, in an environment of their own (.peers-sb3, which
@@ -16,6 +16,7 @@ by world, to make it as strong as we can (SETTINGS). PPO has no masks: an action
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import subprocess
@@ -40,6 +41,9 @@ from podium.learn.collect import capped, greedy
 from podium.learn.params import held_out, training
 from podium.learn.policy import Net
 from podium.learn.train import Recipe, begin, one_thread, players, step
+from podium.study.question import meaning
+from podium.study.regret import _code
+from podium.trace.files import write_whole
 
 __all__ = ["DECISIONS", "SETTINGS", "Settings", "measure", "observed", "ours", "peer", "regret"]
 
@@ -47,7 +51,7 @@ Learned = Callable[[World], Policy]  # what was learned, in a world with paramet
 Numbers = NDArray[np.int64]
 
 ROOT = Path(__file__).parents[1]
-FOLDER = ROOT / ".peers-sb3"
+FOLDER, KEPT = ROOT / ".peers-sb3", ROOT / "out" / "sb3"
 NEEDED = (
     "torch==2.13.0",  # the CPU build where the index has one
     "numpy>=2,<3",
@@ -67,7 +71,8 @@ DECISIONS = {
 MOST_OPTIONS = {"costly_search": 2, "sprt": 2, "scouts": 8, "crew": 4, "relay": 5, "jury": 2}
 MOST_ITEMS = {"crew": 4, "relay": 3, "jury": 14}  # all there ever are; elsewhere a setting
 MOST_DECISIONS = 400  # then an episode stops where it may: for both sides, in training and after
-SECONDS, SEEDS, WORLDS, EPISODES = 60.0, 1, 20, 50_000
+SECONDS, WORLDS, EPISODES = 60.0, 20, 50_000
+SEEDS = {"peer": 3, "tuned": 1, "ours": 3}  # the promise is about the peer as it recommends itself, and ours
 CORES, HALF, WON = 2, 0.5, 4
 TRIED = 0x7121  # the seed of the training parameters that settings are chosen on
 
@@ -270,40 +275,60 @@ def regret(
     return Regret(float(np.mean(lost)), float(np.sqrt(np.square(error).sum()) / worlds), float(np.mean(share)))
 
 
+def kept(name: str, side: str, seed: int) -> dict[str, float]:
+    """As `attempt` in held-out worlds; or what it found before with the same code and settings, if out/sb3 has it."""
+    settings = {"peer": RECOMMENDED, "tuned": SETTINGS[name], "ours": None}[side]
+    said = [name, side, seed, SECONDS, WORLDS, EPISODES, settings and asdict(settings), NEEDED]
+    own = [ROOT / "bench" / "sb3.py", ROOT / "bench" / "sb3_side.py", ROOT / "podium" / "learn" / "params.py"]
+    asked = json.dumps(said).encode() + _code() + b"".join(meaning(p.read_text(), "measure") for p in own)
+    path = KEPT / f"{name}-{side}-{seed}-{hashlib.sha256(asked).hexdigest()[:12]}.json"
+    if not path.exists():
+        print(f"{name}, {side}, seed {seed} ...", file=sys.stderr, flush=True)
+        KEPT.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(attempt(name, SECONDS, settings, seed, tests=True)).encode())
+    found: dict[str, float] = json.loads(path.read_bytes())
+    return found
+
+
 def measure(full: bool) -> list[Row]:
     """Regret of all after as many seconds, decision by decision, one after the other so that each has both cores: the peer as it recommends
     itself, the peer as strong as we could make it, and ours. The quick size needs no peer and has no rows."""
     if not full:
         return []
-    peers.prepare(FOLDER, NEEDED, ())
     rows, won, beside = [], 0, 0
     for decision, name in DECISIONS.items():
-        theirs, told = _side(decision, name, "peer", lambda name, seed: peer(name, SECONDS, seed, RECOMMENDED))
-        best, also = _side(decision, name, "tuned", lambda name, seed: peer(name, SECONDS, seed, SETTINGS[name]))
-        mine, said = _side(decision, name, "ours", lambda name, seed: ours(name, SECONDS, seed))
+        (theirs, told), (best, also), (mine, said) = (_side(decision, name, side) for side in SEEDS)
         what = f"our regret over the peer's in {name} after {SECONDS:g} s"
-        rows += [*told, *also, *said, at_most(f"6.3.{decision}.ratio", what, mine / theirs, HALF)]
-        rows.append(fact(f"6.3.{decision}.tuned.ratio", f"{what}, the peer's settings chosen by us", mine / best))
+        rows += [*told, *also, *said]
+        rows.append(at_most(f"6.3.{decision}.ratio", f"{what}{_over('peer')}", mine / theirs, HALF))
+        chosen = f"{what}, the peer's settings chosen by us{_over('tuned')}"
+        rows.append(fact(f"6.3.{decision}.tuned.ratio", chosen, mine / best))
         won, beside = won + (mine <= HALF * theirs), beside + (mine <= HALF * best)
     what = f"of {len(DECISIONS)} decisions: our regret is at most half the peer's"
     return [
         *rows,
-        at_least("6.3.won", what, won, WON),
-        fact("6.3.tuned.won", f"{what}, the peer's settings chosen by us", beside),
+        at_least("6.3.won", f"{what}{_over('peer')}", won, WON),
+        fact("6.3.tuned.won", f"{what}, the peer's settings chosen by us{_over('tuned')}", beside),
     ]
 
 
-def _side(decision: str, name: str, side: str, learn: Callable[[str, int], Run]) -> tuple[float, list[Row]]:
-    """The mean regret of one side over seeds, and its rows."""
-    runs = [learn(name, seed) for seed in range(SEEDS)]
-    found = np.array([regret(name, run.policy) for run in runs])
-    speed = sum(run.decisions for run in runs) / sum(run.seconds for run in runs)
-    mean, error, share = found[:, 0].mean(), np.sqrt(np.square(found[:, 1]).sum()) / SEEDS, found[:, 2].mean()
+def _over(side: str) -> str:
+    return f" (means: {SEEDS['ours']} seeds of ours, {SEEDS[side]} of the peer's)"
+
+
+def _side(decision: str, name: str, side: str) -> tuple[float, list[Row]]:
+    """The mean regret of one side over seeds, and its rows. All seeds are judged on the same dice, so their standard errors do not average out."""
+    found = [kept(name, side, seed) for seed in range(SEEDS[side])]
+    lost, error, share, made, took = (
+        np.array([one[what] for one in found]) for what in ("regret", "error", "share", "decisions", "seconds")
+    )
+    ends = f"seeds, from {lost.min():.3g} to {lost.max():.3g}" if len(found) > 1 else "seed"
+    about = f"{len(found)} {ends}; standard error of judging {error.mean():.1g}"
     id, who = f"6.3.{decision}.{side}", f"{name}, {side}"
-    return mean, [
-        fact(id, f"{who}: regret in held-out worlds after {SECONDS:g} s (standard error {error:.1g})", mean),
-        fact(f"{id}.share", f"{who}: share of the gap", share),
-        fact(f"{id}.speed", f"{who}: decisions a second in training", speed),
+    return float(lost.mean()), [
+        fact(id, f"{who}: regret in held-out worlds after {SECONDS:g} s ({about})", float(lost.mean())),
+        fact(f"{id}.share", f"{who}: share of the gap", float(share.mean())),
+        fact(f"{id}.speed", f"{who}: decisions a second in training", float(made.sum() / took.sum())),
     ]
 
 

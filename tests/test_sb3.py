@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -107,6 +108,39 @@ def test_settings_are_read_from_words() -> None:
 
 def test_the_quick_size_needs_no_peer() -> None:
     assert sb3.measure(False) == []
+
+
+def test_seeds_are_counted_in_the_rows_and_kept_as_they_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, sb3.Settings | None, int]] = []
+
+    def attempt(
+        name: str, seconds: float, settings: sb3.Settings | None, seed: int, tests: bool
+    ) -> dict[str, float]:
+        assert tests
+        if len(asked) == 10:
+            asked.append((name, settings, seed))
+            raise KeyboardInterrupt
+        asked.append((name, settings, seed))
+        lost = 0.01 * (seed + 1) * (1 if settings is None else 10)
+        return {"regret": lost, "error": 1e-4, "share": 0.1, "decisions": 600.0, "seconds": seconds}
+
+    monkeypatch.setattr(sb3, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(sb3, "attempt", attempt)
+    with pytest.raises(KeyboardInterrupt):
+        sb3.measure(True)
+    rows = {row["id"]: row for row in sb3.measure(True)}
+    assert len(asked) == 1 + 5 * (3 + 1 + 3)  # the one that was ended is asked again, and no other
+    assert [s for _, s, _ in asked[:7]] == [sb3.RECOMMENDED] * 3 + [sb3.SETTINGS["costly_search"]] + [None] * 3
+    assert rows["6.3.stop.peer"]["figure"] == pytest.approx(0.2)
+    assert "(3 seeds, from 0.1 to 0.3; standard error of judging 0.0001)" in rows["6.3.stop.peer"]["what"]
+    assert "(1 seed; standard error" in rows["6.3.stop.tuned"]["what"]
+    assert rows["6.3.stop.ours.speed"]["figure"] == pytest.approx(10.0)
+    assert rows["6.3.stop.ratio"]["figure"] == pytest.approx(0.1)
+    assert rows["6.3.stop.ratio"]["what"].endswith("(means: 3 seeds of ours, 3 of the peer's)")
+    assert rows["6.3.stop.tuned.ratio"]["what"].endswith("chosen by us (means: 3 seeds of ours, 1 of the peer's)")
+    assert (rows["6.3.won"]["figure"], rows["6.3.won"]["ok"]) == (5, True)
 
 
 def test_ours_is_judged_as_the_peer_is() -> None:
