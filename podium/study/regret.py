@@ -26,7 +26,7 @@ __all__ = ["PROMISES", "Promise", "rows"]
 
 UNTOUCHED = range(TESTS - 5, TESTS)  # held-out worlds that no setting was chosen on
 LARGE, SIZES = "expedition/large", 2  # there are two sizes to test on, and an episode of 1,000 agents takes long:
-FEWER = 10  # times fewer episodes of them
+FEWER = 10  # times fewer episodes of them, in all and at once
 
 
 class Promise(NamedTuple):
@@ -101,12 +101,13 @@ def _code() -> bytes:
 
 def _learned(env: str, seed: int, recipe: Recipe, episodes: int) -> list[Judged]:
     numbers = range(SIZES) if env == LARGE else UNTOUCHED
-    each = episodes // FEWER if env == LARGE else episodes
+    fewer = FEWER if env == LARGE else 1
+    most = min(episodes, 20_000) // fewer  # at once
     with one_thread():
         net = Net(training(env, seed, 0, 0))
         *_, (learner, _) = train(net, recipe, lambda i, k: training(env, seed, i + 1, k), begin(net, seed))
         return [
-            judged(held_out(env, i), net, learner.w, each, most=recipe.most, batch=min(each, 20_000))
+            judged(held_out(env, i), net, learner.w, episodes // fewer, most=recipe.most, batch=most)
             for i in numbers
         ]
 
