@@ -84,6 +84,6 @@ def test_bench_regret(tmp_path: Path) -> None:
         ).stdout
     )
     (row,) = told["rows"]
-    assert set(row) == {"env", "decision", "regret", "share_of_gap", "interval", "seeds", "promise"}
+    assert set(row) == {"env", "decision", "regret", "share_of_gap", "interval", "error", "seeds", "promise"}
     assert (row["env"], row["decision"], row["seeds"]) == ("relay", "communicate", 2)
     assert "no world 'nowhere'" in podium("bench", "regret", "--envs", "nowhere", at=tmp_path, code=2).stderr

@@ -50,6 +50,8 @@ def test_the_check_bites() -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_public_names_exist(name: str) -> None:
+    if name == "podium.learn.lm.kernels":
+        pytest.importorskip("triton", reason="Triton is not installed: it comes with torch for CUDA")
     module = importlib.import_module(name)
     for public in getattr(module, "__all__", ()):
         assert hasattr(module, public), f"{name}.__all__ names {public}, which is not there"
