@@ -8,7 +8,7 @@ prompts included; the median of three calls after one that is not counted. *many
 prefixes of 2,000 tokens with 16 branches each, which go on with 8 tokens of their own. transformers is asked for tokens only; here
 log-probabilities and seeds by address are in the price. Its `generate` has its default cache, or its static cache, which it compiles; its continuous
 batching is as it comes, made ready before it is timed. Each part is a process of its own with a limit of time. A part that fails says why and the others go on.
-Lines of the run are kept in docs/results/lm_generate.jsonl, from which the promises are read where there is no GPU.
+Lines of runs are kept in docs/results/lm_generate*.jsonl, from which the promises are read where there is no GPU.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from podium.learn.lm.models import Frame, Mind, Model, adapted
 from podium.learn.lm.reader import Reader
 
 ROOT = Path(__file__).parents[1]
-RECORD = ROOT / "docs" / "results" / "lm_generate.jsonl"
+RECORDS = ROOT / "docs" / "results"
 NEW = 64
 Prompts = list[list[int]]
 
@@ -411,10 +411,14 @@ def on_gpu_rows(full: bool) -> list[Row]:
     """Measured if there is a GPU and time; else as recorded, if that was done."""
     if full and torch.cuda.is_available():
         return rows_of({line["id"]: line for line in lines_of(PARTS)}, f"on {torch.cuda.get_device_name()}")
-    if not RECORD.exists():
-        return []
-    lines = RECORD.read_text().splitlines()
-    return rows_of(recorded(lines), f"as recorded on an H200 at {commits_of(lines)}")
+    rows: dict[str, Row] = {}
+    for record in sorted(
+        RECORDS.glob("lm_generate*.jsonl")
+    ):  # the newest last: what it lacks is of a run before, each row of one run
+        lines = record.read_text().splitlines()
+        found = rows_of(recorded(lines), f"as recorded on an H200 at {commits_of(lines)}")
+        rows |= {row["id"]: row for row in found}
+    return list(rows.values())
 
 
 # ---- on the CPU

@@ -43,11 +43,27 @@ def test_a_peer_that_failed_is_no_promise_kept() -> None:
 
 def test_what_was_not_recorded_has_no_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(bench.torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(bench, "RECORD", tmp_path / "none.jsonl")
+    assert missed(bench.on_gpu_rows(True)) == []
+    monkeypatch.setattr(bench, "RECORDS", tmp_path)
     assert bench.on_gpu_rows(True) == []
-    if (kept := bench.ROOT / "docs/results/lm_generate.jsonl").exists():
-        monkeypatch.setattr(bench, "RECORD", kept)
-        assert missed(bench.on_gpu_rows(True)) == []
+
+
+def test_what_the_newest_record_lacks_is_of_the_one_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(bench.torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(bench, "RECORDS", tmp_path)
+    runs = {
+        "lm_generate-old": ("old", found(many_ours=50.0, many_static=10.0)),
+        "lm_generate": ("new", found(many_ours=60.0)),
+    }
+    for name, (commit, lines) in runs.items():
+        told = [
+            {"id": "machine", "device": "NVIDIA H200", "commit": commit},
+            *({"id": k} | v for k, v in lines.items()),
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, told)))
+    rows = {row["id"]: row for row in bench.on_gpu_rows(True)}
+    assert rows["10.1.many-static"]["figure"] == 5.0 and "at old" in rows["10.1.many-static"]["what"]
+    assert rows["10.1.many.ours"]["figure"] == 60.0 and "at new" in rows["10.1.many.ours"]["what"]
 
 
 def test_a_part_that_takes_too_long_or_breaks_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
