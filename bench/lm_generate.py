@@ -412,9 +412,8 @@ def on_gpu_rows(full: bool) -> list[Row]:
     if full and torch.cuda.is_available():
         return rows_of({line["id"]: line for line in lines_of(PARTS)}, f"on {torch.cuda.get_device_name()}")
     rows: dict[str, Row] = {}
-    for record in sorted(
-        RECORDS.glob("lm_generate*.jsonl")
-    ):  # the newest last: what it lacks is of a run before, each row of one run
+    # the newest last: what it lacks is of a run before, each row of one run
+    for record in sorted(RECORDS.glob("lm_generate*.jsonl")):
         lines = record.read_text().splitlines()
         found = rows_of(recorded(lines), f"as recorded on an H200 at {commits_of(lines)}")
         rows |= {row["id"]: row for row in found}

@@ -121,15 +121,13 @@ def _row(env: str, found: list[list[Judged]]) -> dict[str, Any]:
         "regret": regret.mean,
         "share_of_gap": share.mean,
         "interval": [share.low, share.high],
-        "error": float(
-            np.mean([_error(one) for one in found])
-        ),  # of the regret by its dice, which are the same for all seeds
+        "error": float(np.mean([_error(one) for one in found])),
         "seeds": len(found),
         "promise": {"share_of_gap": promise.share, "regret": promise.regret},
     }
 
 
 def _error(found: list[Judged]) -> float:
-    """The standard error of the mean regret over worlds."""
+    """The standard error of the mean regret over worlds, by its dice; these are the same for all seeds, so that seeds do not make it less."""
     each = np.array([one.error / abs(one.optimum) for one in found])
     return float(np.sqrt((each**2).sum()) / len(each))
