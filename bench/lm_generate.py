@@ -321,7 +321,8 @@ def lines_of(names: Iterable[str]) -> Iterator[dict[str, Any]]:
         for line in part_lines(name):
             found[line["id"]] = line
             yield line
-    yield from ({"id": row["id"], "figure": row["figure"]} for row in ratios(found))
+    told = [row for row in ratios(found) if row["figure"] == row["figure"]]  # what was not asked for has no ratio
+    yield from ({"id": row["id"], "figure": row["figure"]} for row in told)
 
 
 def on_gpu(names: list[str]) -> None:
