@@ -6,6 +6,7 @@ much was drawn before.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ __all__ = ["U", "choice", "seeds", "uniform"]
 
 U = NDArray[np.uint64]
 _STEP, _A, _B = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_SHIFTS = tuple(np.uint64(n) for n in (30, 27, 31, 11))
 _MASK = (1 << 64) - 1
 
 
@@ -38,7 +40,7 @@ def uniform(seed: U, *place: Any) -> F:
     """
     for at in place:
         seed = _mixed(seed, at)
-    number: F = (_mixed(seed, 0) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    number: F = (_mixed(seed, 0) >> _SHIFTS[3]).astype(np.float64) * 2.0**-53
     return number
 
 
@@ -55,21 +57,29 @@ def choice(seed: U, p: F, *place: Any) -> NDArray[np.int64]:
 
 def _mixed(seed: Any, at: Any) -> U:
     """splitmix64's finaliser over the seed and one part of the address."""
-    step: Any
     if isinstance(at, int):
-        step = np.uint64((at + 1) * int(_STEP) & _MASK)
+        z = _array(seed) + _step(at)
     else:
-        step = np.atleast_1d(np.asarray(at, np.int64)).astype(np.uint64)
-        step += np.uint64(1)
-        step *= _STEP
-    # arrays, since only single numbers warn when they wrap
-    z: U = np.atleast_1d(np.asarray(seed, np.uint64)) + step
-    turned = z >> np.uint64(30)
+        z = _array(at) * _STEP
+        z += _STEP
+        z = z + _array(seed)
+    turned = z >> _SHIFTS[0]
     z ^= turned
     z *= _A
-    np.right_shift(z, np.uint64(27), out=turned)
+    np.right_shift(z, _SHIFTS[1], out=turned)
     z ^= turned
     z *= _B
-    np.right_shift(z, np.uint64(31), out=turned)
+    np.right_shift(z, _SHIFTS[2], out=turned)
     z ^= turned
     return z if np.ndim(seed) or np.ndim(at) else z.reshape(())
+
+
+@lru_cache(1024)
+def _step(at: int) -> np.uint64:
+    return np.uint64((at + 1) * int(_STEP) & _MASK)
+
+
+def _array(x: Any) -> U:
+    """Whole numbers modulo 2^64. An array, since only single numbers warn when they wrap."""
+    whole = x if isinstance(x, np.ndarray) and x.ndim else np.atleast_1d(x)
+    return whole.view(np.uint64) if whole.dtype == np.int64 else whole.astype(np.uint64, copy=False)

@@ -73,7 +73,7 @@ def drawn(logp: Array, start: N64, u: F) -> N64:
 
 def _likeliest(logp: Array, start: N64) -> N64:
     """The likeliest entry of every row; the first of those that are equal."""
-    count = np.diff(start)
+    count = tape.lengths(start)
     at = np.flatnonzero(logp == np.repeat(np.maximum.reduceat(logp, start[:-1]), count))
     row = np.repeat(np.arange(len(count)), count)[at]
     entry: N64 = at[np.searchsorted(row, np.arange(len(count)))]
@@ -220,7 +220,7 @@ def collect(
             other = np.flatnonzero(~here.own())
             while entries + len(here.option) > len(earned):
                 earned = np.concatenate([earned, np.zeros_like(earned)])
-            of = np.repeat(np.arange(len(here.seen)), np.diff(here.seen.start))[other]
+            of = np.repeat(np.arange(len(here.seen)), tape.lengths(here.seen.start))[other]
             target, free = free[len(free) - len(other) :], free[: len(free) - len(other)]
             source = here.row[of]
             _copy(state, source, target, len(every))
@@ -261,13 +261,13 @@ class _Marked:
 
     def own(self) -> B:
         """Of each entry whether its episode itself tells what it earns."""
-        count = np.diff(self.seen.start)
+        count = tape.lengths(self.seen.start)
         told: B = (self.option == np.repeat(self.chosen, count)) & ~np.repeat(self.wanders, count)
         return told
 
     def first(self, room: int) -> _Marked:
         """The first decisions, as many as have room for their branches."""
-        needed = np.cumsum(np.diff(self.seen.start) - ~self.wanders)
+        needed = np.cumsum(tape.lengths(self.seen.start) - ~self.wanders)
         if not len(needed) or needed[-1] <= room:
             return self
         many = int(np.searchsorted(needed, room, side="right"))
@@ -290,7 +290,7 @@ def _stray(seen: Seen, option: N64, chosen: N64, some: N64, seed: U, at: N64, ho
     """Any option instead of the one chosen, but not to stop, at some decisions of some rows: how many is drawn by episode."""
     if len(some):
         some = some[uniform(seed[some], STRAY, at[some]) < uniform(seed[some], WANDER, 1)]
-        start, count = seen.start[some], np.diff(seen.start)[some]
+        start, count = seen.start[some], tape.lengths(seen.start)[some]
         other = option[start + (uniform(seed[some], STRAY, at[some], 1) * count).astype(np.int64)]
         chosen[some] = np.where(other == home, chosen[some], other)
 
@@ -302,7 +302,7 @@ def _doubt(logp: Array, start: N64) -> F:
     (the inverse) from being large where the policy is wrongly sure.
     """
     square = np.add.reduceat(np.exp(2.0 * logp.astype(np.float64)), start[:-1])
-    return np.where(np.diff(start) > 1, 1.2 - square, 0.0)
+    return np.where(tape.lengths(start) > 1, 1.2 - square, 0.0)
 
 
 def _tried(
@@ -321,7 +321,7 @@ def _tried(
     """At most so many options of each: the one taken, and others by lot. Log-probabilities are among those."""
     entries, some, taken_ = entries_of(seen, mark), taken(seen, mark), chosen[mark]
     option, logp = option[entries], logp[entries]
-    count = np.diff(some.start)
+    count = tape.lengths(some.start)
     if count.max(initial=0) > tries:
         of = np.repeat(np.arange(len(some)), count)
         lot = uniform(seed[row[of]], TRY, number[of], option)
@@ -331,7 +331,7 @@ def _tried(
         start = np.searchsorted(of[kept], np.arange(len(some) + 1))
         some = replace(some, start=start, option=some.option[kept], item=some.item[kept])
         option, logp = option[kept], logp[kept]
-        logp = logp - np.repeat(np.log(np.add.reduceat(np.exp(logp), start[:-1])), np.diff(start))
+        logp = logp - np.repeat(np.log(np.add.reduceat(np.exp(logp), start[:-1])), tape.lengths(start))
     return _Marked(some, logp, option, taken_, row, number, chance, wanders, mark)
 
 
@@ -350,7 +350,7 @@ def _rows(found: list[_Marked], earned: F, score: F, stretches: _Stretches | Non
     for one in found:
         entry = np.arange(at, at + len(one.option))
         at += len(one.option)
-        of = np.repeat(np.arange(len(one.seen)), np.diff(one.seen.start))
+        of = np.repeat(np.arange(len(one.seen)), tape.lengths(one.seen.start))
         own = one.own()
         earned[entry[own]] = score[one.row[of[own]]]
         kinds.setdefault((one.seen.kind, one.seen.role), []).append((one, entry))

@@ -32,7 +32,7 @@ class Memory:
 
     def pools(self, seen: Seen, row: N64) -> tuple[Array, Array, Array, Array]:
         """Σ_j e_j and max_j e_j (0 if there is none) of each row of what is seen, and of its new items; `row` are the episodes."""
-        count = np.diff(seen.first)
+        count = tape.lengths(seen.first)
         owner, local = np.repeat(np.arange(len(row)), count), _local(seen.first)
         same = self._unchanged(seen, row, owner, local)
         again = (same < self.settled[row]) | (count - seen.new < self.settled[row])
@@ -61,7 +61,7 @@ class Memory:
 
     def _unchanged(self, seen: Seen, row: N64, owner: N64, local: N64) -> N64:
         """How many items at the beginning of each record are what they were at the last decision."""
-        had = np.minimum(self.count[row], np.diff(seen.first))
+        had = np.minimum(self.count[row], tape.lengths(seen.first))
         known = np.flatnonzero(local < had[owner])
         differs = (self.items[row[owner[known]], local[known]] != seen.items[known].astype(np.float32)).any(axis=1)
         same = had.copy()
@@ -79,7 +79,7 @@ class Memory:
 
 def _local(first: N64) -> N64:
     """The place of each item in its own segment."""
-    return np.arange(first[-1]) - np.repeat(first[:-1], np.diff(first))
+    return np.arange(first[-1]) - np.repeat(first[:-1], tape.lengths(first))
 
 
 def _pooled(e: Array, count: N64) -> tuple[Array, Array]:

@@ -63,6 +63,9 @@ def encoded(figures: Array) -> Array:
     return out.reshape(len(figures), figures.shape[1] * PER_FIGURE)
 
 
+NUMBERS = encoded(np.arange(-1.0, STRIDE - 1)[:, None])  # of options' labels
+
+
 class Words:
     """The labels of options as word and number: "spawn 12" is the word "spawn" with the number 12."""
 
@@ -107,7 +110,7 @@ class Seen:
 
     def figures(self) -> Array:
         """Facts and the number of items, encoded."""
-        return self.held[0] if self.held else encoded(np.column_stack([self.facts, np.diff(self.first)]))
+        return self.held[0] if self.held else encoded(np.column_stack([self.facts, tape.lengths(self.first)]))
 
     def things(self) -> Array:
         """Items, encoded."""
@@ -170,7 +173,7 @@ def taken(seen: Seen, index: N64) -> Seen:
     items, first = _ranges(seen.first, index)
     entries, start = _ranges(seen.start, index)
     item = seen.item[entries]
-    shift = np.repeat(first[:-1] - seen.first[index], np.diff(start))
+    shift = np.repeat(first[:-1] - seen.first[index], tape.lengths(start))
     item = np.where(item >= 0, item + shift, -1)
     return replace(
         seen,
@@ -289,16 +292,15 @@ class Net:
     def embedded(self, w: Parameters, items: Array, role: str) -> Node:
         """e_j of each item, which is encoded."""
         at = self._at(w, role)
-        e: Node = tape.tanh(tape.add(tape.matmul(items, at("item1")), at("item1b")))
-        return tape.tanh(tape.add(tape.matmul(e, at("item2")), at("item2b")))
+        e: Node = tape.tanh(tape.matmul(items, at("item1")), at("item1b"))
+        return tape.tanh(tape.matmul(e, at("item2")), at("item2b"))
 
     def read(self, w: Parameters, seen: Seen, total: Node, top: Node, new_total: Node, new_top: Node) -> Node:
         """c of each row, from the facts and what is made of the record and of what is new in it."""
         at = self._at(w, seen.role)
         pools = tape.concat([tape.asinh(total), top, tape.asinh(new_total), new_top])
-        c = tape.add(tape.matmul(seen.figures(), at("facts")), tape.matmul(pools, at("pool")))
-        c = tape.relu(tape.add(c, at("contextb")))
-        return tape.relu(tape.add(tape.matmul(c, at("context2")), at("context2b")))
+        c = tape.relu(tape.matmul(seen.figures(), at("facts")), tape.matmul(pools, at("pool")), at("contextb"))
+        return tape.relu(tape.matmul(c, at("context2")), at("context2b"))
 
     def _at(self, w: Parameters, role: str) -> Any:
         prefix = f"{role}/" if self.shape.per_role else ""
@@ -310,17 +312,18 @@ class Net:
         used = np.flatnonzero(np.bincount(seen.option))
         place = np.zeros(used[-1] + 1, np.int64)
         place[used] = np.arange(len(used))
-        number = encoded((used % STRIDE - 1.0)[:, None])
+        number = NUMBERS.take(used % STRIDE, axis=0)
         options = tape.add(
             tape.gather(at(f"{kind}.word"), used // STRIDE), tape.matmul(number, at(f"{kind}.number"))
         )
-        row = np.repeat(np.arange(len(seen)), np.diff(seen.start))
-        hidden = tape.add(
-            tape.gather(tape.matmul(context, at(f"{kind}.context")), row), tape.gather(options, place[seen.option])
-        )
+        row = np.repeat(np.arange(len(seen)), tape.lengths(seen.start))
+        hidden = [
+            tape.gather(tape.matmul(context, at(f"{kind}.context")), row),
+            tape.gather(options, place[seen.option]),
+        ]
         if (seen.item >= 0).any():
-            hidden = tape.add(hidden, tape.gather(tape.matmul(items, at(f"{kind}.item")), seen.item))
-        return tape.relu(hidden)
+            hidden.append(tape.gather(tape.matmul(items, at(f"{kind}.item")), seen.item))
+        return tape.relu(*hidden)
 
     def scores(self, w: Parameters, seen: Seen, context: Node, items: Node) -> Node:
         """A number for each entry."""

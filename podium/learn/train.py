@@ -281,7 +281,7 @@ def _credited(parts: list[Rows]) -> Credited:
 
 def _apart(earned: F, start: N64) -> F:
     """sd_k Q_k over the options k of each row."""
-    first, many = start[:-1], np.diff(start)
+    first, many = start[:-1], tape.lengths(start)
     off = earned - np.repeat(np.add.reduceat(earned, first) / many, many)
     apart: F = np.sqrt(np.add.reduceat(off * off, first) / many)
     return apart
@@ -337,6 +337,7 @@ def updated(
     rows = [_in_units(net, old.w, replace(row, seen=prepared(row.seen)), usual) for row in rows]
     total = sum(float(r.weight.sum()) for r in rows)
     dice = np.random.default_rng([old.seed, old.iteration, 0xBA7C])
+    together = _Together(w, m, v)
     norms: list[float] = []
     lengths: dict[str, list[float]] = {}
     for _ in range(recipe.epochs):
@@ -358,9 +359,39 @@ def updated(
             norms.append(norm)
             shrink = min(1.0, recipe.norm / (norm + 1e-12))
             new.updates += 1
-            adam(new.w, grad, new.m, new.v, new.updates, recipe.rate * left, shrink)
+            adam(*together(grad), new.updates, recipe.rate * left, shrink)
             net.fade(new.w, grad, recipe.fade * recipe.rate * left)
     return new, float(np.mean(norms)), {role: float(np.mean(some)) for role, some in lengths.items()}
+
+
+class _Together:
+    """Parameters and both moments of Adam as one array each, on which it takes less than half as long. A step that has gradients of others than the first had is made one by one."""
+
+    def __init__(self, w: Parameters, m: Parameters, v: Parameters) -> None:
+        self.each = w, m, v
+        self.names: list[str] = []
+        self.whole: list[tape.Array] = []  # of w, of m, of v, and room for the gradient
+
+    def __call__(self, grad: Parameters) -> tuple[Parameters, Parameters, Parameters, Parameters]:
+        """What `adam` is given."""
+        if not self.whole:
+            self.names = list(grad)
+            self.whole = [_side_by_side(some, self.names) for some in self.each]
+            self.whole.append(np.empty_like(self.whole[0]))
+        if list(grad) != self.names:
+            w, m, v = self.each
+            return w, grad, m, v
+        w, m, v, g = ({"all": whole} for whole in self.whole)
+        np.concatenate([x.ravel() for x in grad.values()], out=g["all"])
+        return w, g, m, v
+
+
+def _side_by_side(some: Parameters, names: list[str]) -> tape.Array:
+    """Some parameters in one array, of which each becomes a part."""
+    whole = np.concatenate([some[k].ravel() for k in names])
+    parts = np.split(whole, np.cumsum([some[k].size for k in names])[:-1])
+    some |= {k: part.reshape(some[k].shape) for k, part in zip(names, parts, strict=True)}
+    return whole
 
 
 def _gradient(loss: Any, w: Parameters) -> Parameters:
@@ -385,7 +416,7 @@ def _in_units(net: Net, w: Parameters, row: Credited, usual: float) -> Credited:
     if row.apart is None:
         return replace(row, credit=row.credit / usual)
     stake = net.stake(w, row.seen, tape.value_of(net.context(w, row.seen)[0]))
-    unit = np.repeat(usual * stake * stake, np.diff(row.seen.start))
+    unit = np.repeat(usual * stake * stake, tape.lengths(row.seen.start))
     return replace(row, credit=row.credit / unit, apart=row.apart / usual, weight=row.weight * stake)
 
 
@@ -398,7 +429,7 @@ def _loss(net: Net, recipe: Recipe, w: Parameters, row: Credited, index: N64, le
         tape.log_softmax(net.scores(w, seen, context, items), seen.start),
         row.logp[at],
         row.credit[at].astype(np.float32),
-        np.repeat(each, np.diff(seen.start)),
+        np.repeat(each, tape.lengths(seen.start)),
         recipe.clip,
         recipe.entropy * left,
     )
