@@ -21,6 +21,8 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "matmul": lambda x: tape.matmul(x, Y),
     "relu": tape.relu,
     "tanh": tape.tanh,
+    "relu of a sum": lambda x: tape.relu(x, tape.mul(x, x), ROW),
+    "tanh of a sum": lambda x: tape.tanh(x, ROW, x),
     "asinh": tape.asinh,
     "exp": tape.exp,
     "elu": tape.elu,
@@ -55,6 +57,15 @@ def test_gradient(name: str) -> None:
         down[i] -= 1e-6
         expected[i] = (loss(up) - loss(down)) / 2e-6
     np.testing.assert_allclose(x.grad, expected, atol=1e-6)
+
+
+def test_a_sum_inside_is_the_sum_outside_to_the_bit() -> None:
+    made = []
+    for f in (lambda x, row: tape.relu(x, x, row), lambda x, row: tape.relu(tape.add(tape.add(x, x), row))):
+        x, row = tape.Var(X.copy()), tape.Var(ROW.copy())
+        tape.backward(tape.sum_all(tape.mul(f(x, row), X)))
+        made.append((f(X, ROW).tobytes(), x.grad.tobytes(), row.grad.tobytes(), x.value.tobytes()))
+    assert made[0] == made[1]
 
 
 def test_a_broadcast_row_gets_the_sum() -> None:

@@ -22,7 +22,8 @@ from podium.learn.collect import DICE, collect, drawn, played
 from podium.learn.credit import same_prefix
 from podium.learn.memory import Memory
 from podium.learn.policy import Net, Shape, joined, seen_by, taken
-from podium.learn.train import Recipe, _credited, _in_units, _kinds, begin, train
+from podium.learn.train import Recipe, _credited, _in_units, _kinds, _Together, begin, train
+from podium.learn.update import adam
 from podium.methods import credit_of
 from podium.trace.columns import Text, concat
 from podium.trace.do import Do
@@ -285,3 +286,19 @@ def test_units_of_credit_follow_the_stakes() -> None:
     each = [row.credit[a:b].std() for a, b in zip(row.seen.start[:3], row.seen.start[1:4], strict=True)]
     assert row.apart is not None
     np.testing.assert_allclose(row.apart[:3], each)
+
+
+def test_adam_on_all_parameters_at_once_is_adam_on_each_to_the_bit() -> None:
+    dice = np.random.default_rng(0)
+    sizes = {"a": (3, 4), "b": (5,), "c": (2, 2)}
+    w, m, v = (
+        {k: np.abs(dice.normal(size=size)).astype(np.float32) for k, size in sizes.items()} for _ in range(3)
+    )
+    each = tuple({k: x.copy() for k, x in some.items()} for some in (w, m, v))
+    together = _Together(w, m, v)
+    for step, names in enumerate(("ab", "ab", "abc", "c", "ab"), 1):  # "c" has no gradient at first
+        grad = {k: dice.normal(size=sizes[k]).astype(np.float32) for k in names}
+        adam(*together(grad), step, 1e-3, 0.7)
+        adam(each[0], grad, each[1], each[2], step, 1e-3, 0.7)
+    for some, other in zip((w, m, v), each, strict=True):
+        assert {k: x.tobytes() for k, x in some.items()} == {k: x.tobytes() for k, x in other.items()}
