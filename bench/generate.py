@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from podium.graph import taint
-from podium.trace.columns import I, Names, Text, Trace
+from podium.trace.columns import I, Names, Text, Trace, option_axis
 from podium.trace.vocabulary import DECISIONS, TOPOLOGIES, edge, event
 
 __all__ = ["trace"]
@@ -279,7 +279,7 @@ def _decisions(rng: np.random.Generator, choice_e: I) -> dict[str, Any]:
     is_e = choice_e >= 0
     return {
         "decision_e": decision_e,
-        "options_e": Text(decision_e, spell),
+        **option_axis(Text(decision_e, spell)),
         "chosen_e": Text(np.where(is_e, table[decision_e, picked_e], -1), words),
         "logp_e": np.where(is_e, -rng.exponential(0.7, len(choice_e)), np.nan),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -60,7 +59,7 @@ def intervention(trace: Trace, dice: Random) -> Do | None:
     if kind in ("orchestrator_decision", "tool_call"):
         if dice.random() < 0.3:
             return Do(row, "mask")
-        options = json.loads(trace.options_e[row] or "[]")
+        options = trace.options(int(row))
         lead = trace.name_a[int(trace.agent_e[row])] == "lead"
         options += ["stop"] if lead else []
         return Do(row, "choose", dice.choice(options)) if options else None

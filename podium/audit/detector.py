@@ -128,7 +128,7 @@ def detectors() -> list[str]:
     return sorted(names("detector"), key=place)
 
 
-def audit(trace: Trace, second: Second = Second(), only: Sequence[str] | None = None) -> list[Answer]:  # noqa: B008 (immutable)
+def audit(trace: Trace, second: Second = Second(), only: Sequence[str] | None = None) -> list[Answer]:
     """The answers of all detectors, or of those named, worst first: by severity, then by the runs concerned."""
     known = detectors()
     if unknown := [name for name in only or () if name not in known]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from heapq import heapify, heapreplace
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,7 +18,7 @@ from podium.credit.credit import BadCredit, Credit
 from podium.credit.forest import contexts
 from podium.graph import units
 from podium.rewards import score
-from podium.trace.columns import F, I, Trace
+from podium.trace.columns import F, I, Trace, ranges
 from podium.trace.do import Do
 
 __all__ = ["asks", "turn_of"]
@@ -91,7 +90,7 @@ def _greedy(arms: _Arms, weight: F, noise: F, budget: int) -> list[int]:
 def _decisions(trace: Trace, rows: I | None) -> I:
     """The rows of decisions that state options, of runs that branched from none."""
     may = units.rows(trace, "orchestrator")
-    may = may[(trace.parent_n.codes[trace.rollout_e[may]] < 0) & (trace.options_e.codes[may] >= 0)]
+    may = may[(trace.parent_n.codes[trace.rollout_e[may]] < 0) & (trace.options_of(may)[1] > 0)]
     if rows is None:
         return may
     if len(odd := np.setdiff1d(rows, may)):
@@ -101,9 +100,8 @@ def _decisions(trace: Trace, rows: I | None) -> I:
 
 def _arms(trace: Trace, rows: I | None) -> _Arms:
     at = _decisions(trace, rows)
-    offered = [msgspec.json.decode(word, type=list[str]) for word in trace.options_e.words]
-    many = np.array([len(o) for o in offered] + [0])[trace.options_e.codes[at]]
-    option = [o for code in trace.options_e.codes[at].tolist() for o in offered[code]]
+    first, many = trace.options_of(at)
+    option = [str(label) for label in trace.label_o.take(ranges(first, many)).strings()]
     code = {word: i for i, word in enumerate(trace.chosen_e.words)}
     place = np.repeat(np.arange(len(at)), many)
     chosen = np.array([code.get(o, -2) for o in option], np.int64)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,10 +15,11 @@ from podium.credit.credit import BadCredit, Credit
 from podium.credit.forest import contexts, copies, nodes
 from podium.credit.groups import Alone, lonely
 from podium.credit.keys import By, groups, numbered_together
+from podium.credit.options import chosen_options, option_probability
 from podium.credit.returns import column
 from podium.interval import student
 from podium.registry import register
-from podium.trace.columns import B, F, I, Text, Trace
+from podium.trace.columns import B, F, I, Trace
 
 __all__ = [
     "Alternatives",
@@ -94,7 +94,7 @@ def same_prefix(
         "loo"     b_j = (Σ_k w_k Q_k - w_j Q_j) / (Σ_k w_k - w_j)
         "mean"    b_j = Σ_k w_k Q_k / Σ_k w_k
         "value"   b_j = (1 - mix) loo_j(Q) + mix loo_j(V),   V the column `value`
-        "policy"  b_j = Σ_k π_k Q_k / Σ_k π_k,   π the label `pi`: a JSON list over the options of the decision
+        "policy"  b_j = Σ_k π_k Q_k / Σ_k π_k,   π = e^logp of the options or, where that is not recorded, the label `pi`
 
     same="node" (C3): an alternative is an event of the forest, and w its runs. same="option" (ours, where options are forced): it is the option
     taken, its runs are those left free after it, and w = 1, because how often an option was tried says nothing about it.
@@ -145,36 +145,24 @@ def _mean(alts: Alternatives, w: F, q: F) -> F:
 
 
 def odds(credit: Credit, alts: Alternatives, pi: str) -> F:
-    """How likely the policy was to choose each alternative, as some decision of its context says."""
+    """How likely the policy was to choose each alternative, as the first decision of its context that knows says; 0 where none does."""
     trace, rows = credit.trace, credit.rows
-    if pi not in trace.extra_e:
-        raise BadCredit(f"needs the label {pi!r} on decisions: a JSON list, one number an option")
-    many, inside = len(alts.context), np.flatnonzero(alts.of_u >= 0)[::-1]
-    said, listed = trace.extra_e[pi].take(rows), trace.options_e.take(rows)
-    chosen = np.full(many, -1)
+    known_o = option_probability(trace, pi)
+    if np.isnan(known_o).all():
+        raise BadCredit(
+            f"needs the policy's log-probabilities of the options, or the label {pi!r}: a JSON list over them"
+        )
+    inside = np.flatnonzero(alts.of_u >= 0)[::-1]
+    chosen = np.full(len(alts.context), -1)
     chosen[alts.of_u[inside]] = trace.chosen_e.codes[rows[inside]]
+    first, many = trace.options_of(rows[inside])
+    tells = inside[(many > 0) & ~np.isnan(np.append(known_o, np.nan)[np.where(many > 0, first, -1)])]
     teller = np.full(int(alts.context.max(initial=-1)) + 1, -1)
-    tells = inside[(said.codes[inside] >= 0) & (listed.codes[inside] >= 0)]
     teller[alts.context[alts.of_u[tells]]] = tells  # the first one is written last, so it stays
     at = teller[alts.context]
-    triple = np.column_stack([np.append(said.codes, -1)[at], np.append(listed.codes, -1)[at], chosen])
-    different, which = np.unique(triple, axis=0, return_inverse=True)
-    likely = [_odds_of(said, listed, trace.chosen_e, *map(int, row)) for row in different]
-    found: F = np.array([*likely, np.nan])[which.ravel()]
-    return np.nan_to_num(found)
-
-
-def _odds_of(said: Text, listed: Text, chosen: Text, odds: int, options: int, option: int) -> float:
-    if min(odds, options, option) < 0:
-        return np.nan
-    try:
-        pi = msgspec.json.decode(said.words[odds], type=list[float])
-        names = msgspec.json.decode(listed.words[options], type=list[str])
-    except msgspec.DecodeError as error:
-        raise BadCredit(f"expected a list of numbers, one an option, got {said.words[odds]!r}: {error}") from None
-    if len(pi) != len(names):
-        raise BadCredit(f"{len(names)} options ({', '.join(names)}) but {len(pi)} probabilities")
-    return dict(zip(names, pi, strict=True)).get(chosen.words[option], np.nan)
+    place = np.where(at >= 0, chosen_options(trace, rows[at], chosen), -1)
+    likely: F = np.nan_to_num(np.append(known_o, np.nan)[place])
+    return likely
 
 
 class Effects(NamedTuple):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 
 from podium.credit.credit import BadCredit, Credit
+from podium.credit.options import chosen_options, option_label, option_probability
 from podium.credit.returns import column
 from podium.registry import register
-from podium.trace.columns import F
+from podium.trace.columns import F, ranges
 
 __all__ = ["own_action", "plugged", "qmix", "vdn"]
 
@@ -30,29 +30,21 @@ def own_action(credit: Credit, q: str = "q", pi: str = "pi") -> Credit:
     if credit.unit != "orchestrator":
         raise BadCredit(f"own_action pays decisions (unit orchestrator), not {credit.unit}")
     trace, rows = credit.trace, credit.rows
-    for name in (q, pi):
-        if name not in trace.extra_e:
+    q_o, pi_o = option_label(trace, q), option_probability(trace, pi)
+    for name, values in ((q, q_o), (pi, pi_o)):
+        if np.isnan(values).all():
             raise BadCredit(f"own_action needs the label {name!r} on decisions: a JSON list, one number an option")
-    worth = np.full(len(rows), np.nan)
-    said = {name: trace.extra_e[name].take(rows).strings() for name in (q, pi)}
-    offered, chosen = trace.options_e.take(rows).strings(), trace.chosen_e.take(rows).strings()
-    for i, (values, odds, options, option) in enumerate(zip(said[q], said[pi], offered, chosen, strict=True)):
-        if None not in (values, odds, options, option):
-            worth[i] = _advantage(str(values), str(odds), str(options), str(option), int(rows[i]))
-    return credit.of(np.where(np.isnan(credit.value), np.nan, worth))
-
-
-def _advantage(values: str, odds: str, options: str, option: str, row: int) -> float:
-    try:
-        q, pi = (msgspec.json.decode(text, type=list[float]) for text in (values, odds))
-        names = msgspec.json.decode(options, type=list[str])
-    except msgspec.DecodeError as error:
+    first, many = trace.options_of(rows)
+    place, of = ranges(first, many), np.repeat(np.arange(len(rows)), many)
+    mean = np.bincount(of, (q_o * pi_o)[place], minlength=len(rows))
+    taken = chosen_options(trace, rows)
+    if len(odd := np.flatnonzero((taken < 0) & (many > 0) & (trace.chosen_e.codes[rows] >= 0))):
+        row = int(rows[odd[0]])
         raise BadCredit(
-            f"row {row}: expected a list of numbers for each option, got {values} and {odds} ({error})"
-        ) from None
-    if not len(q) == len(pi) == len(names) or option not in names:
-        raise BadCredit(f"row {row}: {len(names)} options, {len(q)} values and {len(pi)} probabilities must agree")
-    return q[names.index(option)] - float(np.dot(q, pi))
+            f"row {row}: {trace.chosen_e[row]!r} is none of its options {', '.join(trace.options(row))}"
+        )
+    worth = np.append(q_o, np.nan)[taken] - mean
+    return credit.of(np.where(np.isnan(credit.value), np.nan, worth))
 
 
 @register("step")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from podium.envs.draws import U, uniform
 from podium.envs.draws import seeds as seeds_of
 from podium.envs.log import Log
-from podium.envs.world import BadParameter, Mask, Policy, World, checked, make
+from podium.envs.world import BadParameter, Mask, Policy, World, answer_of, checked, make, offer
 from podium.trace.columns import Text, Trace
 from podium.trace.do import Do
 from podium.trace.vocabulary import event
@@ -60,13 +60,16 @@ def branch(world: World, trace: Trace, dos: Sequence[Do], policy: Policy, seeds:
         recorded = np.minimum(start[row] + at, len(taken) - 1)
         chosen = np.where(here, forced[row], taken[recorded])
         state.logp[row] = np.where(before, trace.logp_e[rows[recorded]], np.nan)
+        logp_o = None
         if (free := np.flatnonzero(~before & ~here)).size:
-            answer = policy(view.take(free))
-            chosen[free], state.logp[row[free]] = answer if isinstance(answer, tuple) else (answer, np.nan)
+            open_ = view.take(free)
+            chosen[free], state.logp[row[free]], logp_o = answer_of(policy(open_))
         if seeds is not None:
             state.seed[row[here]] = seeds[row[here]]
         made[row] += 1
         world.act(state, view, checked(world, view, chosen))
+        if logp_o is not None:
+            offer(state.log, open_, logp_o)
     names = [str(trace.trace_id_n[p]) for p in parents]
     return replace(
         world.trace(state),

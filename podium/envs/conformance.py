@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -80,7 +79,7 @@ def labels_every_decision(world: World) -> Iterator[str]:
     rows, taken = choices(world, trace)
     if len(rows) != made:
         yield f"{made} decisions were made, {len(rows)} are in the traces"
-    if (taken < 0).any() or (trace.options_e.codes[rows] < 0).any() or (trace.decision_e[rows] < 0).any():
+    if (taken < 0).any() or (trace.options_of(rows)[1] < 1).any() or (trace.decision_e[rows] < 0).any():
         yield "a decision in its traces lacks its kind, its options or a choice among the world's options"
     if not np.isfinite(trace.logp_e[rows]).all():
         yield "a decision in its traces lacks the log-probability that the policy told"
@@ -188,7 +187,7 @@ def _keeps_the_past(world: World, trace: Trace, rows: Any, taken: Any, policy: P
     dos = [
         Do(int(row), "choose", option)
         for row, c in zip(rows, taken, strict=True)
-        for option in msgspec.json.decode(str(trace.options_e[row]))
+        for option in trace.options(int(row))
         if option != world.options[c]
     ]
     first = trace.first_of("e")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,6 +43,10 @@ class Log:
         self._words: dict[str, dict[str, int]] = {}
         self._events: list[tuple[NDArray[np.int64], dict[str, Any]]] = []
         self._edges: list[tuple[NDArray[np.int64], NDArray[np.int64], int]] = []
+        self._options: list[tuple[NDArray[np.int64], ...]] = []  # handles, options of each, their labels
+        self._menus: dict[tuple[str, ...], NDArray[np.int64]] = {}
+        self._offers: list[tuple[Any, ...]] = []
+        self.decided = np.full(n, -1)  # of each episode: the handle of its latest decision
         self._count = 0
 
     def add(
@@ -93,14 +96,33 @@ class Log:
         **columns: Any,
     ) -> NDArray[np.int64]:
         """A labelled decision: the options there were (one list for all, or one a row), the one chosen, its logp."""
-        listed = options if not options or isinstance(options[0], str) else None
-        text: Any = (
-            msgspec.json.encode(list(options)).decode()
-            if listed is not None
-            else [msgspec.json.encode(list(o)).decode() for o in options]
-        )
-        more = {"decision": decision(kind), "options": text, "chosen": chosen, "logp": logp}
-        return self.add(rows, "orchestrator_decision", agent, t, after, **more, **columns)
+        more = {"decision": decision(kind), "chosen": chosen, "logp": logp}
+        handles = self.add(rows, "orchestrator_decision", agent, t, after, **more, **columns)
+        self.decided[rows] = handles
+        if len(options):
+            self._options.append((handles, *self._listed(options, len(rows))))
+        return handles
+
+    def _listed(self, options: Sequence[str] | Sequence[Sequence[str]], n: int) -> tuple[NDArray[np.int64], ...]:
+        """How many options each of n decisions has, and the codes of their labels, one decision after the other."""
+        if isinstance(options[0], str):
+            codes = self._labels(tuple(map(str, options)))
+            return np.full(n, len(codes)), np.tile(codes, n)
+        parts = [self._labels(tuple(some)) for some in options]
+        return np.array([len(p) for p in parts]), np.concatenate(parts)
+
+    def _labels(self, labels: tuple[str, ...]) -> NDArray[np.int64]:
+        if labels not in self._menus:
+            words = self._words.setdefault("label", {})
+            self._menus[labels] = np.array([words.setdefault(label, len(words)) for label in labels], np.int64)
+        return self._menus[labels]
+
+    def offer(
+        self, rows: NDArray[np.int64], number: NDArray[np.int64], logp: NDArray[Any], item: Any = None
+    ) -> None:
+        """What is known of the options of the latest decision of each of these episodes, one entry an option, in their order:
+        its number in the world, its log-probability under the policy, the item that it is about."""
+        self._offers.append((self.decided[rows], number, np.asarray(logp, np.float64), item))
 
     def _codes(self, names: Any) -> Any:
         if isinstance(names, str):
@@ -151,9 +173,43 @@ class Log:
             type_x=kind,
             name_a=name_a,
             rollout_a=rollout_a,
+            **self._option_axis(rank),
             **columns,
             **rollouts,
         )
+
+    def _option_axis(self, rank: NDArray[np.int64]) -> dict[str, Any]:
+        """The options of decisions, by the row of their event."""
+        if not self._options:
+            return {}
+        handles, counts, codes = (np.concatenate(part) for part in zip(*self._options, strict=True))
+        event = np.repeat(rank[handles], counts)
+        order = np.argsort(event, kind="stable")
+        columns: dict[str, Any] = {
+            "event_o": event[order],
+            "label_o": Text(codes[order], tuple(self._words["label"])),
+        }
+        if self._offers:
+            columns |= self._offered(columns["event_o"], rank)
+        return columns
+
+    def _offered(self, event_o: NDArray[np.int64], rank: NDArray[np.int64]) -> dict[str, Any]:
+        """What was offered, at the options it belongs to: an event's entries are in the order of its options."""
+        handle, number, logp, item = zip(*self._offers, strict=True)
+        event = rank[np.concatenate(handle)]
+        order = np.argsort(event, kind="stable")
+        event = event[order]
+        place = np.searchsorted(event_o, event) + np.arange(len(event)) - np.searchsorted(event, event)
+        if not np.array_equal(event_o[np.minimum(place, len(event_o) - 1)], event):
+            raise AssertionError("a world logged other options than it allowed")
+        n = len(event_o)
+        number_o, item_o, logp_o = np.full(n, -1), np.full(n, -1), np.full(n, np.nan)
+        number_o[place] = np.concatenate(number)[order]
+        logp_o[place] = np.concatenate(logp)[order]
+        if any(part is not None for part in item):
+            parts = [np.full(len(h), -1) if i is None else i for h, i in zip(handle, item, strict=True)]
+            item_o[place] = np.concatenate(parts)[order]
+        return {"number_o": number_o, "item_o": item_o, "logp_o": logp_o}
 
     def _flat(self, name: str) -> NDArray[Any]:
         absent: Any = np.nan if name in ("t", "value") or _KIND[f"{name}_e"] == "float" else -1

@@ -31,9 +31,11 @@ __all__ = [
     "State",
     "View",
     "World",
+    "answer_of",
     "checked",
     "episodes",
     "make",
+    "offer",
     "param",
     "play",
     "register",
@@ -116,7 +118,9 @@ class View:
         )
 
 
-Policy = Callable[[View], Any]  # choices, one option a row; or (choices, log-probabilities)
+Policy = Callable[
+    [View], Any
+]  # choices, one option a row; or (choices, log-probabilities[, those of all options allowed])
 
 
 class Mask(NamedTuple):
@@ -228,12 +232,27 @@ def play(world: World, policy: Policy, seed: U, *, log: bool = False) -> Played:
     decisions = 0
     while (view := world.view(state)) is not None:
         answer = policy(view)
-        chosen, logp = answer if isinstance(answer, tuple) else (answer, np.nan)
+        chosen, logp, logp_o = answer_of(answer)
         chosen = checked(world, view, chosen)
         state.logp[view.row] = logp
         decisions += len(view)
         world.act(state, view, chosen)
+        if logp_o is not None and state.log is not None:
+            offer(state.log, view, logp_o)
     return Played(state.score, decisions, state)
+
+
+def answer_of(answer: Any) -> tuple[Any, Any, F | None]:
+    """What a policy said: its choices, their log-probabilities (NaN unless told), and those of all options that were allowed."""
+    if not isinstance(answer, tuple):
+        return answer, np.nan, None
+    return answer if len(answer) == 3 else (*answer, None)
+
+
+def offer(log: Log, view: View, logp_o: F) -> None:
+    """Writes down what the policy made of the options that these decisions had, one entry an option that was allowed."""
+    row, number = np.nonzero(view.allowed)
+    log.offer(view.row[row], number, logp_o, None if view.about is None else view.about[row, number])
 
 
 def checked(world: World, view: View, choices: Any) -> NDArray[np.int64]:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -346,7 +345,7 @@ def _written(trace: Trace, columns: dict[str, F], labels: dict[int, list[float]]
         for column in columns.values():
             column[own : own + at] = column[source : source + at]
         if source + at in labels:
-            options = msgspec.json.decode(str(trace.options_e[own + at]), type=list[str])
+            options = trace.options(own + at)
             columns["q"][own + at] = labels[source + at][options.index(str(trace.chosen_e[own + at]))]
     said: list[str | None] = [None] * trace.n_events
     for row, each in labels.items():

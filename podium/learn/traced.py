@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -63,17 +62,7 @@ def record(world: World, net: Net, w: Parameters, seed: U, task: str, most: int)
         made = Made(seen, logp, entry, rows[first[episode] + number])
         kinds.setdefault((seen.kind, seen.role), []).append(made)
     made_of = [_joined(some) for some in kinds.values()]
-    return Record(world, replace(trace, extra_e={**trace.extra_e, "pi": _odds(trace, made_of)}), made_of, seed)
-
-
-def _odds(trace: Trace, made_of: Sequence[Made]) -> Text:
-    """The label `pi` of every decision: the probabilities of its options, in their order."""
-    said: list[str | None] = [None] * trace.n_events
-    for made in made_of:
-        p, start = np.exp(made.logp).round(6).tolist(), made.seen.start.tolist()
-        for row, low, high in zip(made.row.tolist(), start[:-1], start[1:], strict=True):
-            said[row] = str(p[low:high])
-    return Text.of(said)
+    return Record(world, trace, made_of, seed)
 
 
 def _sampled(
@@ -90,7 +79,7 @@ def _sampled(
     codes, number = net.words.codes(world.options), number.copy()
     home = world.options.index("stop") if "stop" in world.options else -1
 
-    def policy(view: View) -> tuple[N64, F]:
+    def policy(view: View) -> tuple[N64, F, F]:
         seen, option = seen_by(view, codes)
         logp = net.log_odds(w, seen)
         entry = drawn(logp, seen.start, uniform(seed[view.row], DICE, number[view.row]))
@@ -100,7 +89,8 @@ def _sampled(
         if views is not None:
             views.append((seen, logp, entry, view.row.copy(), number[view.row]))
         number[view.row] += 1
-        return option[entry], np.asarray(logp[entry], np.float64)
+        known = np.asarray(logp, np.float64)
+        return option[entry], known[entry], known
 
     return policy
 
@@ -132,7 +122,7 @@ def others(world: World, trace: Trace, seed: U, share: float) -> tuple[list[Do],
     at = np.arange(len(rows)) - np.searchsorted(rollout, rollout)
     for row, run, nth in zip(rows.tolist(), rollout.tolist(), at.tolist(), strict=True):
         if float(uniform(seed[run], MARK, nth)) < share:
-            for option in msgspec.json.decode(str(trace.options_e[row])):
+            for option in trace.options(row):
                 if option != trace.chosen_e[row]:
                     dos.append(Do(row, "choose", option))
                     source.append(run)

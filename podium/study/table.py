@@ -211,8 +211,7 @@ class _Sets:
 
     def _decisions(self) -> list[tuple[int, list[str]]]:
         rows = units.rows(self.runs, "orchestrator")
-        listed = self.runs.options_e.take(rows).strings()
-        return [(int(r), msgspec.json.decode(str(o))) for r, o in zip(rows, listed, strict=True)]
+        return [(row, self.runs.options(row)) for row in rows.tolist()]
 
     def _options(self) -> Trace:
         """Every option of every decision, so many times; the run itself is one of them."""

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -141,8 +140,8 @@ def _branched(world: World, trace: Trace, exact: F, tries: int) -> tuple[Trace, 
     rows = units.rows(trace, "orchestrator")
     place = {option: k for k, option in enumerate(world.options)}
     dos, turn, worth = [], [], []
-    for at, (row, listed) in enumerate(zip(rows.tolist(), trace.options_e.take(rows).strings(), strict=True)):
-        for option in msgspec.json.decode(str(listed)):
+    for at, row in enumerate(rows.tolist()):
+        for option in trace.options(row):
             dos += [Do(row, "choose", option)] * tries
             turn += list(range(1, tries + 1))
             worth += [exact[at, place[option]]] * tries

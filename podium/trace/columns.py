@@ -1,7 +1,7 @@
 """The trace: one run or many, as numpy columns.
 
 A suffix names the axis a column lives on: `_n` rollouts, `_a` agents, `_e` events, `_x` edges, `_k` tokens,
-`_v` votes. Every axis is sorted by rollout. Inside a rollout a cause has a lower row than its effect, and
+`_v` votes, `_o` options. Every axis is sorted by rollout. Inside a rollout a cause has a lower row than its effect, and
 edges are sorted by the row they point to, so any recursion over a trace is one sweep.
 
 What was not recorded is NaN in a column of floats and -1 in any other. A column in which nothing was recorded
@@ -10,6 +10,7 @@ takes no memory.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import repeat
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from podium.trace.vocabulary import EVENT_TYPES, TOPOLOGIES
 
-__all__ = ["AXES", "COLUMNS", "B", "Column", "F", "I", "Names", "Text", "Trace", "concat", "ranges"]
+__all__ = ["AXES", "COLUMNS", "B", "Column", "F", "I", "Names", "Text", "Trace", "concat", "option_axis", "ranges"]
 
 F = NDArray[np.float64]
 I = NDArray[np.signedinteger[Any]]
@@ -33,6 +34,7 @@ AXES: dict[str, str] = {
     "x": "edges",
     "k": "tokens",
     "v": "votes",
+    "o": "options",
 }
 Kind = Literal["float", "int", "tri", "code", "row", "agent", "rollout", "text", "name", "floats", "texts"]
 _DTYPES: dict[str, type[np.generic]] = {
@@ -267,7 +269,6 @@ class Trace(_Referred):
     cost_e: F = column("float")
     stage_e: I = column("int")
     decision_e: I = column("code")
-    options_e: Text = column("text")  # JSON
     chosen_e: Text = column("text")
     logp_e: F = column("float")
     model_e: Text = column("text")
@@ -296,6 +297,13 @@ class Trace(_Referred):
     source_v: I = column("row")
     value_v: Text = column("text")
     weight_v: F = column("float")
+
+    # options that a decision had, in their order
+    event_o: I = column("row")
+    label_o: Text = column("text")
+    number_o: I = column("int")  # what the source calls it, where that is a number
+    item_o: I = column("int")  # the item of the observation that it is about
+    logp_o: F = column("float")  # under the policy, exact
 
     @staticmethod
     def of(**given: Any) -> Trace:
@@ -360,11 +368,23 @@ class Trace(_Referred):
                 return self.rollout_e[self.owner_k]
             case "v":
                 return self.rollout_e[self.event_v]
+            case "o":
+                return self.rollout_e[self.event_o]
         raise ValueError(f"no axis {axis!r}; there are {', '.join(AXES)}")
 
     def first_of(self, axis: str) -> NDArray[np.int64]:
         """Where each rollout begins on an axis, and at the end the length of that axis."""
         return np.searchsorted(self.rollout_of(axis), np.arange(len(self) + 1))
+
+    def options_of(self, rows: I) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where the options of these events begin on the axis `_o`, and how many each has."""
+        first = np.searchsorted(self.event_o, rows)
+        return first, np.searchsorted(self.event_o, rows, side="right") - first
+
+    def options(self, row: int) -> list[str]:
+        """The labels of the options of one event, in their order; none if it states none."""
+        (first,), (many,) = self.options_of(np.array([row]))
+        return [str(word) for word in self.label_o.take(np.arange(first, first + many)).strings()]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Trace) and not differences(self, other)
@@ -427,6 +447,22 @@ def concat(traces: Sequence[Trace]) -> Trace:
     return Trace.of(**columns)
 
 
+def option_axis(listed: Text) -> dict[str, Any]:
+    """The axis of options from one JSON list of labels an event: where each belongs, and its label.
+
+    >>> option_axis(Text.of([None, '["yes","no"]']))["event_o"].tolist()
+    [1, 1]
+    """
+    words = [json.loads(word) for word in listed.words]
+    place: dict[str, int] = {}
+    codes = [np.array([place.setdefault(w, len(place)) for w in word], np.int32) for word in words]
+    rows = np.flatnonzero(listed.codes >= 0)
+    at = listed.codes[rows].tolist()
+    counts = np.array([len(codes[c]) for c in at], np.int64)
+    labels = np.concatenate([np.zeros(0, np.int32), *(codes[c] for c in at)])
+    return {"event_o": np.repeat(rows, counts), "label_o": Text(labels, tuple(place))}
+
+
 def differences(a: Trace, b: Trace) -> list[str]:
     """The names of the columns in which two traces differ; a length that differs comes first, alone."""
     if lengths := [AXES[x] for x in AXES if len(_axis(a, x)) != len(_axis(b, x))]:
@@ -456,6 +492,7 @@ def _axis(trace: Trace, axis: str) -> Any:
         "x": "src_x",
         "k": "token_k",
         "v": "event_v",
+        "o": "event_o",
     }
     return getattr(trace, names[axis])
 

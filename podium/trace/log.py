@@ -26,6 +26,7 @@ from podium.trace.loose import (
     event_columns,
     mark_inferred,
     nested,
+    options_of,
     run_columns,
     tokens_of,
     topology_code,
@@ -308,10 +309,12 @@ def run_of(segments: Sequence[Segment]) -> Loose | list[Place]:
     broken += mark_inferred(whole_table, edges, row_of)
     tokens, wrong = tokens_of(whole_table)
     votes, astray = votes_of(whole_table, row_of)
+    options, odd = options_of(columns.pop("options_e", None), whole_table)
     run = _run(segments)
     if any("trace_id" in names for names in nested(whole_table, "absent")[1]):
         run["trace_id_n"] = Text.of([None])
-    return Loose(run, columns, segments[0].words["agents"], edges, tokens, votes, broken + wrong + astray)
+    broken += wrong + astray + odd
+    return Loose(run, columns, segments[0].words["agents"], edges, tokens, votes, options, broken)
 
 
 Lookup = Callable[[Any], NDArray[np.int64]]

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
-from podium.trace.columns import F, I, Names, Text, Trace
+from podium.trace.columns import F, I, Names, Text, Trace, option_axis
 from podium.trace.order import causes_first, one_cycle
 from podium.trace.scan import Odd, Table, check_fields
 from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, TOPOLOGIES
@@ -53,6 +53,7 @@ class Loose:
     edges: Edges
     tokens: dict[str, Any] = field(default_factory=dict)  # columns `_k`
     votes: dict[str, Any] = field(default_factory=dict)  # columns `_v`
+    options: dict[str, Any] = field(default_factory=dict)  # columns `_o`
     broken: list[Place] = field(default_factory=list)
 
 
@@ -219,6 +220,30 @@ def tokens_of(table: Table) -> tuple[dict[str, Any], list[Place]]:
     return columns, broken
 
 
+_BESIDE = {
+    "option_numbers": ("number_o", np.int64, -1),
+    "option_items": ("item_o", np.int64, -1),
+    "option_logps": ("logp_o", np.float64, np.nan),
+}
+
+
+def options_of(listed: Text | None, table: Table) -> tuple[dict[str, Any], list[Place]]:
+    """The option axis: the labels that decisions list, a column of JSON, and what was recorded of each option."""
+    columns = option_axis(Text.constant(None, table.n) if listed is None else listed)
+    many = np.bincount(columns["event_o"], minlength=table.n)
+    first, broken = np.cumsum(many) - many, []
+    for name, (column, kind, absent) in _BESIDE.items():
+        filled = np.full(len(columns["event_o"]), absent, kind)
+        for row, values in zip(*nested(table, name), strict=True):
+            if len(values) != many[row]:
+                said = f"{name} has {len(values)} entries for {many[row]} options"
+                broken.append(Place("options", row, f"every option is described once: {said}"))
+            else:
+                filled[first[row] : first[row] + many[row]] = [absent if v is None else v for v in values]
+            columns[column] = filled
+    return columns if len(columns["event_o"]) else {}, broken
+
+
 def votes_of(table: Table, row_of: Any) -> tuple[dict[str, Any], list[Place]]:
     """The vote axis; `row_of` gives the place of an event by its id, -1 if there is none."""
     broken, flat = [], []
@@ -310,6 +335,7 @@ def settle(loose: Loose) -> tuple[Trace, list[Place], NDArray[np.int64] | None]:
         rule_x=edge(edges.rule),
         **_owned(loose.tokens, "owner_k", rank),
         **_owned(loose.votes, "event_v", rank),
+        **_owned(loose.options, "event_o", rank),
     )
     return trace, broken, order
 

@@ -201,12 +201,13 @@ class Recorder:
         *,
         options: list[str] | None = None,
         logp: float | None = None,
+        option_logps: list[float] | None = None,
         **more: Any,
     ) -> Name:
-        """One of the five decisions: what could be chosen, what was, and how likely that was."""
+        """One of the five decisions: what could be chosen, what was, and how likely that and every option was."""
         if kind not in DECISIONS:
             raise ValueError(f"no decision {kind!r}; there are {', '.join(DECISIONS)}")
-        told = {"options": options, "logp": logp}
+        told = {"options": options, "logp": logp, "option_logps": option_logps}
         more |= {k: v for k, v in told.items() if v is not None}
         return self.add("orchestrator_decision", agent, decision=kind, chosen=chosen, **more)
 

@@ -325,6 +325,7 @@ RULES: tuple[Rule, ...] = (
     Rule("orphan-return", "error", "a spawned agent returns to answer something, unless truncated", orphan_return),
     Rule("acts-after-stop", "error", "who decided to stop only aggregates, returns or despawns", acts_after_stop),
     Rule("token-owner", "error", "a token has one owner", token_owner),
+    Rule("options", "error", "what is recorded of options is recorded once for each"),
     Rule("missing-line", "error", "a log that was closed has as many events as it says"),
     Rule("empty-run", "warning", "a log has events"),
     Rule("torn-line", "warning", "a log ends with a whole line"),

@@ -3,7 +3,7 @@
     runs/
       podium-store.json       {"podium_store": 1}
       part-000000/            what one `add` wrote, named by the first rollout in it
-        rollouts.parquet  agents.parquet  events.parquet  edges.parquet  tokens.parquet  votes.parquet
+        rollouts.parquet  agents.parquet  events.parquet  edges.parquet  tokens.parquet  votes.parquet  options.parquet
 
 A file holds the columns of one axis, their suffix dropped. Before them come `rollout`, numbered over the whole
 store, and `row`, counted inside the rollout; what points to an event or an agent gives its row inside the same
@@ -27,7 +27,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from podium.trace.columns import AXES, COLUMNS, I, Names, Text, Trace, _absent, concat
+from podium.trace.columns import AXES, COLUMNS, I, Names, Text, Trace, _absent, concat, option_axis
 from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, TOPOLOGIES
 
 __all__ = ["QueryError", "StoreError", "add", "create", "is_store", "listing", "read", "size", "sql"]
@@ -307,7 +307,8 @@ def _read_part(part: Path, numbers: range) -> Trace:
     n = len(numbers)
     tables = {"n": _load(part, "n")}
     _expect(part / "rollouts.parquet", tables["n"], n)
-    count = {axis: _numpy(tables["n"][what]) for axis, what in AXES.items() if axis != "n"}
+    there = {axis: what for axis, what in AXES.items() if what in tables["n"].column_names}
+    count = {axis: _numpy(tables["n"][what]) for axis, what in there.items()}
     first = {axis: (np.cumsum(c) - c).astype(np.int32) for axis, c in count.items()}
     for axis, c in count.items():
         if total := int(c.sum()):
@@ -323,6 +324,8 @@ def _read_part(part: Path, numbers: range) -> Trace:
         values = columns[name] = _values(name[:-2], kind, tables[axis], WORDS.get(name))
         if kind in POINTS and n > 1:
             columns[name] = np.where(values < 0, values, values + np.repeat(first[POINTS[kind]], count[axis]))
+    if "o" not in there and "e" in tables:  # a store from before options had an axis
+        columns |= option_axis(_values("options", "text", tables["e"], None))
     return Trace.of(**columns)
 
 
@@ -375,10 +378,10 @@ def _words(strings: Any) -> tuple[str, ...]:
 
 
 def sql(store: Path, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Names and rows of what a SELECT finds in rollouts, agents, events, edges, tokens and votes.
+    """Names and rows of what a SELECT finds in rollouts, agents, events, edges, tokens, votes and options.
 
     Each has its `rollout`. An event is named by its `row` there: `src` and `dst` of an edge, `context` of an event,
-    `owner` of a token, `event` and `source` of a vote are such rows. `from`, `to` and `end` are words of SQL: write
+    `owner` of a token, `event` and `source` of a vote, `event` of an option are such rows. `from`, `to` and `end` are words of SQL: write
     events.from or "from". The query reads the store and nothing else, and writes nothing.
     """
     duckdb = _need("duckdb")

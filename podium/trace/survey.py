@@ -22,6 +22,7 @@ from podium.trace.loose import (
     has_empty,
     mark_inferred,
     nested,
+    options_of,
     run_columns,
     tokens_of,
     topology_code,
@@ -175,7 +176,9 @@ def _loose(head: Head, events: Table, edges_: Table) -> Loose:
     broken += mark_inferred(events, edges, row_of)
     tokens, wrong = tokens_of(events)
     votes, astray = votes_of(events, row_of)
-    return Loose(_run(head, events), columns, events.words["agents"], edges, tokens, votes, broken + wrong + astray)
+    options, odd = options_of(columns.pop("options_e", None), events)
+    broken += wrong + astray + odd
+    return Loose(_run(head, events), columns, events.words["agents"], edges, tokens, votes, options, broken)
 
 
 def _edges(table: Table, row_of_code: Any, ids: Any, broken: list[Place]) -> Edges:

@@ -77,6 +77,9 @@ class Extension(Struct, forbid_unknown_fields=True, omit_defaults=True):
     stage: Count | UnsetType = UNSET
     decision: Decision | UnsetType = UNSET
     options: list[str] | UnsetType = UNSET
+    option_numbers: list[Count | None] | UnsetType = UNSET
+    option_items: list[Count | None] | UnsetType = UNSET
+    option_logps: list[float | None] | UnsetType = UNSET  # under the policy, one an option
     chosen: str | UnsetType = UNSET
     logp: float | UnsetType = UNSET
     valid: bool | UnsetType = UNSET

@@ -28,7 +28,6 @@ _EXTENSION = [
     "cost",
     "stage",
     "decision",
-    "options",
     "chosen",
     "logp",
     "valid",
@@ -39,7 +38,7 @@ _EXTENSION = [
     "start",
     "random",
 ]
-_RAW = {"options_e", "random_e"}
+_RAW = {"random_e"}
 
 
 def event_objects(trace: Trace) -> list[dict[str, Any]]:
@@ -115,6 +114,7 @@ def _nested(trace: Trace, ids: list[str]) -> Any:
                 yield row, "logps", [None if v != v else v for v in logps.tolist()]
             if (mask >= 0).any():
                 yield row, "mask", [None if v < 0 else bool(v) for v in mask.tolist()]
+    yield from _offered(trace)
     votes: dict[int, list[dict[str, Any]]] = {}
     for v in range(len(trace.event_v)):
         vote: dict[str, Any] = {"value": trace.value_v[v]}
@@ -133,6 +133,24 @@ def _nested(trace: Trace, ids: list[str]) -> Any:
         guesses.setdefault(int(trace.dst_x[x]), []).append(guess)
     for row, guessed in guesses.items():
         yield row, "inferred", guessed
+
+
+def _offered(trace: Trace) -> Any:
+    """(row, field, value) of the options of decisions."""
+    rows, first = np.unique(trace.event_o, return_index=True)
+    labels, ends = trace.label_o.strings(), [*first[1:].tolist(), len(trace.event_o)]
+    beside = {
+        "option_numbers": (trace.number_o, trace.number_o >= 0),
+        "option_items": (trace.item_o, trace.item_o >= 0),
+        "option_logps": (trace.logp_o, ~np.isnan(trace.logp_o)),
+    }
+    beside = {name: (values, there) for name, (values, there) in beside.items() if there.any()}
+    for row, a, b in zip(rows.tolist(), first.tolist(), ends, strict=True):
+        yield row, "options", labels[a:b]
+        for name, (values, there) in beside.items():
+            if there[a:b].any():
+                known = zip(values[a:b].tolist(), there[a:b].tolist(), strict=True)
+                yield row, name, [v if ok else None for v, ok in known]
 
 
 def figures(columns: Mapping[str, Any]) -> dict[int, dict[str, float]]:

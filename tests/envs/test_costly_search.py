@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from proving import (
@@ -78,7 +77,7 @@ def test_traces_keep_the_rules_and_repeat(tmp_path: Path) -> None:
 def test_who_has_seen_all_candidates_may_only_stop() -> None:
     trace = recorded(make("costly_search", most=2), patient(9), 1)
     rows = np.flatnonzero(trace.type_e == event("orchestrator_decision"))
-    options = [msgspec.json.decode(str(trace.options_e[int(r)])) for r in rows]
+    options = [trace.options(int(r)) for r in rows]
     assert options == [["stop", "go on"], ["stop", "go on"], ["stop"]]
     assert [trace.chosen_e[int(r)] for r in rows] == ["go on", "go on", "stop"]
 

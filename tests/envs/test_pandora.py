@@ -6,7 +6,6 @@ from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from proving import (
@@ -150,7 +149,7 @@ def test_who_opens_a_box_spawns_a_specialist() -> None:
     rows = np.flatnonzero(trace.type_e == event("orchestrator_decision"))
     assert [trace.chosen_e[int(r)] for r in rows] == ["open 1", "open 0", "stop"]
     assert trace.decision_e[rows].tolist() == [decision("delegate"), decision("delegate"), decision("stop")]
-    options = [msgspec.json.decode(str(trace.options_e[int(r)])) for r in rows]
+    options = [trace.options(int(r)) for r in rows]
     assert options == [["stop", "open 0", "open 1"], ["stop", "open 0"], ["stop"]]
     spawns = trace.type_e == event("spawn")
     assert [str(trace.name_a[a]) for a in trace.to_e[spawns]] == ["specialist 1", "specialist 0"]

@@ -313,7 +313,7 @@ def test_what_was_chosen_is_on_record(tmp_path: Path) -> None:
     ):
         made = replay(team, trace, do=Do(row, "choose", value), folder=tmp_path / kind)
         (there,) = [e for e in range(made.n_events) if made.chosen_e[e] == value]
-        assert (DECISIONS[made.decision_e[there]], json.loads(made.options_e[there] or "")) == (kind, options)
+        assert (DECISIONS[made.decision_e[there]], made.options(int(there))) == (kind, options)
         replay(team, made, folder=tmp_path / f"{kind} again")
         first, again = (tmp_path / name / "w0.jsonl" for name in (kind, f"{kind} again"))
         assert first.read_bytes() == again.read_bytes()

@@ -142,7 +142,7 @@ def test_credit_is_that_of_the_method_on_the_traces_of_the_same_episodes(name: s
         for i, (episode, nth) in enumerate(zip(part.episode, part.number, strict=True)):
             at = slice(*part.seen.start[i : i + 2])
             row = int(rows[begins[episode] + nth])
-            options = msgspec.json.decode(str(trace.options_e[row]))
+            options = trace.options(row)
             labels = [world.options[k] for k in part.option[at]]
             assert options == labels
             told[row] = msgspec.json.encode(np.exp(part.logp[at]).astype(float).tolist()).decode()

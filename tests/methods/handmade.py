@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from podium.methods import METHODS, credit_of
-from podium.trace.columns import Text, Trace, concat
+from podium.trace.columns import Text, Trace, concat, option_axis
 from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES
 
 __all__ = ["NAN", "credit", "near", "on", "run", "runs", "weight"]
@@ -105,7 +105,7 @@ def run(
         to_e=np.array(rows["to"], int),
         role_e=Text.of(rows["role"]),
         decision_e=np.array([DECISIONS.index(f["decision"]) if "decision" in f else -1 for f in fields], int),
-        options_e=Text.of(_json(f["options"]) if "options" in f else None for f in fields),
+        **option_axis(Text.of(_json(f["options"]) if "options" in f else None for f in fields)),
         **{f"{k}_e": np.array(floats(k), float) for k in FLOATS},
         **{f"{k}_e": np.array([f.get(k, -1) for f in fields], int) for k in WHOLE},
         **{f"{k}_e": Text.of(f.get(k) for f in fields) for k in TEXTS},

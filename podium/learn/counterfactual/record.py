@@ -12,6 +12,7 @@ from podium.credit import BadCredit, Credit
 from podium.credit.branches import alternatives
 from podium.credit.forest import contexts
 from podium.credit.keys import numbered_together
+from podium.credit.options import option_probability
 from podium.learn.counterfactual.fitted import Fit
 from podium.learn.counterfactual.work import Asked, Work
 from podium.rewards import score
@@ -21,11 +22,7 @@ from podium.trace.vocabulary import EDGE_TYPES, EVENT_TYPES
 __all__ = ["asked_of", "stamped"]
 
 V = NDArray[np.int64]
-STEP, VALUE, PI = (
-    "row",
-    "value",
-    "pi",
-)  # labels: which step of the work an event is, what came of it, and how likely each option was
+STEP, VALUE = "row", "value"  # labels: which step of the work an event is, and what came of it
 
 
 def stamped(trace: Trace, fit: Fit, name: str = "counterfactual", reward: str = "outcome") -> Trace:
@@ -56,7 +53,7 @@ def asked_of(trace: Trace, reward: str = "outcome") -> tuple[Asked, I]:
 
     Tries that share a seed share their luck; without seeds the first tries of all options are taken together, and so on.
     """
-    for label in (STEP, VALUE, PI):
+    for label in (STEP, VALUE):
         if label not in trace.extra_e:
             raise BadCredit(
                 f"the learned counterfactual needs the label {label!r}; there are {', '.join(trace.extra_e) or 'none'}"
@@ -65,10 +62,13 @@ def asked_of(trace: Trace, reward: str = "outcome") -> tuple[Asked, I]:
     credit = Credit(trace, "orchestrator", score(trace, reward, "orchestrator"))
     rows, run = credit.rows, credit.rollout
     step = _numbers(trace.extra_e[STEP])[rows]
-    may = (trace.parent_n.codes[run] < 0) & (step >= 0) & (trace.options_e.codes[rows] >= 0)
-    own = np.flatnonzero(may & (trace.extra_e[PI].codes[rows] >= 0))
-    offered = [msgspec.json.decode(str(o), type=list[str]) for o in trace.options_e.take(rows[own]).strings()]
-    pi = _pi(trace.extra_e[PI].take(rows[own]), offered)
+    pi_o, (first, many) = option_probability(trace), trace.options_of(rows)
+    known = (many > 0) & ~np.isnan(np.append(pi_o, np.nan)[np.where(many > 0, first, -1)])
+    own = np.flatnonzero((trace.parent_n.codes[run] < 0) & (step >= 0) & known)
+    offered = [trace.options(row) for row in rows[own].tolist()]
+    pi = np.zeros((len(own), max(map(len, offered), default=0)))
+    for line, at, n in zip(pi, first[own].tolist(), many[own].tolist(), strict=True):
+        line[:n] = pi_o[at : at + n]
     taken = [o.index(str(c)) for o, c in zip(offered, trace.chosen_e.take(rows[own]).strings(), strict=True)]
     earned = _earned(credit, own, offered)
     return Asked(work, step[own], np.array(taken, np.int64), pi, values[run[own]], earned), rows[own]
@@ -101,16 +101,6 @@ def _turn(key: V) -> V:
     turn = np.empty(len(key), np.int64)
     turn[order] = np.arange(len(key)) - np.repeat(first, many)
     return turn
-
-
-def _pi(said: Text, offered: list[list[str]]) -> F:
-    odds = [msgspec.json.decode(str(p), type=list[float]) for p in said.strings()]
-    pi = np.zeros((len(odds), max(map(len, offered), default=0)))
-    for line, p, options in zip(pi, odds, offered, strict=True):
-        if len(p) != len(options):
-            raise BadCredit(f"{len(options)} options ({', '.join(options)}) but {len(p)} probabilities")
-        line[: len(p)] = p
-    return pi
 
 
 def _numbers(label: Text) -> V:

@@ -449,20 +449,28 @@ def lifted(trace: Trace) -> Trace:
     rows = np.flatnonzero(trace.extra_e["choice"].codes >= 0).tolist()
     decision, logp, valid = np.array(trace.decision_e), np.array(trace.logp_e), np.array(trace.valid_e)
     valid[rows] = np.where(valid[rows] < 0, 1, valid[rows])
-    options, chosen = trace.options_e.strings(), trace.chosen_e.strings()
+    chosen, offered = (
+        trace.chosen_e.strings(),
+        {row: trace.options(row) for row in np.unique(trace.event_o).tolist()},
+    )
     said_e = np.bincount(trace.owner_k, ~np.isnan(trace.logp_k), minlength=trace.n_events)
     first = np.searchsorted(trace.owner_k, np.arange(trace.n_events + 1))
     for row in rows:
         choice = _choice(trace, row)
         decision[row] = DECISIONS.index(choice["kind"])
-        options[row], chosen[row] = msgspec.json.encode(choice["options"]).decode(), choice["chosen"]
+        offered[row], chosen[row] = choice["options"], choice["chosen"]
         logp[row] = np.nansum(trace.logp_k[first[row] : first[row + 1]])
+    none = np.full(sum(map(len, offered.values())), -1)
     return replace(
         trace,
         name_a=_by_roles(trace),
         decision_e=decision,
-        options_e=Text.of(options),
         chosen_e=Text.of(chosen),
+        event_o=np.repeat(np.array(sorted(offered), np.int32), [len(offered[row]) for row in sorted(offered)]),
+        label_o=Text.of(label for row in sorted(offered) for label in offered[row]),
+        number_o=none,
+        item_o=none,
+        logp_o=np.full(len(none), np.nan),
         logp_e=logp,
         tokens_out_e=np.where(np.isnan(trace.tokens_out_e) & (said_e > 0), said_e, trace.tokens_out_e),
         valid_e=valid,

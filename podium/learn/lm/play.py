@@ -375,9 +375,8 @@ def _tokened(trace: Trace, talk: Talk, version: str) -> Trace:
     n = trace.n_events
     context, start, valid = np.full(n, -1), np.full(n, -1), np.array(trace.valid_e, np.int64)
     heard, spoken = np.array(trace.tokens_in_e, np.float64), np.array(trace.tokens_out_e, np.float64)
-    words: dict[str, list[str | None]] = {
-        k: [None] * n for k in ("model", "version", "pi", "sampling", "fault", DIGEST)
-    }
+    words: dict[str, list[str | None]] = {k: [None] * n for k in ("model", "version", "sampling", "fault", DIGEST)}
+    logp_o = np.array(trace.logp_o)
     owner: list[N64] = []
     token: list[int] = []
     logp: list[float] = []
@@ -396,7 +395,10 @@ def _tokened(trace: Trace, talk: Talk, version: str) -> Trace:
             voice = talk.voice(mind)  # nobody knows which version of the weights it has
             words["model"][row] = mind.model.name if voice is None else voice.served or mind.model.name
             words["version"][row] = f"{mind.name}@{version if voice is None else 'endpoint'}"
-            words["sampling"][row], words["pi"][row] = f'"{turn.how}"', _odds(turn)
+            words["sampling"][row] = f'"{turn.how}"'
+            if turn.ways:
+                (at,), (many,) = trace.options_of(np.array([row]))
+                logp_o[at : at + many] = [sum(some) for some in turn.ways]
             words["fault"][row] = None if turn.fault is None else msgspec.json.encode(turn.fault).decode()
             if voice is None:
                 key = mind.name, turn.state, turn.said
@@ -408,7 +410,7 @@ def _tokened(trace: Trace, talk: Talk, version: str) -> Trace:
             logp += [*[np.nan] * len(turn.given), *turn.logp]
             mask += [*[0] * len(turn.given), *[int(turn.how != "forced")] * len(turn.said)]
     text_of = {k: Text.of(v) for k, v in words.items()}
-    extra: dict[str, Any] = {k: v for k in ("pi", "sampling", "fault", DIGEST) if (v := text_of[k]).words}
+    extra: dict[str, Any] = {k: v for k in ("sampling", "fault", DIGEST) if (v := text_of[k]).words}
     return replace(
         trace,
         context_e=context,
@@ -423,11 +425,5 @@ def _tokened(trace: Trace, talk: Talk, version: str) -> Trace:
         token_k=np.array(token, np.int64),
         logp_k=np.array(logp, np.float64),
         mask_k=np.array(mask, np.int64),
+        logp_o=logp_o,
     )
-
-
-def _odds(turn: Turn) -> str | None:
-    """The label `pi`: the probabilities of the options, in their order."""
-    if not turn.ways:
-        return None
-    return msgspec.json.encode([float(np.exp(sum(some))) for some in turn.ways]).decode()

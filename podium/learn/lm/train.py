@@ -10,13 +10,13 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
-import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from podium.credit import Credit, apply
 from podium.credit.forest import contexts, copies, nodes, roots
+from podium.credit.options import chosen_options, option_probability
 from podium.envs.draws import seeds
 from podium.envs.world import World
 from podium.learn.lm import packed
@@ -33,7 +33,7 @@ from podium.learn.traced import at_rows, stepped
 from podium.learn.train import Stopwatch
 from podium.methods import Method, scored
 from podium.rewards.ledger import Now
-from podium.trace.columns import F, Trace
+from podium.trace.columns import F, Trace, ranges
 from podium.trace.vocabulary import DECISIONS
 
 __all__ = [
@@ -291,13 +291,13 @@ def _value(trace: Trace, given: Credit) -> F:
 def _odds(trace: Trace) -> tuple[F, F, F]:
     """Of each decision whose options were weighed, the entropy of their probabilities, that of the one taken, and how many there are; NaN elsewhere."""
     doubt, chosen, many = (np.full(trace.n_events, np.nan) for _ in range(3))
-    if "pi" not in trace.extra_e:
-        return doubt, chosen, many
-    for row in np.flatnonzero(trace.extra_e["pi"].codes >= 0).tolist():
-        pi = np.array(msgspec.json.decode(str(trace.extra_e["pi"][row])), np.float64)
-        doubt[row] = -float((pi * np.log(np.maximum(pi, 1e-300))).sum())
-        chosen[row] = pi[msgspec.json.decode(str(trace.options_e[row])).index(trace.chosen_e[row])]
-        many[row] = len(pi)
+    pi_o = option_probability(trace)
+    rows = np.unique(trace.event_o[~np.isnan(pi_o)])
+    first, count = trace.options_of(rows)
+    place = ranges(first, count)
+    spread = pi_o[place] * np.log(np.maximum(pi_o[place], 1e-300))
+    doubt[rows] = -np.bincount(np.repeat(np.arange(len(rows)), count), spread, minlength=len(rows))
+    chosen[rows], many[rows] = np.append(pi_o, np.nan)[chosen_options(trace, rows)], count
     return doubt, chosen, many
 
 
@@ -410,17 +410,17 @@ def among_of(trace: Trace, mind: Mind) -> Among:
         return found
     bound = [w in ('"constrained"', '"forced"') for w in trace.extra_e["sampling"].words] + [False]
     said = np.flatnonzero(~np.isnan(trace.logp_k) & np.array(bound)[trace.extra_e["sampling"].codes][trace.owner_k])
-    known: dict[int, Options] = {}
+    known: dict[tuple[str, ...], Options] = {}
     for row, places in _runs(trace.owner_k, said):
-        code = int(trace.options_e.codes[row])
-        if code not in known:
-            known[code] = options_of(mind, msgspec.json.decode(str(trace.options_e[row])))
+        labels = tuple(trace.options(row))
+        if labels not in known:
+            known[labels] = options_of(mind, labels)
         path = tuple(trace.token_k[places].tolist())
-        if path not in known[code].paths:
+        if path not in known[labels].paths:
             raise BadModel(
                 f"event {trace.id_e[row]}: what was said is none of its options in the tokens of {mind.model.name}"
             )
-        for place, some in zip(places.tolist(), known[code].among(known[code].paths.index(path)), strict=True):
+        for place, some in zip(places.tolist(), known[labels].among(known[labels].paths.index(path)), strict=True):
             if len(some) > 1:
                 found[place] = some
     return found

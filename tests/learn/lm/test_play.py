@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -81,7 +80,7 @@ def test_every_token_is_what_the_model_saw_and_said(one: Team, forest: tuple[Tra
     mind = one.minds["all"]
     for row in np.flatnonzero(trace.model_e.codes >= 0).tolist():
         said = np.flatnonzero((trace.owner_k == row) & ~np.isnan(trace.logp_k))
-        options = options_of(mind, msgspec.json.decode(str(trace.options_e[row])))
+        options = options_of(mind, trace.options(row))
         k = options.paths.index(tuple(trace.token_k[said].tolist()))
         ids = path(trace, row)
         with torch.no_grad():
@@ -125,9 +124,10 @@ def test_branches_share_their_prefix_and_force_the_rest(forest: tuple[Trace, Tra
         forced = trace.owner_k == ours + local
         assert (trace.mask_k[forced] == 0).all()
         assert trace.chosen_e[ours + local] != trace.chosen_e[theirs + local]
-        pi = msgspec.json.decode(str(trace.extra_e["pi"][ours + local]))
+        (first,), (many,) = trace.options_of(np.array([ours + local]))
+        pi = np.exp(trace.logp_o[first : first + many])
         assert np.isclose(sum(pi), 1.0)
-        at = msgspec.json.decode(str(trace.options_e[ours + local])).index(trace.chosen_e[ours + local])
+        at = trace.options(ours + local).index(trace.chosen_e[ours + local])
         assert np.isclose(np.log(pi[at]), np.nansum(trace.logp_k[forced]))
 
 

@@ -64,7 +64,7 @@ def alone(made: Any, trace: Trace, weight_k: Any) -> dict[str, Any]:
             ids, up = [*trace.token_k[trace.owner_k == up].tolist(), *ids], int(trace.context_e[up])
         logits = mind.wake()(input_ids=torch.tensor([ids])).logits[0]
         said = np.flatnonzero((trace.owner_k == row) & ~np.isnan(trace.logp_k))
-        options = options_of(mind, msgspec.json.decode(str(trace.options_e[row])))
+        options = options_of(mind, trace.options(row))
         among = options.among(options.paths.index(tuple(trace.token_k[said].tolist())))
         for i, k in enumerate(said.tolist()):
             z = logits[len(ids) - len(said) + i - 1]
@@ -99,8 +99,9 @@ def test_options_of_a_branched_decision_count_as_likely_as_they_are() -> None:
     assert not copies(trace, rows).any()
     share = {row: pay.share_k[trace.owner_k == row].max() for row in rows.tolist()}
     for row, found in share.items():
-        pi = msgspec.json.decode(str(trace.extra_e["pi"][row]))
-        label = msgspec.json.decode(str(trace.options_e[row])).index(trace.chosen_e[row])
+        (at,), (many,) = trace.options_of(np.array([row]))
+        pi = np.exp(trace.logp_o[at : at + many])
+        label = trace.options(row).index(trace.chosen_e[row])
         assert np.isclose(found, pi[label])
     total = np.bincount(trace.owner_k, pay.share_k * pay.credit_k)  # Σ_k π_k A_k = 0 in every context
     assert np.isclose(total.sum(), 0.0, atol=1e-6)
