@@ -1,11 +1,26 @@
-"""One dict from (kind, name) to function, and what there is to know of it. It hands your function back untouched."""
+"""One dict from (kind, name) to function, and what there is to know of it. It hands your function back untouched.
+
+A kind may be filled by several packages, some of them downstream of whoever asks: scores come from `rewards` and from `metrics`. `PACKAGES`
+names them, and they are imported when somebody first asks for a name of that kind, so that the answer does not depend on what
+was imported before.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any, TypeVar
 
-__all__ = ["facts", "find", "names", "register"]
+__all__ = ["PACKAGES", "facts", "find", "names", "register"]
+
+PACKAGES: dict[str, tuple[str, ...]] = {
+    "score": ("podium.rewards", "podium.metrics"),
+    "shape": ("podium.rewards",),
+    "reward": ("podium.rewards",),
+    "step": ("podium.credit", "podium.methods"),
+    "key": ("podium.credit", "podium.methods"),
+    "detector": ("podium.audit",),
+}
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _TABLE: dict[tuple[str, str], Callable[..., Any]] = {}
@@ -34,6 +49,8 @@ def register(kind: str, **facts: Any) -> Callable[[Function], Function]:
 
 def find(kind: str, name: str) -> Callable[..., Any]:
     """The function of that name, or an error that lists the names there are."""
+    if (kind, name) not in _TABLE:
+        _load(kind)
     try:
         return _TABLE[kind, name]
     except KeyError:
@@ -48,4 +65,11 @@ def facts(kind: str, name: str) -> Mapping[str, Any]:
 
 def names(kind: str) -> list[str]:
     """The names of a kind, sorted."""
+    _load(kind)
     return sorted(n for k, n in _TABLE if k == kind)
+
+
+def _load(kind: str) -> None:
+    """Imports the packages that register this kind. One that is being imported already is left to finish."""
+    for package in PACKAGES.get(kind, ()):
+        import_module(package)
