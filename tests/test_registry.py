@@ -60,7 +60,9 @@ print({how})
 )
 def test_scores_of_metrics_are_known_to_whoever_asks_first(how: str) -> None:
     """In a process of its own, which has imported nothing but the registry."""
-    done = subprocess.run([sys.executable, "-c", SCORES.format(how=how)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", SCORES.format(how=how)], capture_output=True, text=True, check=False
+    )
     assert (done.stdout.strip(), done.stderr) == ("podium.metrics.efficiency", "")
 
 
