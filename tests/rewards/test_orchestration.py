@@ -101,6 +101,12 @@ def test_who_reached_nobody_was_spawned_for_nothing() -> None:
         ("despawn lead>ann", [2]),
     )
     assert wasted_spawns(note).tolist() == [0.0]
+    assert used(note).tolist() == [True, True, False]  # not the tool
+    alone = run("spawn lead>ann", ("call ann", [0]), ("result web", [(1, "return")]), ("call ann", [2]))
+    assert used(alone).tolist() == [True, False, False]  # neither whose result only the caller read, nor the tool
+    assert wasted_spawns(alone).tolist() == [1.0]
+    first = run("call ann", ("result web", [(0, "return")]), ("call bob", [1]))
+    assert used(first).tolist() == [True, False, False]
     only_gone = run(
         "spawn lead>ann", ("return ann>lead", [0]), ("despawn lead>ann", [1]), ("call lead", [(1, "temporal")])
     )
