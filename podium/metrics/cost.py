@@ -115,7 +115,9 @@ def bill(trace: Trace, prices: Prices) -> Bill:
     by_totals_n, by_totals_least_n = _by_totals(trace, prices)
     total_n = np.where(np.isnan(exact[0] + exact[1]), by_totals_n, exact[0] + exact[1])
     total_least_n = np.where(np.isnan(total_n), np.fmax(least[0] + least[1], by_totals_least_n), total_n)
-    return Bill(*exact, total_n, spent(trace, "cost"), *least, total_least_n, *lacking)
+    return Bill(
+        exact[0], exact[1], total_n, spent(trace, "cost"), least[0], least[1], total_least_n, lacking[0], lacking[1]
+    )
 
 
 def _coordination(prices: Prices) -> tuple[tuple[int, float], ...]:
