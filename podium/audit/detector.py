@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from podium.errors import WrongUse
 from podium.graph.grouping import rows_by
 from podium.registry import facts, find, names
 from podium.trace.columns import B, F, I, Trace
@@ -23,7 +24,7 @@ __all__ = ["Answer", "BadAudit", "Second", "Suspects", "audit", "detectors"]
 GROUPS = ("hacking", "failure", "waste", "safety", "record")
 
 
-class BadAudit(ValueError):
+class BadAudit(WrongUse, ValueError):
     """An audit that cannot be made as it was asked for: what came, and what there is."""
 
 

@@ -9,7 +9,8 @@ import typer
 from rich.live import Live
 from rich.text import Text as Line
 
-from podium.cli.app import Json, app, out, print_rows, say
+from podium.cli.app import Json, app
+from podium.cli.output import out, print_rows, say
 from podium.learn.folder import BadRecipe
 from podium.learn.train import Recipe
 from podium.study.regret import PROMISES, rows

@@ -11,7 +11,9 @@ import typer
 from rich.console import Console
 from rich.text import Text as Line
 
-from podium.cli.app import Json, app, out, print_rows, say
+import podium.metrics  # noqa: F401 (its scores can be paid too)
+from podium.cli.app import Json, app
+from podium.cli.output import out, print_rows, say
 from podium.expression import spell
 from podium.graph import units
 from podium.interval import estimate

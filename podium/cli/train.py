@@ -17,7 +17,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text as Line
 
-from podium.cli.app import Json, app, out, print_rows, say
+from podium.cli.app import Json, app
+from podium.cli.output import out, print_rows, say
 from podium.learn.folder import BadRecipe, Run, read
 from podium.metrics import measure
 from podium.study.compare import BUDGET, Board, chosen, compare

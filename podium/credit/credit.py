@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from podium.errors import WrongUse
 from podium.expression import BadExpression, Call, Node, Scaled, Sum, Then, calls, parse, spell
 from podium.graph import units
 from podium.registry import find, names
@@ -21,7 +22,7 @@ from podium.trace.columns import F, I, Trace
 __all__ = ["BadCredit", "Credit", "Step", "apply", "read"]
 
 
-class BadCredit(ValueError):
+class BadCredit(WrongUse, ValueError):
     """A credit expression that cannot be evaluated on a trace; says which part and what it needs."""
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from podium.envs.draws import U, seeds
 from podium.envs.log import Log, Spelled
+from podium.errors import WrongUse
 from podium.trace.columns import B, F, I, Text, Trace
 from podium.trace.vocabulary import TOPOLOGIES, Decision
 
@@ -43,7 +44,7 @@ __all__ = [
 LEAD = "lead"
 
 
-class BadParameter(ValueError):
+class BadParameter(WrongUse, ValueError):
     """A parameter, a policy's choice or an action's text that is not allowed; says which, what came, what is."""
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from podium.envs.conformance import random_policy
 from podium.envs.draws import seeds
 from podium.envs.world import World, play, worlds
+from podium.errors import WrongUse
 from podium.learn import checkpoint
 from podium.learn.collect import capped, greedy
 from podium.learn.evaluate import DICE, Judged, judged
@@ -39,7 +40,7 @@ EVERY = 5  # iterations between looks at the regret, and between checkpoints; th
 WATCHED, WATCHED_WORLDS = 1_000, 2  # episodes of such a look in each of so many worlds
 
 
-class BadRecipe(ValueError):
+class BadRecipe(WrongUse, ValueError):
     """A recipe that cannot be followed; says what was expected and what came."""
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from podium.errors import WrongUse
 from podium.expression import BadExpression, Call, Node, Scaled, Sum, parse, spell
 from podium.graph import units
 from podium.registry import facts, find, names
@@ -23,7 +24,7 @@ from podium.trace.columns import F, Trace
 __all__ = ["BadReward", "Channel", "Ledger", "Now", "copied", "ledger", "read", "score", "summed"]
 
 
-class BadReward(ValueError):
+class BadReward(WrongUse, ValueError):
     """A reward expression that cannot be paid; says which part and what it needs."""
 
 
