@@ -253,6 +253,14 @@ def test_the_package_offers_its_names_when_they_are_used() -> None:
         package.laod  # noqa: B018
 
 
+def test_reward_does_what_its_help_says(run: Path) -> None:
+    said = " ".join(podium("reward", "-h").stdout.split())
+    assert "PATH needs --reward; with neither, the scores are listed" in said
+    answer = podium("reward", run)
+    assert (answer.returncode, "say what to pay with --reward" in answer.stderr) == (2, True)
+    assert json.loads(podium("reward", "--json").stdout)["scores"]
+
+
 def every_verb() -> list[tuple[str, Any]]:
     for module, _ in VERBS.values():
         import_module(f"podium.cli.{module}")

@@ -36,7 +36,11 @@ def reward(
     ] = None,
     expression: Annotated[
         str | None,
-        typer.Option("--reward", help="A sum of scores; all scores are listed unless told.", metavar="EXPR"),
+        typer.Option(
+            "--reward",
+            help="A sum of scores; needed with PATH. podium reward alone lists the scores.",
+            metavar="EXPR",
+        ),
     ] = None,
     unit: Annotated[str | None, typer.Option(help=f"Who is paid: {', '.join(units.UNITS)}.")] = None,
     progress: Annotated[
@@ -45,7 +49,7 @@ def reward(
     book: Annotated[bool, typer.Option("--ledger", help="Show what every channel paid.")] = False,
     json: Json = False,
 ) -> None:
-    """What a reward pays for runs, by run, unit or channel; without --reward, the scores there are."""
+    """What a reward pays for runs, by run, unit or channel. PATH needs --reward; with neither, the scores are listed."""
     if expression is None:
         if paths:
             raise BadReward("say what to pay with --reward; podium reward lists the scores")
