@@ -10,7 +10,8 @@ import typer
 from rich.table import Table
 from rich.text import Text as Line
 
-from podium.cli.app import Json, Paths, app, out, say
+from podium.cli.app import Json, Paths, app
+from podium.cli.output import out, say
 from podium.interval import Estimate, estimate
 from podium.metrics import BadMetrics, Measured, bill, card, forecast, margins, measure, strata
 from podium.metrics.cost import price_list

@@ -233,7 +233,7 @@ class Net:
     score_k = v · relu(A_kind c + word_k + N φ(number_k) + I e_about(k)),   π = softmax over the allowed options
     """
 
-    def __init__(self, world: World, shape: Shape = Shape(), roles: Sequence[str] = ("lead",)) -> None:  # noqa: B008 (immutable)
+    def __init__(self, world: World, shape: Shape = Shape(), roles: Sequence[str] = ("lead",)) -> None:
         self.shape, self.roles = shape, tuple(roles)
         self.kinds = world.decides
         self.words = Words(world.options)
