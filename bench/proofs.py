@@ -17,6 +17,7 @@ from pathlib import Path
 from bench.table import Row, figure, show
 
 BENCHES = (
+    "cli",
     "trace",
     "envs",
     "inputs",

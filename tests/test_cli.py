@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+import podium as package
 from podium.cli import app
+from podium.cli.app import VERBS
 
 SHARED = Path(__file__).parents[2] / "shared/data/survey"
 DOCUMENT: dict[str, Any] = {
@@ -183,6 +189,92 @@ def test_mistakes_are_told() -> None:
     assert podium("check").returncode == 2
 
 
+HEAVY = (
+    "numpy msgspec rich torch pyarrow duckdb threadpoolctl networkx httpx starlette transformers importlib.metadata "
+    "podium.trace podium.graph podium.rewards podium.credit podium.methods podium.metrics podium.audit podium.envs "
+    "podium.harness podium.learn podium.study podium.view"
+).split()
+
+
+def imported(*words: str) -> set[str]:
+    """The modules that a verb imports, of those that cost time."""
+    code = f"""
+import sys, atexit
+atexit.register(lambda: print("imported", *[m for m in {HEAVY} if m in sys.modules], file=sys.stderr))
+sys.argv = ["podium", *{list(words)}]
+from podium.cli import main
+main()
+"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(answer.stderr.splitlines()[-1].split()[1:])
+
+
+@pytest.mark.parametrize("word", ["--help", "-h", "--version"])
+def test_help_and_version_import_nothing_heavy(word: str) -> None:
+    assert imported(word) == set()
+
+
+def test_a_verb_imports_what_it_uses() -> None:
+    assert imported("rules", "--json").isdisjoint(
+        {"podium.learn", "podium.study", "podium.harness", "podium.methods"}
+    )
+    assert imported("envs", "--json").isdisjoint({"podium.learn", "podium.study", "podium.harness", "podium.audit"})
+
+
+def test_help_has_a_short_name_everywhere() -> None:
+    top = podium("-h")
+    assert (top.returncode, top.stdout) == (0, podium("--help").stdout)
+    assert [name for name in VERBS if not re.search(rf"^  {name} ", top.stdout, re.M)] == []
+    for words in (("check",), ("store",), ("store", "add")):
+        assert podium(*words, "-h").stdout == podium(*words, "--help").stdout != ""
+
+
+def test_the_version_is_in_one_place() -> None:
+    answer = podium("--version")
+    assert (answer.returncode, answer.stdout) == (0, f"podium {package.__version__}\n")
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "podium.__version__"}
+
+
+def test_the_licence_is_here() -> None:
+    root = Path(__file__).parents[1]
+    assert tomllib.loads((root / "pyproject.toml").read_text())["project"]["license"] == "Apache-2.0"
+    text = (root / "LICENSE").read_text()
+    assert "Apache License" in text
+    assert "END OF TERMS AND CONDITIONS" in text
+
+
+def test_the_package_offers_its_names_when_they_are_used() -> None:
+    code = "import sys, podium; print('numpy' in sys.modules, {*podium.__all__} <= {*dir(podium)}, podium.load.__module__)"
+    said = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert said.split() == ["False", "True", "podium.trace.files"]
+    with pytest.raises(AttributeError, match="no attribute 'laod'"):
+        package.laod  # noqa: B018
+
+
+def test_reward_does_what_its_help_says(run: Path) -> None:
+    said = " ".join(podium("reward", "-h").stdout.split())
+    assert "PATH needs --reward; with neither, the scores are listed" in said
+    answer = podium("reward", run)
+    assert (answer.returncode, "say what to pay with --reward" in answer.stderr) == (2, True)
+    assert json.loads(podium("reward", "--json").stdout)["scores"]
+
+
+def every_verb() -> list[tuple[str, Any]]:
+    for module, _ in VERBS.values():
+        import_module(f"podium.cli.{module}")
+    return commands(app)
+
+
+def test_the_table_of_verbs_is_what_the_verbs_say() -> None:
+    own = {name.split()[1]: verb.callback.__doc__ for name, verb in every_verb() if name.count(" ") == 1}
+    own |= {group.name: group.typer_instance.info.help for group in app.registered_groups}
+    assert {name: " ".join(doc.split()).partition(". ")[0].rstrip(".") + "." for name, doc in own.items()} == {
+        name: sentence for name, (_, sentence) in VERBS.items()
+    }
+
+
 def commands(group: Any, name: str = "podium") -> list[tuple[str, Any]]:
     found = []
     for verb in group.registered_commands:
@@ -192,10 +284,13 @@ def commands(group: Any, name: str = "podium") -> list[tuple[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize(("name", "verb"), commands(app), ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize(("name", "verb"), every_verb(), ids=lambda v: v if isinstance(v, str) else "")
 def test_every_verb_has_json_and_an_example(name: str, verb: Any) -> None:
     assert verb.epilog.startswith(f"Example: {name}")
     assert "json" in verb.callback.__annotations__
+    help_ = CliRunner().invoke(app, [*name.split()[1:], "--help"]).output
+    assert f"Example: {name}" in help_
+    assert "--json" in help_
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="../shared with the survey's public data is not here")

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from podium.errors import WrongUse
 from podium.graph.grouping import rows_by
-from podium.registry import facts, find, names
+from podium.registry import alternatives, facts, find, names
 from podium.trace.columns import B, F, I, Trace
 
 __all__ = ["Answer", "BadAudit", "Second", "Suspects", "audit", "detectors"]
@@ -23,7 +24,7 @@ __all__ = ["Answer", "BadAudit", "Second", "Suspects", "audit", "detectors"]
 GROUPS = ("hacking", "failure", "waste", "safety", "record")
 
 
-class BadAudit(ValueError):
+class BadAudit(WrongUse, ValueError):
     """An audit that cannot be made as it was asked for: what came, and what there is."""
 
 
@@ -132,7 +133,9 @@ def audit(trace: Trace, second: Second = Second(), only: Sequence[str] | None = 
     """The answers of all detectors, or of those named, worst first: by severity, then by the runs concerned."""
     known = detectors()
     if unknown := [name for name in only or () if name not in known]:
-        raise BadAudit(f"no detector called {', '.join(map(repr, unknown))}; there are {', '.join(known)}")
+        raise BadAudit(
+            f"no detector called {', '.join(map(repr, unknown))}; {alternatives(unknown[0], known, 'detector')}"
+        )
     answers = []
     for name in dict.fromkeys(only or known):
         told = facts("detector", name)

@@ -11,7 +11,8 @@ from rich.text import Text as Line
 
 from podium.audit import BadAudit, Second
 from podium.audit.report import described, report
-from podium.cli.app import Json, app, out, say
+from podium.cli.app import Json, app
+from podium.cli.output import out, say
 from podium.trace import files
 from podium.trace.columns import Trace
 from podium.trace.findings import Unreadable

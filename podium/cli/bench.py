@@ -9,9 +9,11 @@ import typer
 from rich.live import Live
 from rich.text import Text as Line
 
-from podium.cli.app import Json, app, out, print_rows, say
+from podium.cli.app import Json, app
+from podium.cli.output import out, print_rows, say
 from podium.learn.folder import BadRecipe
 from podium.learn.train import Recipe
+from podium.registry import alternatives
 from podium.study.regret import PROMISES, rows
 from podium.study.report import pictures, study, told
 
@@ -75,7 +77,7 @@ def regret(
     What was learned is kept in out/regret: a run that was ended goes on where it was."""
     names = list(PROMISES) if full else [name.strip() for name in envs.split(",") if name.strip()]
     if unknown := [name for name in names if name not in PROMISES]:
-        raise BadRecipe(f"no world {unknown[0]!r} to train in; there are {', '.join(PROMISES)}")
+        raise BadRecipe(f"no world {unknown[0]!r} to train in; {alternatives(unknown[0], PROMISES, 'world')}")
     many, episodes = (5, 40_000) if full else (seeds, 4_000)
     with Live(console=out, auto_refresh=False, transient=True, redirect_stdout=False) as live:
         found = rows(

@@ -12,7 +12,8 @@ import numpy as np
 import typer
 from rich.text import Text as Line
 
-from podium.cli.app import Json, Paths, app, out, print_rows, say
+from podium.cli.app import Json, Paths, app
+from podium.cli.output import out, print_rows, say
 from podium.cli.rewards import paid_units
 from podium.credit import BadCredit, Credit
 from podium.credit.routing import to

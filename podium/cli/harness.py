@@ -15,7 +15,8 @@ from rich.live import Live as LiveTable
 from rich.table import Table
 from rich.text import Text as Line
 
-from podium.cli.app import Json, app, out, say
+from podium.cli.app import Json, app
+from podium.cli.output import out, say
 from podium.harness.find import find_team
 from podium.harness.forest import shared
 from podium.harness.human import door_at

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.table import Table
 from rich.text import Text as Line
 
-from podium.cli.app import Json, Paths, app, out, say
+from podium.cli.app import Json, Paths, app
+from podium.cli.output import out, say
 from podium.interval import Estimate, estimate
 from podium.metrics import BadMetrics, Measured, bill, card, forecast, margins, measure, strata
 from podium.metrics.cost import price_list
 from podium.metrics.report import STRATA
 from podium.metrics.table import DIMENSIONS
 from podium.trace import files
-from podium.trace.columns import Trace
+from podium.trace.columns import F, I, Trace
 from podium.view.plain import plain
 
 __all__: list[str] = []
@@ -85,12 +87,26 @@ def _plain(found: Sequence[Measured]) -> list[dict[str, Any]]:
 def _costs(trace: Trace, prices: str) -> dict[str, Any]:
     at = price_list(prices)
     costs, ahead = bill(trace, at), forecast(trace, at)
-    parts = zip(("sub-agents", "orchestration", "total", "stated by the runs"), costs, strict=True)
-    figures = {name: _figures(estimate(values)) for name, values in parts}
-    return figures | {
+    return {
+        "sub-agents": _bounded(costs.agents_n, costs.agents_least_n, costs.agents_lacking_n),
+        "orchestration": _bounded(
+            costs.orchestration_n, costs.orchestration_least_n, costs.orchestration_lacking_n
+        ),
+        "total": _bounded(costs.total_n, costs.total_least_n, costs.lacking_n),
+        "stated by the runs": _figures(estimate(costs.stated_n)),
         "predicted from the size of the team": _figures(ahead.predicted),
         "relative error of a prediction": _figures(ahead.error),
     }
+
+
+def _bounded(exact_n: F, least_n: F, lacking_n: I) -> dict[str, Any]:
+    """The mean of prices. If one of them is only a lower bound so is the mean, which then has no interval."""
+    partial_n = np.isnan(exact_n) & ~np.isnan(least_n)
+    figures = _figures(estimate(least_n))
+    if not partial_n.any():
+        return figures | {"at_least": False}
+    why = {"partial": int(partial_n.sum()), "events_lacking_counts": int(lacking_n[partial_n].sum())}
+    return figures | {"low": None, "high": None, "at_least": True} | why
 
 
 def _figures(value: Estimate) -> dict[str, Any]:
@@ -131,7 +147,14 @@ def _interval(value: dict[str, Any]) -> str:
     if value["mean"] is None:
         return "not recorded"
     between = "" if value["low"] is None else f"   {value['low']:.4g} to {value['high']:.4g}"
-    return f"{value['mean']:.6g}{between}   {value['n']} runs"
+    runs = f"{value['n']} run{'s' * (value['n'] != 1)}"
+    if not value.get("at_least"):
+        return f"{value['mean']:.6g}{between}   {runs}"
+    lacking = value["events_lacking_counts"]
+    why = f"{lacking} event{'s lack' if lacking != 1 else ' lacks'} a token count"
+    if not lacking:
+        why = f"{value['partial']} of them stating tokens in all, not those read and written"
+    return f"at least {value['mean']:.6g}   {runs}, {why}"
 
 
 def _card(told: dict[str, Any]) -> None:

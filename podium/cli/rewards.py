@@ -11,7 +11,9 @@ import typer
 from rich.console import Console
 from rich.text import Text as Line
 
-from podium.cli.app import Json, app, out, print_rows, say
+import podium.metrics  # noqa: F401 (its scores can be paid too)
+from podium.cli.app import Json, app
+from podium.cli.output import out, print_rows, say
 from podium.expression import spell
 from podium.graph import units
 from podium.interval import estimate
@@ -34,7 +36,11 @@ def reward(
     ] = None,
     expression: Annotated[
         str | None,
-        typer.Option("--reward", help="A sum of scores; all scores are listed unless told.", metavar="EXPR"),
+        typer.Option(
+            "--reward",
+            help="A sum of scores; needed with PATH. podium reward alone lists the scores.",
+            metavar="EXPR",
+        ),
     ] = None,
     unit: Annotated[str | None, typer.Option(help=f"Who is paid: {', '.join(units.UNITS)}.")] = None,
     progress: Annotated[
@@ -43,7 +49,7 @@ def reward(
     book: Annotated[bool, typer.Option("--ledger", help="Show what every channel paid.")] = False,
     json: Json = False,
 ) -> None:
-    """What a reward pays for runs, by run, unit or channel; without --reward, the scores there are."""
+    """What a reward pays for runs, by run, unit or channel. PATH needs --reward; with neither, the scores are listed."""
     if expression is None:
         if paths:
             raise BadReward("say what to pay with --reward; podium reward lists the scores")

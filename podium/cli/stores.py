@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from podium.cli.app import Json, Paths, app, out, print_rows, say
+from podium.cli.app import Json, Paths, app
+from podium.cli.output import out, print_rows, say
 from podium.trace import files, store
 
 __all__: list[str] = []

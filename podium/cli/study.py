@@ -9,7 +9,8 @@ import typer
 from rich.live import Live
 from rich.text import Text as Line
 
-from podium.cli.app import Json, app, out, print_rows, say
+from podium.cli.app import Json, app
+from podium.cli.output import out, print_rows, say
 from podium.study.question import SHIPPED, Says, last, measured, names, read, write
 
 __all__: list[str] = []

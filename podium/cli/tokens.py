@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text as Line
 
-from podium.cli.app import out
+from podium.cli.output import out
 from podium.trace.rules import LIMIT
 from podium.trace.tokens import CLASSES, PROOFS, Exactness
 from podium.view.plain import plain

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as Line
 
-from podium.cli.app import Json, Paths, app, out, say
+from podium.cli.app import Json, Paths, app
+from podium.cli.output import out, say
 from podium.cli.tokens import Allowed, show_tokens, told_tokens
 from podium.trace import files, wire
 from podium.trace.findings import Finding, Unreadable

@@ -17,9 +17,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text as Line
 
-from podium.cli.app import Json, app, out, print_rows, say
+from podium.cli.app import Json, app
+from podium.cli.output import out, print_rows, say
 from podium.learn.folder import BadRecipe, Run, read
 from podium.metrics import measure
+from podium.registry import alternatives
 from podium.study.compare import BUDGET, Board, chosen, compare
 from podium.trace.files import write_whole
 from podium.view.training import board_page, markdown, run_page
@@ -113,9 +115,9 @@ def _text(recipe: str) -> str:
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        there = ", ".join(sorted(p.stem for p in RECIPES.glob("*.toml")))
+        known = alternatives(recipe, sorted(p.stem for p in RECIPES.glob("*.toml")))
         raise BadRecipe(
-            f"cannot read the recipe {recipe!r} ({error}); expected a TOML file, or one of {there}"
+            f"cannot read the recipe {recipe!r} ({error}); expected a TOML file, or a recipe's name; {known}"
         ) from None
 
 

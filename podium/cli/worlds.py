@@ -10,7 +10,8 @@ import typer
 from rich.table import Table
 from rich.text import Text as Line
 
-from podium.cli.app import Json, app, out, print_rows, say
+from podium.cli.app import Json, app
+from podium.cli.output import out, print_rows, say
 from podium.cli.traces import show_summary
 from podium.envs import draws
 from podium.envs import world as worlds

@@ -180,16 +180,25 @@ def effects(credit: Credit, level: float = 0.95) -> Effects:
         d_j = Q_j - mean_{k≠j} Q_k
 
     Where all branches come in sets that share a seed, one an option, d is the mean of the differences inside sets (common random
-    numbers), ± t s / √n; else ± t √(s_j²/n_j + Σ_{k≠j} s_k²/n_k / (K-1)²) with Welch's degrees of freedom. Outcomes that are all
-    0 or 1 are counted with two more sets, one for and one against (Bonett & Price 2012), or with 4/K more runs an option, half of
-    them 1 (Price & Bonett 2004), so that an interval is never empty.   needs: two runs of each option, else NaN for the interval.
+    numbers), ± t s / √n; else ± t √(s_j²/n_j + Σ_{k≠j} s_k²/n_k / (K-1)²) with Welch's degrees of freedom.
+
+    Ties do not happen among continuous outcomes, so the t interval is not for options whose runs all earned the same (s = 0), nor for
+    contexts in which only two values occur. Those are counted with some runs more at the ends [a, b] of what the context earned: 2/K
+    an option at each end (Price & Bonett 2004), or a set at b - a and one at a - b (Bonett & Price 2012), and ± z. The interval of a two-valued
+    outcome is thus that of 0 and 1, moved and stretched with it, and none is empty.
+
+        c = (n Q + 2/K (a + b)) / m,   m = n + 4/K,   variance of c = (Σ (R - c)² + 2/K ((a - c)² + (b - c)²)) / m²
+
+    Two values count as all there are if they are 0 and 1, or if there are more than two runs. Where the context earned one value only, the ends are 0
+    and 1 if it is one of them, else those of the task's outcomes; if these are one value too, the interval is NaN.
+    needs: two runs of each option, or two-valued outcomes, else NaN for the interval.
     """
     alts = alternatives(credit, "option")
-    binary = _binary(credit, alts)
+    ends = _ends(credit, alts)
     paired_u = _sets(credit, alts)
     paired = np.zeros(len(alts.context), np.bool_)
     paired[alts.of_u[paired_u]] = True
-    apart, together = _welch(credit, alts, binary, level), _paired(credit, alts, paired_u, binary, level)
+    apart, together = _welch(credit, alts, ends, level), _paired(credit, alts, paired_u, ends, level)
     both = [np.where(paired, t, a) for a, t in zip(apart, together, strict=True)]
     mean, low, high, n = (np.append(x, np.nan)[alts.of_u] for x in both)
     return Effects(mean, low, high, n)
@@ -200,13 +209,47 @@ def _options(alts: Alternatives) -> F:
     return sums(alts, (alts.n > 0).astype(np.float64))
 
 
-def _binary(credit: Credit, alts: Alternatives) -> B:
-    """Whether every outcome of the context is 0 or 1."""
+class _Ends(NamedTuple):
+    """The lowest and the highest outcome of the context of each alternative, NaN if not known; and whether there are only these two."""
+
+    low: F
+    high: F
+    only: B
+
+    def flat(self, n: F, square: F) -> B:
+        """Whether values vary by no more than rounding: n of them, with this sum of squares about their mean."""
+        rounding = 64 * np.finfo(np.float64).eps * np.fmax(np.abs(self.low), np.abs(self.high))
+        same: B = (n > 1) & ~(square > n * rounding**2)
+        return same
+
+
+def _ends(credit: Credit, alts: Alternatives) -> _Ends:
     held = np.flatnonzero(alts.counts_u & (alts.of_u >= 0))
-    other = ~np.isin(credit.value[held], (0.0, 1.0))
-    odd = np.bincount(alts.context[alts.of_u[held]], other, minlength=int(alts.context.max(initial=-1)) + 1)
-    every: B = (odd == 0)[alts.context]
-    return every
+    value, where = credit.value[held], alts.context[alts.of_u[held]]
+    many = int(alts.context.max(initial=-1)) + 1
+    low, high = _range(where, value, many)
+    between = np.bincount(where, (value != low[where]) & (value != high[where]), minlength=many) > 0
+    binary = np.bincount(where, ~np.isin(value, (0.0, 1.0)), minlength=many) == 0
+    only = binary | (~between & (np.bincount(where, minlength=many) > 1 + (high > low)))
+    task = groups(credit, ("batch", "task"))[held]
+    task = np.where(task < 0, task.max(initial=-1) + 1, task)
+    widest = _range(task, value, int(task.max(initial=0)) + 1)
+    at = np.zeros(many, np.int64)
+    at[where] = task
+    one = ~binary & ~(high > low)
+    low, high = np.where(one, widest[0][at], low), np.where(one, widest[1][at], high)
+    low, high = np.where(binary, 0.0, low), np.where(binary, 1.0, high)
+    known = high > low
+    low, high = np.where(known, low, np.nan), np.where(known, high, np.nan)
+    return _Ends(low[alts.context], high[alts.context], only[alts.context])
+
+
+def _range(group: I, value: F, many: int) -> tuple[F, F]:
+    """The lowest and the highest value of each group."""
+    low, high = np.full(many, np.inf), np.full(many, -np.inf)
+    np.minimum.at(low, group, value)
+    np.maximum.at(high, group, value)
+    return low, high
 
 
 def _moments(of: I, value: F, many: int) -> tuple[F, F, F]:
@@ -217,26 +260,30 @@ def _moments(of: I, value: F, many: int) -> tuple[F, F, F]:
     return n, mean, np.bincount(of, (value - mean[of]) ** 2, minlength=many).astype(np.float64)
 
 
-def _welch(credit: Credit, alts: Alternatives, binary: B, level: float) -> Effects:
+def _welch(credit: Credit, alts: Alternatives, ends: _Ends, level: float) -> Effects:
     held = np.flatnonzero(alts.counts_u & (alts.of_u >= 0))
     n, mean, square = _moments(alts.of_u[held], credit.value[held], len(alts.context))
     k = _options(alts)
     one = (n > 0).astype(np.float64)
+    adds = ends.only | ends.flat(n, square)
     with np.errstate(divide="ignore", invalid="ignore"):
-        more = n + 4.0 / k
-        share = (np.where(n > 0, mean * n, 0.0) + 2.0 / k) / more
-        centre = np.where(binary, share, mean)
-        noise = np.where(binary, share * (1 - share) / more, square / (n - 1) / n)
-        noise = np.where((n < 2) & ~binary, np.nan, noise)
+        each = 2.0 / k
+        more = n + 2 * each
+        middle = (np.where(n > 0, mean * n, 0.0) + each * (ends.low + ends.high)) / more
+        apart = square + np.where(n > 0, n * (mean - middle) ** 2, 0.0)
+        apart += each * ((ends.low - middle) ** 2 + (ends.high - middle) ** 2)
+        centre = np.where(adds, middle, mean)
+        noise = np.where(adds, apart / more**2, square / (n - 1) / n)
+        noise = np.where((n < 2) & ~adds, np.nan, noise)
         others = 1.0 / np.maximum(k - 1, 1)
         unknown = sums(alts, (np.isnan(noise) & (n > 0)).astype(np.float64)) > 0
         variance = noise + (sums(alts, np.where(n > 0, noise, 0.0)) - noise) * others**2
-        spread = noise**2 / np.maximum(n - 1, 1)
+        spread = np.where(adds, 0.0, noise**2 / np.maximum(n - 1, 1))
         freedom = variance**2 / (spread + (sums(alts, np.where(n > 0, spread, 0.0)) - spread) * others**4)
         off = centre - (sums(alts, np.where(n > 0, centre, 0.0)) - centre) * others
         raw = mean - (sums(alts, np.where(n > 0, mean, 0.0)) - mean) * others
     alone = (k < 2) | (n < 1)
-    half = _half(np.where(binary, np.inf, freedom), level) * np.sqrt(np.where(alone | unknown, np.nan, variance))
+    half = _half(freedom, level) * np.sqrt(np.where(alone | unknown, np.nan, variance))
     raw = np.where(alone, np.nan, raw)
     return Effects(raw, off - half, off + half, sums(alts, n * one))
 
@@ -291,19 +338,20 @@ def chance(credit: Credit, alts: Alternatives) -> tuple[F, F]:
     return np.bincount(where, square, minlength=many).astype(np.float64), freedom.astype(np.float64)
 
 
-def _paired(credit: Credit, alts: Alternatives, paired_u: B, binary: B, level: float) -> Effects:
+def _paired(credit: Credit, alts: Alternatives, paired_u: B, ends: _Ends, level: float) -> Effects:
     held = np.flatnonzero(paired_u)
     of = alts.of_u[held]
     pair = numbered_together(alts.context[of], credit.trace.seed_n.codes[credit.rollout[held]])
     value, k = credit.value[held], _options(alts)[of]
     apart = value - (np.bincount(pair, value, minlength=1)[pair] - value) / np.maximum(k - 1, 1)
     n, mean, square = _moments(of, apart, len(alts.context))
+    adds = ends.only | ends.flat(n, square)
     with np.errstate(divide="ignore", invalid="ignore"):
         more = n + 2
-        centre = np.where(binary, mean * n / more, mean)
-        total = square + n * mean**2 + 2  # with a set for and a set against
-        variance = np.where(binary, (total / more - centre**2) / more, square / (n - 1) / n)
-        half = _half(np.where(binary, np.inf, n - 1), level) * np.sqrt(variance)
+        centre = np.where(adds, mean * n / more, mean)
+        total = square + n * mean**2 + 2 * (ends.high - ends.low) ** 2  # with a set for and a set against
+        variance = np.where(adds, (total / more - centre**2) / more, square / (n - 1) / n)
+        half = _half(np.where(adds, np.inf, n - 1), level) * np.sqrt(variance)
     return Effects(mean, centre - half, centre + half, sums(alts, n))
 
 

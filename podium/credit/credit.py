@@ -13,15 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from podium.errors import WrongUse
 from podium.expression import BadExpression, Call, Node, Scaled, Sum, Then, calls, parse, spell
 from podium.graph import units
-from podium.registry import find, names
+from podium.registry import alternatives, find, names
 from podium.trace.columns import F, I, Trace
 
 __all__ = ["BadCredit", "Credit", "Step", "apply", "read"]
 
 
-class BadCredit(ValueError):
+class BadCredit(WrongUse, ValueError):
     """A credit expression that cannot be evaluated on a trace; says which part and what it needs."""
 
 
@@ -60,7 +61,7 @@ def read(expression: str | Node) -> Node:
         raise BadCredit(str(error)) from None
     for call in calls(tree):
         if call.name not in names("step"):
-            raise BadCredit(f"no step called {call.name!r}; there are {', '.join(names('step'))}")
+            raise BadCredit(f"no step called {call.name!r}; {alternatives(call.name, names('step'))}")
     return tree
 
 

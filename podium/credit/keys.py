@@ -13,7 +13,7 @@ from podium.credit.credit import BadCredit, Credit
 from podium.credit.forest import contexts, nodes, roots
 from podium.graph import units
 from podium.graph.grouping import rows_by
-from podium.registry import facts, find, names, register
+from podium.registry import alternatives, facts, find, names, register
 from podium.trace import sweep
 from podium.trace.columns import I, Text, Trace
 from podium.trace.vocabulary import edge
@@ -29,7 +29,7 @@ def groups(credit: Credit, by: By) -> NDArray[np.int64]:
     words = (by,) if isinstance(by, str) else tuple(by)
     for word in words:
         if word not in names("key"):
-            raise BadCredit(f"no key called {word!r}; there are {', '.join(names('key'))}")
+            raise BadCredit(f"no key called {word!r}; {alternatives(word, names('key'))}")
     every = dict.fromkeys(("batch", *words))
     of_runs = [find("key", word)(credit.trace, "team") for word in every if facts("key", word).get("of") == "run"]
     of_units = [

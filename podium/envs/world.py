@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from podium.envs.draws import U, seeds
 from podium.envs.log import Log, Spelled
+from podium.errors import WrongUse
+from podium.registry import alternatives
 from podium.trace.columns import B, F, I, Text, Trace
 from podium.trace.vocabulary import TOPOLOGIES, Decision
 
@@ -45,7 +47,7 @@ __all__ = [
 LEAD = "lead"
 
 
-class BadParameter(ValueError):
+class BadParameter(WrongUse, ValueError):
     """A parameter, a policy's choice or an action's text that is not allowed; says which, what came, what is."""
 
 
@@ -286,14 +288,14 @@ def worlds() -> dict[str, type[World]]:
 def make(name: str, **params: Any) -> World:
     """A world by its name and parameters; those left out have their defaults."""
     if name not in _WORLDS:
-        raise BadParameter(f"no world called {name!r}; there are {', '.join(worlds())}")
+        raise BadParameter(f"no world called {name!r}; {alternatives(name, worlds(), 'world')}")
     kind = _WORLDS[name]
     known = {f.name: f for f in dataclasses.fields(kind.Params)}
     if "lambda" in params and "lam" in known:  # a word that Python keeps for itself
         params["lam"] = params.pop("lambda")
     for given in params:
         if given not in known:
-            raise BadParameter(f"{name} has no parameter {given!r}; there are {', '.join(known)}")
+            raise BadParameter(f"{name} has no parameter {given!r}; {alternatives(given, known)}")
     return kind(kind.Params(**{k: _tuples(v) for k, v in params.items()}))
 
 

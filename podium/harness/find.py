@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from podium.harness.team import BadTeam, Team
 from podium.harness.topologies import TEAMS
 from podium.harness.types import shown
+from podium.registry import alternatives
 
 __all__ = ["find", "find_team"]
 
@@ -37,8 +38,8 @@ def find(spec: str, kind: type[T], ours: Mapping[str, Callable[[], T]]) -> T:
         return ours[spec]()
     where, _, name = spec.rpartition(":")
     if not where:
-        known = ", ".join(ours)
-        raise BadTeam(f"no team {spec!r}; there are {known}, or say FILE.py:NAME or MODULE:NAME for one of yours")
+        known = alternatives(spec, ours)
+        raise BadTeam(f"no team {spec!r}; {known}, or say FILE.py:NAME or MODULE:NAME for one of yours")
     with _beside(where):
         module = _module(where)
         if not hasattr(module, name):

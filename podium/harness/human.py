@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
+from podium.errors import WrongUse
 from podium.harness.types import Fault, Item, Running
 
 __all__ = ["BadDoor", "door_at", "main", "terminal"]
@@ -32,7 +33,7 @@ quit                   leaves; the run goes on as it is"""
 LONGEST_LINE, LONGEST_PATH = 1 << 16, 107
 
 
-class BadDoor(ValueError):
+class BadDoor(WrongUse, ValueError):
     """A door that cannot be opened where it was asked for."""
 
 

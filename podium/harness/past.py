@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from podium.errors import WrongUse
 from podium.harness.team import LEAD
 from podium.harness.types import SAID, Fault, Refused, Result, Said
 from podium.harness.understand import Understood, from_record
@@ -19,7 +20,7 @@ __all__ = ["BadReplay", "Past", "PastCall", "PastStep", "read_past"]
 _decode = msgspec.json.decode
 
 
-class BadReplay(Exception):
+class BadReplay(WrongUse):
     """A replay that cannot be: the trace lacks what it needs, or the intervention makes no sense there."""
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from podium.errors import WrongUse
 from podium.harness.budget import NO_LIMIT, Budget
 from podium.harness.provenance import GUARDS
 from podium.harness.tools import Tool, tool
@@ -22,7 +23,7 @@ LEAD = "lead"
 TAKEN = ("harness", "person", LEAD)  # names no agent can be given
 
 
-class BadTeam(Exception):
+class BadTeam(WrongUse):
     """A team that cannot work as it is described."""
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from podium.envs.conformance import random_policy
 from podium.envs.draws import seeds
 from podium.envs.world import World, play, worlds
+from podium.errors import WrongUse
 from podium.learn import checkpoint
 from podium.learn.collect import capped, greedy
 from podium.learn.evaluate import DICE, Judged, judged
@@ -29,6 +30,7 @@ from podium.learn.regimes import network, roles_of, started, wrong
 from podium.learn.traced import cannot, traced_step
 from podium.learn.train import Learner, Mapped, Progress, Recipe, begin, one_thread, players, train
 from podium.methods import METHODS
+from podium.registry import alternatives
 from podium.trace import files
 from podium.trace.columns import Trace
 
@@ -39,7 +41,7 @@ EVERY = 5  # iterations between looks at the regret, and between checkpoints; th
 WATCHED, WATCHED_WORLDS = 1_000, 2  # episodes of such a look in each of so many worlds
 
 
-class BadRecipe(ValueError):
+class BadRecipe(WrongUse, ValueError):
     """A recipe that cannot be followed; says what was expected and what came."""
 
 
@@ -69,7 +71,7 @@ def read(text: str, where: str) -> Asked:
     own = {f.name for f in fields(Asked)} - {"recipe"}
     known = own | {f.name for f in fields(Recipe)}
     if unknown := [key for key in said if key not in known]:
-        raise BadRecipe(f"{where}: no setting {unknown[0]!r}; there are {', '.join(sorted(known))}")
+        raise BadRecipe(f"{where}: no setting {unknown[0]!r}; {alternatives(unknown[0], sorted(known))}")
     if "world" not in said:
         raise BadRecipe(f"{where}: no world; there are {', '.join(TRAINING)}")
     try:
@@ -84,9 +86,11 @@ def checked(asked: Asked, where: str) -> Asked:
     """The recipe, if the world is there, can be trained in and gives the method what it needs."""
     if asked.world not in TRAINING:
         there = "cannot be trained in" if asked.world in worlds() else "is not there"
-        raise BadRecipe(f"{where}: world {asked.world!r} {there}; there are {', '.join(TRAINING)}")
+        raise BadRecipe(f"{where}: world {asked.world!r} {there}; {alternatives(asked.world, TRAINING, 'world')}")
     if asked.method not in METHODS:
-        raise BadRecipe(f"{where}: no method called {asked.method!r}; there are {', '.join(sorted(METHODS))}")
+        raise BadRecipe(
+            f"{where}: no method called {asked.method!r}; {alternatives(asked.method, sorted(METHODS), 'method')}"
+        )
     how = asked.recipe
     low = {
         "iterations": 1,

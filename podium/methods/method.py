@@ -8,6 +8,7 @@ from typing import Literal
 from podium import rewards
 from podium.credit import BadCredit, Credit, apply
 from podium.credit.credit import read as read_credit
+from podium.registry import alternatives
 from podium.rewards.ledger import Now
 from podium.rewards.ledger import read as read_reward
 from podium.trace.columns import Trace
@@ -66,7 +67,7 @@ def add(method: Method) -> Method:
 
 def named(name: str) -> Method:
     if name not in METHODS:
-        raise BadCredit(f"no method called {name!r}; there are {', '.join(sorted(METHODS))}")
+        raise BadCredit(f"no method called {name!r}; {alternatives(name, sorted(METHODS), 'method')}")
     return METHODS[name]
 
 

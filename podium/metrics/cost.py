@@ -17,8 +17,8 @@ from podium.interval import Estimate, estimate
 from podium.metrics.table import BadMetrics
 from podium.metrics.views import count, sub_agents
 from podium.rewards.orchestration import spawned
-from podium.rewards.outcome import spent, spent_by_events
-from podium.trace.columns import F, Trace
+from podium.rewards.outcome import spent
+from podium.trace.columns import F, I, Trace
 from podium.trace.vocabulary import event
 
 __all__ = ["Bill", "Forecast", "Model", "Prices", "bill", "fit", "forecast", "price_list"]
@@ -68,48 +68,91 @@ def price_list(text: str) -> Prices:
 
 
 class Bill(NamedTuple):
-    """What each rollout cost. NaN where tokens have a price and the record does not say how many there were."""
+    """What each rollout cost. A price is exact or NaN; what is known of a rollout without an exact price is a lower bound.
+
+    NaN everywhere where tokens have a price and the record says nothing of them.
+    """
 
     agents_n: F  # its sub-agents
     orchestration_n: F  # everyone else, and coordination
     total_n: F  # both; from the totals that the run states, where its events do not add up
     stated_n: F  # what the run states that it cost
+    agents_least_n: F  # lower bounds of the first three, equal to them where they are known
+    orchestration_least_n: F
+    total_least_n: F
+    agents_lacking_n: I  # events that state one count of tokens and lack the other, which has a price
+    orchestration_lacking_n: I
+
+    @property
+    def lacking_n(self) -> I:
+        return self.agents_lacking_n + self.orchestration_lacking_n
 
 
 def bill(trace: Trace, prices: Prices) -> Bill:
     """What each rollout cost at these prices, from its events; from its stated totals where events do not say.
 
-    Totals of tokens that do not say how many were read and how many written are charged as read.
+    An event that states neither count spent no tokens, in a rollout in which others state theirs. One that states tokens read but
+    not tokens written (or the other way round) has spent at least what it states: the rollout has a lower bound instead of a price,
+    unless the missing kind is free or the rollout states both totals.
     """
     n, born_e = len(trace), sub_agents(trace)[trace.agent_e]
-    cost_e = np.where(trace.type_e == CALL, prices.tool_call, 0.0)
-    for kind, price in ((DECISION, prices.decision), (SPAWN, prices.spawn), (MESSAGE, prices.message)):
-        cost_e += np.where(trace.type_e == kind, price, 0.0)
-    tokens_e, says_e = spent_by_events(trace, "tokens")
+    unread_e, unwritten_e = np.isnan(trace.tokens_in_e), np.isnan(trace.tokens_out_e)
+    says_e = ~(unread_e & unwritten_e)
+    lacks_e = says_e & ((unread_e & (prices.token_in > 0)) | (unwritten_e & (prices.token_out > 0)))
+    known_e = np.where(trace.type_e == CALL, prices.tool_call, 0.0)
+    for kind, price in _coordination(prices):
+        known_e += np.where(trace.type_e == kind, price, 0.0)
+    known_e += np.nan_to_num(trace.tokens_in_e) * prices.token_in
+    known_e += np.nan_to_num(trace.tokens_out_e) * prices.token_out
     priced = prices.token_in > 0 or prices.token_out > 0
-    if priced:
-        known_e = (
-            np.nan_to_num(trace.tokens_in_e) * prices.token_in
-            + np.nan_to_num(trace.tokens_out_e) * prices.token_out
-        )
-        cost_e += np.where(says_e, np.where(np.isnan(tokens_e), np.nan, known_e), 0.0)
-    own_n = np.bincount(trace.rollout_e[born_e], cost_e[born_e], minlength=n)
-    rest_n = np.bincount(trace.rollout_e[~born_e], cost_e[~born_e], minlength=n)
     silent_n = count(trace, says_e if priced else np.ones(trace.n_events, np.bool_)) == 0
-    agents_n, others_n = (np.where(silent_n, np.nan, c.astype(np.float64)) for c in (own_n, rest_n))
-    total_n = agents_n + others_n
+    least, exact, lacking = [], [], []
+    for which_e in (born_e, ~born_e):
+        lacking.append(count(trace, lacks_e & which_e))
+        cost_n = np.bincount(trace.rollout_e[which_e], known_e[which_e], minlength=n).astype(np.float64)
+        least.append(np.where(silent_n, np.nan, cost_n))
+        exact.append(np.where(lacking[-1] > 0, np.nan, least[-1]))
+    by_totals_n, by_totals_least_n = _by_totals(trace, prices)
+    total_n = np.where(np.isnan(exact[0] + exact[1]), by_totals_n, exact[0] + exact[1])
+    total_least_n = np.where(np.isnan(total_n), np.fmax(least[0] + least[1], by_totals_least_n), total_n)
     return Bill(
-        agents_n, others_n, np.where(np.isnan(total_n), _by_totals(trace, prices), total_n), spent(trace, "cost")
+        exact[0], exact[1], total_n, spent(trace, "cost"), least[0], least[1], total_least_n, lacking[0], lacking[1]
     )
 
 
-def _by_totals(trace: Trace, prices: Prices) -> F:
-    """The cost by the totals that a run states: of the team as a whole, so nothing is multiplied by its size."""
-    tokens_n = trace.cost_n.get("tokens", np.full(len(trace), np.nan))
-    cost_n = tokens_n * prices.token_in + spent(trace, "tool_calls") * prices.tool_call
-    for kind, price in ((DECISION, prices.decision), (SPAWN, prices.spawn), (MESSAGE, prices.message)):
-        cost_n = cost_n + count(trace, trace.type_e == kind) * price
-    return cost_n
+def _coordination(prices: Prices) -> tuple[tuple[int, float], ...]:
+    return (DECISION, prices.decision), (SPAWN, prices.spawn), (MESSAGE, prices.message)
+
+
+def _by_totals(trace: Trace, prices: Prices) -> tuple[F, F]:
+    """The cost by the totals that a run states, and a lower bound of it: of the team as a whole, so nothing is multiplied by its size.
+
+        exact    read c_in + written c_out,   or tokens c where c_in = c_out = c
+        least    read c_in + written c_out + (tokens - read - written) min(c_in, c_out),   by the counts that are known
+
+    A total below what the events add up to is not believed, and a kind without a price need not be known.
+    """
+    unknown_n, n = np.full(len(trace), np.nan), len(trace)
+    other_n = spent(trace, "tool_calls") * prices.tool_call
+    for kind, price in _coordination(prices):
+        other_n = other_n + count(trace, trace.type_e == kind) * price
+    stated_in_n, stated_out_n, tokens_n = (
+        trace.cost_n.get(what, unknown_n) for what in ("tokens_in", "tokens_out", "tokens")
+    )
+    events_in_n, events_out_n = (
+        np.bincount(trace.rollout_e, np.nan_to_num(t_e), minlength=n)
+        for t_e in (trace.tokens_in_e, trace.tokens_out_e)
+    )
+    in_n, out_n = np.fmax(stated_in_n, events_in_n), np.fmax(stated_out_n, events_out_n)
+    known_n = in_n * prices.token_in + out_n * prices.token_out
+    rest_n = np.maximum(np.nan_to_num(tokens_n) - in_n - out_n, 0.0)
+    says_n = ~(np.isnan(tokens_n) & np.isnan(stated_in_n) & np.isnan(stated_out_n))
+    least_n = np.where(says_n, known_n + rest_n * min(prices.token_in, prices.token_out), np.nan)
+    both_n = (stated_in_n >= events_in_n) | (prices.token_in == 0)
+    both_n &= (stated_out_n >= events_out_n) | (prices.token_out == 0)
+    alike_n = (tokens_n >= events_in_n + events_out_n) & (prices.token_in == prices.token_out)
+    exact_n = np.where(says_n & alike_n, tokens_n * prices.token_in, np.where(says_n & both_n, known_n, np.nan))
+    return other_n + exact_n, other_n + least_n
 
 
 class Model(NamedTuple):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from podium.errors import WrongUse
+
 __all__ = ["DIMENSIONS", "METRICS", "BadMetrics", "Metric"]
 
 DIMENSIONS = {
@@ -14,7 +16,7 @@ DIMENSIONS = {
 }
 
 
-class BadMetrics(ValueError):
+class BadMetrics(WrongUse, ValueError):
     """A question about metrics that cannot be answered; says what was expected and what came."""
 
 

@@ -15,15 +15,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from podium.errors import WrongUse
 from podium.expression import BadExpression, Call, Node, Scaled, Sum, parse, spell
 from podium.graph import units
-from podium.registry import facts, find, names
+from podium.registry import alternatives, facts, find, names
 from podium.trace.columns import F, Trace
 
 __all__ = ["BadReward", "Channel", "Ledger", "Now", "copied", "ledger", "read", "score", "summed"]
 
 
-class BadReward(ValueError):
+class BadReward(WrongUse, ValueError):
     """A reward expression that cannot be paid; says which part and what it needs."""
 
 
@@ -127,10 +128,8 @@ def _function(name: str) -> tuple[str, Callable[..., Any]]:
     for kind in ("score", "shape", "reward"):
         if name in names(kind):
             return kind, find(kind, name)
-    known = {kind: ", ".join(names(kind)) for kind in ("score", "shape", "reward")}
-    raise BadReward(
-        f"no score called {name!r}; there are {known['score']}; to shape them {known['shape']}; and whole rewards {known['reward']}"
-    )
+    known = [known for kind in ("score", "shape", "reward") for known in names(kind)]
+    raise BadReward(f"no score, shape or reward called {name!r}; {alternatives(name, known, 'score')}")
 
 
 def ledger(trace: Trace, reward: str | Node, now: Now = Now()) -> Ledger:  # noqa: B008 (immutable)

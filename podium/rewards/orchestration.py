@@ -1,7 +1,8 @@
 """R7, orchestration: how well the team was put together, put to work and stopped.
 
-Only the outcome is anchored in the truth. These are properties of the run that a lead can be paid for on the way there, so each is
-bounded or priced, and says what it cannot see. See `tests/rewards/test_orchestration.py` for how they rank policies whose
+Only the outcome is anchored in the truth. These are properties of the run that a lead can be paid for on the way there, and each says what
+it cannot see. `instantiate`, `finish` and `speedup` are as published, and pay for empty work too. `contributed`, `completed` and
+`useful_speedup` pay only for what is on record and led to an answer; the shape `earned` makes any of them follow the outcome. See `tests/rewards/test_orchestration.py` for how they rank policies whose
 exact value is known.
 """
 
@@ -11,16 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium import graph
+from podium.graph.ancestry import ancestors
 from podium.graph.grouping import rows_by, sum_by
 from podium.graph.labels import label, number, stated
 from podium.registry import register
 from podium.rewards.ledger import BadReward
+from podium.rewards.tools import LEADS_ON, answers_of_the_lead
 from podium.trace.columns import B, F, I, Trace, ranges
 from podium.trace.vocabulary import decision, edge, event
 
 __all__ = [
     "aggregation_quality",
     "combined",
+    "completed",
+    "contributed",
     "critical_steps",
     "finish",
     "instantiate",
@@ -30,15 +35,17 @@ __all__ = [
     "split_correctness",
     "stop_timeliness",
     "used",
+    "useful_speedup",
     "wall_clock",
     "wasted_spawns",
 ]
 
-DECISION, SPAWN, DESPAWN, MESSAGE = (
+DECISION, SPAWN, DESPAWN, MESSAGE, CALL = (
     event("orchestrator_decision"),
     event("spawn"),
     event("despawn"),
     event("message"),
+    event("tool_call"),
 )
 RESULT, RETURN, AGGREGATE, SAFETY = event("tool_result"), event("return"), event("aggregate"), event("safety_event")
 TEMPORAL, STOP = edge("temporal"), decision("stop")
@@ -95,9 +102,10 @@ def instantiate(trace: Trace, most: int = 8) -> F:
 
         r = min(spawned, most) / most
 
-    Kimi K2.5 rewards "sub-agent instantiation" against serial collapse and gives no form. This one is bounded, so that it can never
-    outbid the outcome, and straight below the bound, so that every further sub-agent up to `most` pays the same and a gradient
-    points to more from anywhere. It pays for the spawn alone: unless it is annealed, it teaches to spawn for nothing.
+    Kimi K2.5 rewards "sub-agent instantiation" against serial collapse and gives no form. This one is bounded, so that at weight w it adds
+    at most w, and straight below the bound, so that every further sub-agent up to `most` pays the same and a gradient points to more from
+    anywhere. It pays for the spawn alone. At weight w it outbids every difference in outcome below w: eight idle workers
+    at .3 beat an honest .2. K2.5 anneals it to 0; `contributed` and `earned` are gated.
 
     pays: the team.   needs: spawn events; an agent that is spawned twice counts once.   from: Kimi K2.5, section 3.
     """
@@ -110,6 +118,9 @@ def finish(trace: Trace, none: float = np.nan) -> F:
     """The share of the sub-tasks assigned that were finished.
 
         r = |{a spawned : a returned, and not only what is marked invalid}| / |{a spawned}|
+
+    K2.5 does not say how it tells that a sub-task was completed. Here a return counts, even an empty one, unless it is marked invalid;
+    `completed` asks for work on record and for use of the return.
 
     pays: the team.   needs: spawns that name whom, else NaN; `none` where nobody was spawned.   from: Kimi K2.5, section 3.
     """
@@ -127,6 +138,65 @@ def wasted_spawns(trace: Trace, none: float = np.nan) -> F:
     pays: the team.   needs: spawns that name whom, else NaN; `none` where nobody was spawned.
     """
     return _share(trace, ~used(trace), none)
+
+
+@register(
+    "score",
+    unit="team",
+    families=("R7",),
+    better="higher",
+    needs="spawns that name whom, edges, and what sub-agents did: calls, messages, contents or tokens out",
+)
+def contributed(trace: Trace, most: int = 8) -> F:
+    """How many sub-agents the answer rests on, up to a bound: `instantiate` for those who worked and were used.
+
+        r = min(|{a spawned : a worked, and something that a did led to an answer of the lead}|, most) / most
+
+    To have worked is on record as a tool call, message, spawn or aggregate, tokens written, or a return with content or marked valid;
+    none of them marked invalid. Answers are those of `rewards.tools.answers_of_the_lead`; led to is along edges but temporal. Idle workers
+    and workers whom nobody heeds pay nothing. Made-up work that the lead takes in does, so use it under `earned`.
+
+    pays: the team.   needs: spawns that name whom, and of everyone who led to an answer whether they worked (tokens out of 0 say that
+    they did not), else NaN.   from: ours, against spurious parallelism (Kimi K2.5, section 3).
+    """
+    worked_a, unknown_a = _worked(trace, np.ones(trace.n_events, np.bool_))
+    count_n, unknown_n = (np.bincount(trace.rollout_a[a], minlength=len(trace)) for a in (worked_a, unknown_a))
+    absent_n = _silent(trace) | (_nameless(trace) > 0) | ((unknown_n > 0) & (count_n < most))
+    return np.where(absent_n, np.nan, np.minimum(count_n, most) / most)
+
+
+@register(
+    "score",
+    unit="team",
+    families=("R7",),
+    better="higher",
+    needs="spawns that name whom, returns, edges, and what sub-agents did: calls, messages, contents or tokens out",
+)
+def completed(trace: Trace, none: float = np.nan) -> F:
+    """The share of the sub-tasks assigned whose return rests on work and was used: `finish` without empty returns.
+
+        r = |{a spawned : a worked, and a return of a that is not marked invalid led to an answer of the lead}| / |{a spawned}|
+
+    To have worked, and answers, are those of `contributed`.
+
+    pays: the team.   needs: what `contributed` needs, else NaN; `none` where nobody was spawned.   from: ours, after Kimi K2.5, section 3.
+    """
+    worked_a, unknown_a = _worked(trace, trace.type_e == RETURN)
+    unknown_n = np.bincount(trace.rollout_a[unknown_a], minlength=len(trace))
+    return np.where(unknown_n > 0, np.nan, _share(trace, worked_a, none))
+
+
+def _worked(trace: Trace, by_e: B) -> tuple[B, B]:
+    """Of the spawned agents of whom one of these events led to an answer: those who worked, and those of whom nothing says whether they did."""
+    shows_e = np.isin(trace.type_e, (CALL, MESSAGE, SPAWN, AGGREGATE)) | (trace.tokens_out_e > 0)
+    shows_e |= (trace.type_e == RETURN) & ((trace.content_ref_e.codes >= 0) | (trace.valid_e == 1))
+    heard_e = by_e & (trace.valid_e != 0) & ancestors(trace, answers_of_the_lead(trace), LEADS_ON)
+    heard_a, shows_a, open_a = np.zeros((3, trace.n_agents + 1), np.bool_)  # the last entry is for nobody
+    heard_a[trace.agent_e[heard_e]] = True
+    shows_a[trace.agent_e[shows_e & (trace.valid_e != 0)]] = True
+    open_a[trace.agent_e[heard_e & np.isnan(trace.tokens_out_e)]] = True
+    heard_a = heard_a[:-1] & spawned(trace)
+    return heard_a & shows_a[:-1], heard_a & ~shows_a[:-1] & open_a[:-1]
 
 
 # time and steps
@@ -154,7 +224,9 @@ def speedup(trace: Trace, over: str = "wall", guess: bool = False) -> F:
         S = T₁ / T_wall   (over="wall", as it ran),   or   S = T₁ / T_∞   (over="path", as its causes would allow)
 
     T₁ is the sum of all work, the serial schedule; T_∞ the critical path. With `guess` work is the time since the latest cause, for logs
-    that say only when events began; that includes waiting.
+    that say only when events began; that includes waiting. This is a measurement, not a reward to maximise alone: ten workers that sleep
+    side by side have a speed-up of 10 whatever the outcome. `useful_speedup` leaves out what no answer rests on; `earned` makes it
+    follow the outcome, and `clip` bounds it.
 
     pays: the team.   needs: ends of events, else NaN.   from: the survey's table 13, parallelism efficiency.
     """
@@ -164,6 +236,29 @@ def speedup(trace: Trace, over: str = "wall", guess: bool = False) -> F:
     serial_n = graph.serial_time(trace, work_e).time_n
     time_n = wall_clock(trace) if over == "wall" else graph.critical_path(trace, work_e).time_n
     return serial_n / np.where(time_n > 0, time_n, np.nan)
+
+
+@register(
+    "score",
+    unit="team",
+    families=("R7",),
+    better="higher",
+    needs="when events began and ended, and edges to what they led to",
+    assumes="an event that does not say when it ended took no time",
+)
+def useful_speedup(trace: Trace) -> F:
+    """`speedup` of the work that the answer rests on: what led to no answer of the lead is time spent and no work.
+
+        S = T_useful / T_wall,   T_useful = Σ w_e over the answers of the lead and all that led to one, along edges but temporal
+
+    Never above `speedup`. What is slept through and then taken in counts: as a reward use it under `earned`.
+
+    pays: the team.   needs: ends of events, else NaN.   from: ours.
+    """
+    answer_e, work_e = answers_of_the_lead(trace), graph.work(trace)
+    idle_e = ~(answer_e | ancestors(trace, answer_e, LEADS_ON)) & ~np.isnan(work_e)
+    time_n = wall_clock(trace)
+    return graph.serial_time(trace, np.where(idle_e, 0.0, work_e)).time_n / np.where(time_n > 0, time_n, np.nan)
 
 
 @register("score", unit="team", families=("R7", "E2"), better="lower", needs="events and edges")

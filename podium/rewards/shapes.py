@@ -16,7 +16,19 @@ from podium.registry import register
 from podium.rewards.ledger import BadReward, Channel, Now, copied, summed
 from podium.trace.columns import B, F, Trace
 
-__all__ = ["anneal", "at", "budget", "clip", "converged", "gate", "mean", "parl", "until_converged"]
+__all__ = [
+    "anneal",
+    "at",
+    "budget",
+    "clip",
+    "converged",
+    "earned",
+    "gate",
+    "mean",
+    "parl",
+    "parl_earned",
+    "until_converged",
+]
 
 # schedules
 
@@ -137,6 +149,27 @@ def _passed(trace: Trace, parts: list[Channel], by: list[Channel], passes: Calla
 
 
 @register("shape")
+def earned(trace: Trace, now: Now, parts: list[Channel], by: list[Channel], most: float = 1.0) -> list[Channel]:
+    """Pays in proportion to another score, the outcome as a rule; nothing where that is 0 or less, NaN where it is not known.
+
+        r' = r min(max(by, 0), most) / most
+
+    `by` reaches full pay at `most`. With r from 0 to w and outcomes R from 0 to `most`, R + r' is at most R (1 + w / most): a run that earned
+    less than R / (1 + w / most) cannot outbid one that earned R, whatever else it did.
+    """
+    if not most > 0:
+        raise BadReward(f"earned needs most above 0, got {most!r}")
+    done = []
+    for part in parts:
+        level = sum((_moved(trace, b, part.unit).paid for b in by), np.zeros(len(part.paid)))
+        paid = np.where(
+            level > 0, part.paid, np.where(np.isnan(level), np.nan, 0.0)
+        )  # nothing earned is 0, scored or not
+        done.append(Channel(part.name, part.unit, paid * np.clip(level, 0.0, most) / most))
+    return done
+
+
+@register("shape")
 def clip(trace: Trace, now: Now, parts: list[Channel], low: float = -1.0, high: float = 1.0) -> list[Channel]:
     """No less than `low` and no more than `high`, for the sum of what it is given, as one channel.
 
@@ -219,6 +252,7 @@ def parl(parallel: float = 0.3, finished: float = 0.3, most: int = 8, end: float
 
     r_parallel pays for instantiating sub-agents and r_finish for their finishing; speed is not in it but comes from a budget of
     critical steps, which `budget(parl, critical_steps, 100)` adds. K2.5 states neither weights nor schedule: these are ours.
+    Nothing in it is gated: until it is annealed, workers that do nothing and return are paid. `parl_earned` is gated.
 
     from: Kimi K2.5, section 3; the survey's equation (9) calls r_parallel a speed-up, which the report does not.
 
@@ -228,3 +262,24 @@ def parl(parallel: float = 0.3, finished: float = 0.3, most: int = 8, end: float
     options = "" if (end, how) == (1.0, "line") else f", end={end!r}, how={how!r}"
     auxiliary = ((parallel, f"instantiate({most!r})"), (finished, "finish(none=0.0)"))
     return " + ".join(["outcome", *(f"anneal({weight!r} * {score}{options})" for weight, score in auxiliary)])
+
+
+@register("reward")
+def parl_earned(
+    parallel: float = 0.3, finished: float = 0.3, most: int = 8, end: float = 1.0, how: str = "line"
+) -> str:
+    """`parl` that idle workers cannot raise: its auxiliary rewards are for work on record that was used, in proportion to the outcome.
+
+        r = r_perf + (l1 r_contributed + l2 r_completed) min(max(r_perf, 0), 1),   l1, l2 → 0
+
+    With outcomes from 0 to 1 a run is paid at most (1 + l1 + l2) times its outcome, and nothing on top of an outcome of 0.
+
+    from: ours, after Kimi K2.5, section 3.
+
+    >>> parl_earned()
+    'outcome + anneal(0.3 * earned(contributed(8), outcome)) + anneal(0.3 * earned(completed(none=0.0), outcome))'
+    """
+    options = "" if (end, how) == (1.0, "line") else f", end={end!r}, how={how!r}"
+    auxiliary = ((parallel, f"contributed({most!r})"), (finished, "completed(none=0.0)"))
+    parts = (f"anneal({weight!r} * earned({score}, outcome){options})" for weight, score in auxiliary)
+    return " + ".join(["outcome", *parts])

@@ -18,6 +18,7 @@ from podium.learn.policy import Net
 from podium.learn.traced import cannot, traced_step
 from podium.learn.train import Learner, Recipe, begin, one_thread
 from podium.methods import METHODS, Method, named
+from podium.registry import alternatives
 from podium.rewards.ledger import BadReward
 
 __all__ = ["BUDGET", "Board", "Standing", "chosen", "compare", "learned"]
@@ -61,7 +62,7 @@ def compare(
 ) -> Board:
     """Trains every method in every world on every seed, and judges it on held-out parameters."""
     if unknown := [env for env in envs if env not in TRAINING]:
-        raise BadRecipe(f"no world {unknown[0]!r} to train in; there are {', '.join(TRAINING)}")
+        raise BadRecipe(f"no world {unknown[0]!r} to train in; {alternatives(unknown[0], TRAINING, 'world')}")
     standings: list[Standing] = []
     refused: dict[tuple[str, str], str] = {}
     for env in envs:

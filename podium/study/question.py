@@ -35,6 +35,7 @@ import podium
 from podium.interval import student
 from podium.learn.folder import BadRecipe
 from podium.learn.train import one_thread
+from podium.registry import alternatives
 from podium.trace.files import write_whole
 
 __all__ = [
@@ -116,7 +117,7 @@ def read(name: str, quick: bool = False) -> Question:
     """A question by its name; `quick` takes the sizes under [quick], which are for trying it out."""
     path = HERE / "recipes" / f"{name}.toml"
     if name not in names():
-        raise BadRecipe(f"no study called {name!r}; there are {', '.join(names())}, and all")
+        raise BadRecipe(f"no study called {name!r}; {alternatives(name, [*names(), 'all'], 'study')}")
     said = tomllib.loads(path.read_text())
     small = said.pop("quick", {})
     if quick:

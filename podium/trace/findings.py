@@ -7,6 +7,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from podium.errors import WrongUse
+
 __all__ = ["BadTrace", "Finding", "Unreadable"]
 
 Level = Literal["error", "warning"]
@@ -26,7 +28,7 @@ class Finding(Struct, frozen=True):
         return f"{where}: {self.level}: {self.message} [{self.rule}]"
 
 
-class Unreadable(Exception):
+class Unreadable(WrongUse):
     """Input that cannot be read at all: what was expected, what came, where."""
 
     def __init__(self, file: str, why: str) -> None:
@@ -34,8 +36,10 @@ class Unreadable(Exception):
         self.file, self.why = file, why
 
 
-class BadTrace(Exception):
+class BadTrace(WrongUse):
     """A trace that was read but breaks rules of level error."""
+
+    exit_code = 1
 
     def __init__(self, findings: Iterable[Finding]) -> None:
         self.findings = [f for f in findings if f.level == "error"]

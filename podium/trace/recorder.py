@@ -35,6 +35,7 @@ Name = tuple[str, int]
 Causes = Name | Iterable[Name | tuple[EdgeType, Name]]
 
 _DRAIN_EVERY = 4096
+_LISTS = {"tokens", "logps", "mask"}  # one entry a token: may be given as arrays
 _encode, _convert = msgspec.json.Encoder().encode, msgspec.convert
 _TAKEN = {f.encode_name for f in msgspec.structs.fields(LogEvent)}
 _live: weakref.WeakSet[Recorder] = weakref.WeakSet()
@@ -311,6 +312,8 @@ def _explained(line: dict[str, Any], error: ValidationError) -> str:
         return f"no event type {line['type']!r}; there are {', '.join(EVENT_TYPES)}"
     if "unknown field" in said:
         return f"{said}; there are {', '.join(f.encode_name for f in msgspec.structs.fields(Extension))}"
+    if "$.podium.mask" in said:
+        return f"{said}; a mask has, for each token, 1 or True: sampled by the policy, 0 or False: given to it, or None"
     return said
 
 
@@ -320,12 +323,25 @@ def _recorded(podium: dict[str, Any]) -> dict[str, Any]:
     for name, value in podium.items():
         if value.__class__ is dict:
             value = _recorded(value)
+        elif name in _LISTS:
+            value = _as_list(value)
         if value is None or value != value or value == {}:
             continue
         if value.__class__ is float and abs(value) == inf:
             raise ValueError(f"{name} is infinite, which JSON cannot say")
         kept[name] = value
     return kept
+
+
+def _as_list(value: Any) -> Any:
+    """An array, a tuple, or a list of an array's numbers, as a list of Python's own; anything else as it is."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if value.__class__ is tuple:
+        value = list(value)
+    if value.__class__ is list and value and hasattr(value[0], "item"):
+        return [v.item() if hasattr(v, "item") else v for v in value]
+    return value
 
 
 def _own(extra: dict[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from podium.errors import WrongUse
 from podium.trace.columns import AXES, COLUMNS, I, Names, Text, Trace, _absent, concat, option_axis
 from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, TOPOLOGIES
 
@@ -39,7 +40,7 @@ POINTS = {"row": "e", "agent": "a"}
 SQL_TYPES = {"float": "DOUBLE", "int": "BIGINT", "row": "INTEGER", "tri": "BOOLEAN"}  # any other: VARCHAR
 
 
-class StoreError(ValueError):
+class StoreError(WrongUse, ValueError):
     """The folder is not a store that can be used so."""
 
 

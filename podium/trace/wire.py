@@ -90,7 +90,7 @@ class Extension(Struct, forbid_unknown_fields=True, omit_defaults=True):
     start: Count | UnsetType = UNSET  # place of its first token in that context
     tokens: Annotated[list[Count], Meta(min_length=1)] | UnsetType = UNSET
     logps: list[float | None] | UnsetType = UNSET
-    mask: list[bool | None] | UnsetType = UNSET
+    mask: list[bool | Literal[0, 1] | None] | UnsetType = UNSET
     rewards: Annotated[dict[str, float], Meta(min_length=1)] | UnsetType = UNSET
     votes: Annotated[list[Vote], Meta(min_length=1)] | UnsetType = UNSET
     random: Json | UnsetType = UNSET

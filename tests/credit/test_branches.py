@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
+from math import comb, factorial, prod
 
 import numpy as np
 import pytest
 from grown import NAN, choose, decides, near, on, paid, run, runs, seeded
+from numpy.typing import NDArray
 
 from podium.credit import BadCredit, Credit
 from podium.credit.branches import Effects, alternatives, effects
 from podium.interval import student
-from podium.trace.columns import Trace, concat
+from podium.study.effects import forest
+from podium.trace.columns import Text, Trace, concat
 
 # C3: alternatives are nodes
 
@@ -184,7 +188,9 @@ def test_runs_of_one_seed_are_compared_with_each_other() -> None:
 def test_a_set_may_hold_the_run_itself() -> None:
     trace = two_options([1.0, 3.0], [0.5, 2.5])
     made = told(seeded(trace, "0", "a", "0", "a"))
-    near([made.mean[0], made.low[0], made.n[0]], [0.5, 0.5, 4])
+    # both sets differ by .5; with sets at 2.5 and -2.5, what the context earned apart: .25 ± z sqrt((2 x .5² + 2 x 2.5²) / 4 - .25²) / 2
+    half = student(100_000) * ((2 * 0.5**2 + 2 * 2.5**2) / 4 - 0.25**2) ** 0.5 / 2
+    near([made.mean[0], made.low[0], made.high[0], made.n[0]], [0.5, 0.25 - half, 0.25 + half, 4])
 
 
 def test_an_inert_choice_of_0_and_1_keeps_an_interval() -> None:
@@ -201,6 +207,158 @@ def test_too_few_runs_have_no_interval() -> None:
     alone = told(two_options([0.5, 0.5], []))
     assert np.isnan(alone.mean).all()
     assert np.isnan(alone.high).all()
+
+
+def test_welchs_interval_of_three_options() -> None:
+    first, *rest = (
+        [("x", r) for r in (1.0, 2.0, 3.0)] + [("y", r) for r in (0.5, 1.5)] + [("z", r) for r in (4.0, 8.0)]
+    )
+    trace = runs(run(decides(first[0]), team=first[1]), *(choose(o, at=0, reward=r) for o, r in rest))
+    made = told(trace)
+    # x against y and z: 2 - (1 + 6) / 2; variances 1/3, 1/4 and 4, those of the others by (1/2)²
+    noise = np.array([1 / 3, 1 / 4, 4.0])
+    variance = noise[0] + (noise[1] + noise[2]) / 4
+    # freedom: 1.3958² / ((1/9) / 2 + (1/16 + 16) / 16) = 1.84, counted as 1
+    assert int(variance**2 / (noise[0] ** 2 / 2 + (noise[1] ** 2 + noise[2] ** 2) / 16)) == 1
+    near(
+        [made.mean[0], made.low[0], made.high[0]], [-1.5, *(-1.5 + s * student(1) * variance**0.5 for s in (-1, 1))]
+    )
+    # y against x and z: 1 - 4; 1/4 + (1/3 + 4) / 4 = 1.3333; freedom 1.7778 / (1/16 + (1/9 / 2 + 16) / 16) = 1.67
+    half = student(1) * (noise[1] + (noise[0] + noise[2]) / 4) ** 0.5
+    near([made.mean[3], made.low[3], made.high[3]], [-3.0, -3.0 - half, -3.0 + half])
+
+
+def test_welchs_degrees_of_freedom_of_three_options() -> None:
+    """Ten runs an option, of which the first is by far the steadiest: others' spread counts by (1/2)⁴, not by (1/2)²."""
+    steady, loud = np.tile([-0.1, 0.1], 5), np.tile([-1.0, 1.0], 5) + np.linspace(0, 0.1, 10)
+    column = [("x", r) for r in steady + 1] + [("y", r) for r in loud] + [("z", r) for r in loud]
+    trace = runs(run(decides("x"), team=column[0][1]), *(choose(o, at=0, reward=r) for o, r in column[1:]))
+    made = told(trace)
+    noise = np.array([np.var(steady, ddof=1), np.var(loud, ddof=1), np.var(loud, ddof=1)]) / 10
+    variance = noise[0] + (noise[1] + noise[2]) / 4
+    freedom = int(variance**2 / ((noise[0] ** 2 + (noise[1] ** 2 + noise[2] ** 2) / 16) / 9))
+    assert freedom == 18
+    near(made.high[0] - made.low[0], 2 * student(freedom) * variance**0.5)
+
+
+@pytest.mark.parametrize(
+    ("shift", "scale"), [(0.0, 1.0), (-0.05, 1.0), (10.0, 4.0), (1.0, -1.0), (0.1, 0.3), (1e6, 1.0)]
+)
+def test_intervals_move_and_stretch_with_outcomes(shift: float, scale: float) -> None:
+    """Whatever two values outcomes take, and where an option of a graded context earns one value only."""
+    x, y = np.ones(4), np.zeros(3)
+    for a, b in (
+        (x, y),
+        (np.array([1.0, 0.0, 1.0, 1.0]), y),
+        (np.array([0.5, 0.5, 0.5]), np.array([0.0, 1.0, 0.25])),
+    ):
+        plain, moved = (
+            told(two_options(v.tolist(), w.tolist())) for v, w in ((a, b), (shift + scale * a, shift + scale * b))
+        )
+        near(moved.mean, scale * plain.mean)
+        ends = np.sort(np.stack([scale * plain.low, scale * plain.high]), axis=0)
+        near([moved.low, moved.high], ends, 1e-8)
+        assert (moved.high - moved.low > 0.1 * abs(scale)).all()
+    near(
+        [told(two_options([1.0] * 4, [0.0] * 3)).low[0], told(two_options([0.95] * 4, [-0.05] * 3)).low[0]],
+        [0.1730] * 2,
+        1e-4,
+    )
+
+
+def test_an_option_that_always_earns_the_same_is_counted_with_runs_at_both_ends() -> None:
+    made = told(two_options([0.5, 0.5, 0.5], [0.0, 1.0, 0.25]))
+    # x: .5, with a run at 0 and one at 1: variance of the mean 2 x .25 / 5². y as ever: mean 5/12, freedom of y alone scaled up
+    y = np.var([0.0, 1.0, 0.25], ddof=1) / 3
+    freedom = int((0.02 + y) ** 2 / (y**2 / 2))
+    half = student(freedom) * (0.02 + y) ** 0.5
+    near([made.mean[0], made.low[0], made.high[0]], [0.5 - 5 / 12, 0.5 - 5 / 12 - half, 0.5 - 5 / 12 + half])
+
+
+def test_a_context_that_earns_one_value_takes_its_ends_from_the_task() -> None:
+    flat, wide = two_options([0.95, 0.95], [0.95, 0.95]), two_options([0.95, -0.05], [0.95, 0.95])
+    assert np.isnan(told(flat).low).all()  # nothing says how far outcomes may be apart
+    near(told(flat).mean, [0.0] * 4)
+    ones = told(two_options([1.0, 1.0], [1.0, 1.0]))
+    task = type(flat.task_id_n).constant("task", 4)
+    apart = replace(flat, trace_id_n=renamed(flat.trace_id_n), parent_n=renamed(flat.parent_n), task_id_n=task)
+    both = told(concat([apart, replace(wide, task_id_n=task)]))
+    near([both.low[0], both.high[0]], [ones.low[0], ones.high[0]])
+    assert both.high[0] > 0.1
+    other = told(
+        concat([replace(apart, batch_n=np.full(4, 1)), replace(wide, task_id_n=task, batch_n=np.zeros(4, int))])
+    )
+    assert np.isnan(other.low[:4]).all()  # batches do not meet
+
+
+def renamed(names: Text) -> Text:
+    return Text(names.codes, [f"other {word}" for word in names.words])
+
+
+def test_two_runs_do_not_show_that_outcomes_have_two_values() -> None:
+    assert np.isnan(told(two_options([0.95], [-0.05])).low).all()
+    near(told(two_options([0.95, 0.95], [-0.05])).low, told(two_options([1.0, 1.0], [0.0])).low)
+
+
+def intervals(earned: NDArray[np.float64], paired: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Of option 0 against option 1, by (repeats, options, runs): runs of the same place share a seed, or none does."""
+    repeats, options, n = earned.shape
+    trace = forest("spawn", earned, np.arange(repeats * n, dtype=np.uint64).reshape(repeats, n))
+    if not paired:
+        trace = replace(trace, seed_n=Text.constant(None, len(trace)))
+    made = effects(Credit(trace, "orchestrator", earned.ravel()))
+    first = np.arange(repeats) * options * n
+    return made.low[first], made.high[first]
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-0.05, 0.95), (10.0, 14.0)])
+@pytest.mark.parametrize(("n", "least"), [(3, 0.905), (5, 0.925), (8, 0.94)])
+def test_exact_coverage_of_outcomes_with_two_values(low: float, high: float, n: int, least: float) -> None:
+    """Summed over everything that n runs of each option can earn, for all chances in steps of .05: at worst .906, .930 and .941."""
+    counts = list(product(range(n + 1), repeat=2))
+    earned = np.array([[[high] * a + [low] * (n - a) for a in pair] for pair in counts])
+    under, over = intervals(earned, paired=False)
+    assert not np.isnan(under).any()
+    chances = np.linspace(0.05, 0.95, 19)
+    of_count = np.array([[comb(n, a) * p**a * (1 - p) ** (n - a) for p in chances] for a in range(n + 1)])
+    covered = []
+    for p, q in product(range(19), repeat=2):
+        truth = (chances[p] - chances[q]) * (high - low)
+        holds = (under <= truth + 1e-9) & (truth - 1e-9 <= over)
+        covered.append(
+            sum(of_count[a, p] * of_count[b, q] for (a, b), inside in zip(counts, holds, strict=True) if inside)
+        )
+    assert least <= min(covered)
+    assert 0.95 <= np.mean(covered) <= 0.98
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-0.05, 0.95)])
+def test_exact_coverage_of_pairs_with_two_values(low: float, high: float) -> None:
+    """Four sets can come out in 35 ways: how many earned high and high, high and low, low and high, low and low."""
+    n = 4
+    counts = [c for c in product(range(n + 1), repeat=4) if sum(c) == n]
+    one, two = (high, high, low, low), (high, low, high, low)
+    earned = np.array([[np.repeat(one, c), np.repeat(two, c)] for c in counts])
+    under, over = intervals(earned, paired=True)
+    covered = []
+    for odds in product((0.05, 0.2, 0.4, 0.6), repeat=3):
+        if (rest := 1 - sum(odds)) < 0:
+            continue
+        truth = (odds[1] - odds[2]) * (high - low)
+        ways = [
+            factorial(n) / prod(map(factorial, c)) * prod(p**k for p, k in zip((*odds, rest), c, strict=True))
+            for c in counts
+        ]
+        covered.append(np.dot(ways, (under <= truth + 1e-9) & (truth - 1e-9 <= over)))
+    assert min(covered) >= 0.94
+
+
+@pytest.mark.parametrize("certain", [-1.0, 0.5, 3.0])
+def test_intervals_cover_where_one_option_is_certain(certain: float) -> None:
+    dice, n, repeats = np.random.default_rng(0), 8, 1000
+    graded = dice.normal(size=(repeats, n))
+    low, high = intervals(np.stack([np.full((repeats, n), certain), graded], 1), paired=False)
+    assert 0.94 <= ((low <= certain) & (certain <= high)).mean() <= 0.99
 
 
 @pytest.mark.parametrize("binary", [True, False])

@@ -33,6 +33,12 @@ def test_inferred_work_is_the_time_since_the_latest_cause():
     assert inferred_work(run).tolist() == [0.0, 0.0, 4.0, 0.0]
 
 
+def test_inferred_work_is_not_negative_where_clocks_disagree():
+    run = made(["d a", "m b", "m c"], [(0, 1), (1, 2)], t_e=np.array([5.0, 3.0, 4.0]))
+    assert inferred_work(run).tolist() == [0.0, 0.0, 1.0]
+    assert serial_time(run, inferred_work(run)).time_n.tolist() == [1.0]
+
+
 def test_nothing_recorded_is_not_zero():
     run = made(["d a", "d a"], [(0, 1)])
     assert np.isnan(critical_path(run).time_n[0])

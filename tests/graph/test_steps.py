@@ -63,6 +63,14 @@ def test_a_long_line_of_spawns_is_no_trouble():
     assert critical_steps(run).tolist() == [n // 2]
 
 
+def test_who_acts_at_an_unknown_time_leads_only_if_nobody_acts_at_a_known_one():
+    nan = np.nan
+    run = made(["d a", "d b", "d c"], t_e=np.array([nan, 4.0, 3.0]))
+    assert lead(run).tolist() == [2]
+    assert lead(made(["d a", "d b"], t_e=np.array([nan, 4.0]))).tolist() == [1]
+    assert lead(made(["d a", "d b"], t_e=np.array([nan, nan]))).tolist() == [0]
+
+
 def test_a_human_who_opens_the_run_does_not_lead_it():
     run = made(["human_intervention user>a", "d a", "spawn a>b", "c b"], [(0, 1), (1, 2), (2, 3)])
     assert run.name_a[int(lead(run)[0])] == "a"

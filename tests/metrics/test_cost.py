@@ -45,13 +45,75 @@ def test_totals_are_never_multiplied_by_the_number_of_agents_again() -> None:
 
 
 def test_a_total_that_a_run_states_is_used_as_it_is_whatever_its_team() -> None:
-    prices = Prices(token_in=0.01, tool_call=0.5)
+    prices = Prices(token_in=0.01, token_out=0.01, tool_call=0.5)
     for workers in (1, 5):
         events = team(workers, read=np.nan, wrote=np.nan, lead=np.nan)
         events = replace(events, tokens_out_e=np.full(events.n_events, np.nan))
         stated = replace(events, cost_n={"tokens": np.array([1000.0]), "tool_calls": np.array([7.0])})
         assert np.isnan(bill(events, prices).total_n).all()
         assert bill(stated, prices).total_n == pytest.approx([10.0 + 3.5])
+
+
+def test_a_count_that_is_absent_leaves_a_lower_bound_and_no_price() -> None:
+    """The lead says what it read and not what it wrote; the first of two workers says what it wrote and not what it read."""
+    trace = team(2)
+    read_e, wrote_e = trace.tokens_in_e.copy(), trace.tokens_out_e.copy()
+    lead, first = np.flatnonzero(~np.isnan(wrote_e))[:2]
+    wrote_e[lead] = read_e[first] = np.nan
+    partial = replace(trace, tokens_in_e=read_e, tokens_out_e=wrote_e)
+    got = bill(partial, PRICES)
+    for exact_n in (got.agents_n, got.orchestration_n, got.total_n):
+        assert np.isnan(exact_n).all()
+    # 2 x 2.9 less what the first read, 90 x .01; the lead wrote nothing that anybody counted
+    assert got.agents_least_n == pytest.approx([5.8 - 0.9])
+    assert got.orchestration_least_n == pytest.approx([0.5 + 0.2 + 2 * 0.05])
+    assert got.total_least_n == pytest.approx([4.9 + 0.8])
+    assert (got.agents_lacking_n.tolist(), got.orchestration_lacking_n.tolist(), got.lacking_n.tolist()) == (
+        [1],
+        [1],
+        [2],
+    )
+    # what is free need not be counted
+    free = bill(partial, replace(PRICES, token_in=0.0))
+    assert free.agents_n == pytest.approx([5.8 - 2 * 0.9])
+    assert (free.lacking_n.tolist(), np.isnan(free.orchestration_n).tolist()) == ([1], [True])
+    # a forecast is not made from lower bounds
+    assert fit(concat([partial, team(2)]), PRICES) == pytest.approx(fit(team(2), PRICES))
+    assert forecast(concat([partial, team(2)]), PRICES).measured.n == 1
+
+
+def test_where_everything_is_counted_the_lower_bound_is_the_price() -> None:
+    got = bill(team(3), PRICES)
+    assert got.total_least_n.tolist() == got.total_n.tolist()
+    assert got.agents_least_n.tolist() == got.agents_n.tolist()
+    assert got.lacking_n.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("stated", "exact", "least"),
+    [
+        ({}, np.nan, 1.0),  # the events: 100 read
+        ({"tokens": 300.0}, np.nan, 1.0 + 200 * 0.01),  # the rest may all have been read
+        ({"tokens": 300.0, "tokens_out": 50.0}, np.nan, 1.0 + 50 * 0.1 + 150 * 0.01),
+        ({"tokens_in": 200.0, "tokens_out": 50.0}, 2.0 + 5.0, 7.0),
+        ({"tokens_in": 50.0, "tokens_out": 50.0}, np.nan, 1.0 + 5.0),  # fewer than the events read: not believed
+        ({"tokens": 60.0}, np.nan, 1.0),
+    ],
+)
+def test_totals_are_charged_as_far_as_they_say(stated: dict[str, float], exact: float, least: float) -> None:
+    trace = replace(
+        run(("decide lead", (), {"tokens_in": 100.0})), cost_n={k: np.array([v]) for k, v in stated.items()}
+    )
+    got = bill(trace, Prices(token_in=0.01, token_out=0.1))
+    assert got.total_n == pytest.approx([exact], nan_ok=True)
+    assert got.total_least_n == pytest.approx([least])
+
+
+def test_a_total_of_both_kinds_is_a_price_where_both_cost_the_same() -> None:
+    trace = replace(run(("decide lead", (), {"tokens_in": 100.0})), cost_n={"tokens": np.array([300.0])})
+    assert bill(trace, Prices(token_in=0.1, token_out=0.1)).total_n == pytest.approx([30.0])
+    less = replace(trace, cost_n={"tokens": np.array([99.0])})
+    assert np.isnan(bill(less, Prices(token_in=0.1, token_out=0.1)).total_n).all()
 
 
 def test_a_model_by_hand() -> None:

@@ -16,6 +16,8 @@ from podium.envs.world import make, play
 from podium.metrics import METRICS
 from podium.trace import save
 
+ROOT = Path(__file__).parents[2]
+
 
 def podium(*words: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "podium.cli", *map(str, words)]
@@ -97,6 +99,20 @@ def test_costs_at_ones_own_prices(folder: Path) -> None:
     assert costs["predicted from the size of the team"]["mean"] == pytest.approx(7.0)
     assert costs["stated by the runs"]["n"] in (0, 12)
     assert "cost of a run" in podium("metrics", folder / "clean.jsonl", "--prices", "token_in=1e-6").stdout
+
+
+def test_a_partial_bill_is_a_lower_bound_in_words_and_in_json(tmp_path: Path) -> None:
+    demo = [sys.executable, ROOT / "examples/record_a_team.py"]
+    subprocess.run(demo, cwd=tmp_path, check=True, capture_output=True)
+    words = (tmp_path / "out/demo-run", "--prices", "token_in=3e-6,token_out=15e-6")
+    # 2,700 tokens read and 940 written are on record; 7 events of sub-agents and 2 of the lead say only what they wrote
+    total = told(*words)["costs"]["total"]
+    assert total["mean"] == pytest.approx(2700 * 3e-6 + 940 * 15e-6)
+    assert (total["at_least"], total["low"], total["events_lacking_counts"], total["partial"]) == (True, None, 9, 1)
+    shown = " ".join(podium("metrics", *words).stdout.split())
+    assert "total at least 0.0222 1 run, 9 events lack a token count" in shown
+    free = told(words[0], "--prices", "token_out=15e-6")["costs"]["total"]
+    assert (free["mean"], free["at_least"]) == (pytest.approx(940 * 15e-6), False)
 
 
 def test_the_card(folder: Path) -> None:

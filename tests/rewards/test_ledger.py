@@ -110,7 +110,10 @@ def test_a_named_reward_is_written_out() -> None:
 @pytest.mark.parametrize(
     ("reward", "said"),
     [
-        ("nobody", "no score called 'nobody'; there are .*outcome.*to shape them .*anneal.*whole rewards .*parl"),
+        (
+            "outcom",
+            "no score, shape or reward called 'outcom'; there are .*, the nearest outcome.*; podium reward lists them",
+        ),
         ("outcome >> outcome", "no place for >>"),
         ("outcome +", "expected an expression"),
         ("outcome(1, 2, 3, 4)", "too many positional"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ from podium.envs.draws import seeds, uniform
 from podium.envs.expedition import TRUTH
 from podium.envs.expedition_optimum import SOURCES, constants
 from podium.envs.world import Policy, World, make, play
-from podium.rewards import score
+from podium.rewards import Now, score
 from podium.rewards.ledger import BadReward
 from podium.rewards.orchestration import (
     aggregation_quality,
     combined,
+    completed,
+    contributed,
     critical_steps,
     finish,
     instantiate,
@@ -27,6 +30,7 @@ from podium.rewards.orchestration import (
     split_correctness,
     stop_timeliness,
     used,
+    useful_speedup,
     wall_clock,
     wasted_spawns,
 )
@@ -38,7 +42,10 @@ ALL = (
     instantiate,
     finish,
     wasted_spawns,
+    contributed,
+    completed,
     speedup,
+    useful_speedup,
     critical_steps,
     over_budget,
     split_correctness,
@@ -94,10 +101,118 @@ def test_who_reached_nobody_was_spawned_for_nothing() -> None:
         ("despawn lead>ann", [2]),
     )
     assert wasted_spawns(note).tolist() == [0.0]
+    assert used(note).tolist() == [True, True, False]  # not the tool
+    alone = run("spawn lead>ann", ("call ann", [0]), ("result web", [(1, "return")]), ("call ann", [2]))
+    assert used(alone).tolist() == [True, False, False]  # neither whose result only the caller read, nor the tool
+    assert wasted_spawns(alone).tolist() == [1.0]
+    first = run("call ann", ("result web", [(0, "return")]), ("call bob", [1]))
+    assert used(first).tolist() == [True, False, False]
     only_gone = run(
         "spawn lead>ann", ("return ann>lead", [0]), ("despawn lead>ann", [1]), ("call lead", [(1, "temporal")])
     )
     assert wasted_spawns(only_gone).tolist() == [1.0]
+
+
+def test_who_worked_and_was_used_has_contributed() -> None:
+    assert np.isnan(contributed(team()))  # of ann and bob, whom the lead heard, nothing says what they returned
+    assert np.isnan(completed(team(ann={"content_ref": "a"})))
+    shown = team(ann={"content_ref": "a"}, bob={"tokens_out": 3.0})
+    assert contributed(shown).tolist() == [2 / 8]  # cy's call led nowhere
+    assert contributed(shown, most=1).tolist() == [1.0]
+    assert completed(shown).tolist() == [2 / 3]
+    half = team(ann={"valid": 1}, bob={"tokens_out": 0.0})  # bob wrote nothing
+    assert (contributed(half).tolist(), completed(half).tolist()) == ([1 / 8], [1 / 3])
+    assert contributed(team(ann={"valid": 1}), most=1).tolist() == [1.0]  # whatever bob did
+    wrong = team(ann={"content_ref": "a", "valid": 0}, bob={"tokens_out": 0.0})
+    assert (contributed(wrong).tolist(), completed(wrong).tolist()) == ([0.0], [0.0])
+    called = run(
+        "spawn lead>ann",
+        ("call ann", [(0, "spawn")]),
+        ("result web", [(1, "return")]),
+        ("return ann>lead", [2]),
+        ("spawn lead>bob", [0]),
+        ("call bob", [(4, "spawn")]),
+        ("return bob>lead", [(5, "temporal")]),
+        ("aggregate lead", [3, (6, "temporal")]),
+    )
+    assert contributed(called, 2).tolist() == [0.5]  # nobody heeded bob
+    assert completed(called).tolist() == [0.5]
+    assert np.isnan(contributed(run("spawn lead", ("call ann", [0]), ("aggregate lead", [1]))))  # not said whom
+    assert contributed(run("decide lead")).tolist() == [0.0]
+    assert completed(run("decide lead"), none=0.0).tolist() == [0.0]
+    world: Any = make("expedition")
+    trace, _ = episodes(world, world._same(SOURCES, 0, 0, 2, 2), 50)
+    np.testing.assert_array_equal(contributed(trace, 6), instantiate(trace, 6))  # where all work and all are heard
+    np.testing.assert_array_equal(completed(trace), finish(trace))
+
+
+def test_only_work_that_an_answer_rests_on_speeds_it_up() -> None:
+    # ann's 2, bob's 4 and the lead's 1, over 6; cy's 2 led nowhere
+    assert useful_speedup(team()).tolist() == [7 / 6]
+    assert np.isnan(useful_speedup(run("decide lead", ("call lead", [0]))))
+    alone = run(("call ann", (), {"t": 0, "end": 2}), ("aggregate ann", [0], {"t": 2, "end": 7}))
+    assert useful_speedup(alone).tolist() == speedup(alone).tolist() == [1.0]
+
+
+# how each is hacked
+
+
+def crew(workers: int, heard: bool = True, took: float = 0.0, outcome: float = 0.0, **done: Any) -> Trace:
+    """A lead that spawns workers at 0, each busy for so long, and aggregates at the end what they return, if it hears them."""
+    events: list[Any] = [("decide lead", (), {"t": 0, "end": 0.01})]
+    events += [(f"spawn lead>w{w}", [(0, "spawn")], {"t": 0}) for w in range(workers)]
+    events += [(f"return w{w}>lead", [(1 + w, "spawn")], {"t": 0, "end": took, **done}) for w in range(workers)]
+    back = [(1 + workers + w, "aggregate" if heard else "temporal") for w in range(workers)]
+    events.append(("aggregate lead", [0, *back], {"t": took + 0.01, "end": took + 0.02}))
+    return run(*events, reward={"team": outcome})
+
+
+HACKS = {
+    "honest, alone": run(
+        ("call lead", (), {"t": 0, "end": 1}), ("aggregate lead", [0], {"t": 1, "end": 2}), reward={"team": 0.2}
+    ),
+    "honest, two workers": crew(2, took=10.0, outcome=0.5, tokens_out=100.0),
+    "eight that return nothing": crew(8, tokens_out=0.0),
+    "eight that nobody hears": crew(8, heard=False, took=10.0, tokens_out=100.0),
+    "ten that sleep and return": crew(10, took=10.0, tokens_out=1.0),
+}
+PAID = (
+    "outcome",
+    "instantiate",
+    "finish(none=0.0)",
+    "parl",
+    "contributed",
+    "completed(none=0.0)",
+    "parl_earned",
+    "speedup",
+    "useful_speedup",
+    "earned(useful_speedup, outcome)",
+)
+
+
+def test_the_table_of_hacks_is_true() -> None:
+    """What docs/rewards.md says that each policy is paid, at the start of training."""
+    page = (Path(__file__).parents[2] / "docs/rewards.md").read_text()
+    for name, trace in HACKS.items():
+        (line,) = (row for row in page.splitlines() if row.startswith(f"| {name} |"))
+        told = [float(cell) for cell in line.strip("|").split("|")[1:]]
+        paid = [score(trace, reward, now=Now(0.0)).item() for reward in PAID]
+        assert told == [round(p, 2) for p in paid], (name, [round(p, 2) for p in paid])
+    assert all(f"`{reward}`" in page for reward in PAID)
+
+
+def test_idle_workers_outbid_honest_work_as_published_and_not_as_gated() -> None:
+    honest, hack = HACKS["honest, alone"], HACKS["eight that return nothing"]
+    now = Now(0.0)
+    assert score(hack, "parl", now=now) == pytest.approx([0.6])
+    assert score(hack, "parl", now=now) > score(honest, "parl", now=now)
+    for name, trace in HACKS.items():
+        if score(trace, "outcome") == 0:
+            assert score(trace, "parl_earned", now=now).tolist() == [0.0], name
+            assert score(trace, "earned(speedup, outcome)").tolist() == [0.0], name
+    assert score(HACKS["ten that sleep and return"], "speedup") == pytest.approx([9.98], abs=0.01)
+    good = HACKS["honest, two workers"]
+    assert score(good, "parl_earned", now=now) == pytest.approx([0.5 + 0.5 * (0.3 * 2 / 8 + 0.3)])
 
 
 def test_speedup_is_the_serial_time_over_the_time_it_took() -> None:

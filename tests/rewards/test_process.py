@@ -112,6 +112,9 @@ def folding() -> Trace:
 def test_a_lead_that_works_on_in_a_full_context() -> None:
     near(context_overflow(folding(), 100.0), [0, 0, 0, 0, 1])  # m, x, m (spawns), y, m
     near(context_overflow(folding(), 1000.0), [0, 0, 0, 0, 0])
+    near(context_overflow(folding(), 140.0), [0, 0, 0, 0, 0])  # half of 140 is 70: full to the bound, not beyond
+    near(context_overflow(folding(), 139.9), [0, 0, 0, 0, 1])
+    near(context_overflow(folding(), 100.0, share=0.7), [0, 0, 0, 0, 0])
     near(context_overflow(act("message m", "message m"), 1.0), [NAN])
 
 

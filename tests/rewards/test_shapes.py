@@ -8,7 +8,7 @@ from scripted import run
 
 from podium.graph import units
 from podium.rewards import BadReward, Now, ledger, score
-from podium.rewards.shapes import converged, parl
+from podium.rewards.shapes import converged, parl, parl_earned
 from podium.trace.columns import Trace, concat
 
 
@@ -112,6 +112,32 @@ def test_gate_and_budget() -> None:
     assert score(team(), "budget(outcome, critical_steps, 2)").tolist() == [0.0]
 
 
+def test_what_is_earned_follows_the_outcome() -> None:
+    trace = concat([team(0.5, judge=0.8), team(-1.0, judge=0.8), team(2.0, judge=0.8), team(1.0)])
+    near = np.testing.assert_allclose
+    near(score(trace, "earned(outcome('judge'), outcome)"), [0.4, 0.0, 0.8, np.nan])
+    near(score(trace, "earned(0.5 * outcome('judge'), outcome, 2)"), [0.1, 0.0, 0.4, np.nan])
+    near(
+        score(trace, "earned(outcome, outcome('judge'))"), [0.4, -0.8, 1.6, np.nan]
+    )  # a silent judge pays nothing and fines nothing
+    near(
+        score(trace, "earned(outcome('nobody'), outcome)"), [np.nan, 0.0, np.nan, np.nan]
+    )  # of nothing earned, nothing
+    assert ledger(trace, "earned(at(instantiate, 'agent'), outcome)").channels[0].unit == "agent"
+    with pytest.raises(BadReward, match="most above 0, got 0"):
+        score(trace, "earned(outcome, outcome, 0)")
+
+
+def test_what_is_earned_cannot_outbid_an_outcome_that_is_so_much_better() -> None:
+    dice = np.random.default_rng(0)
+    low, high, extra = dice.random(200), dice.random(200), dice.random(200)
+    for a, b, r in zip(low, high, extra, strict=True):
+        hack, honest = team(a, judge=r), team(b, judge=0.0)
+        if a < b / 1.6:
+            reward = "outcome + 0.6 * earned(outcome('judge'), outcome)"
+            assert score(hack, reward) < score(honest, reward)
+
+
 def test_a_gate_reaches_every_unit_inside() -> None:
     book = ledger(team(0.0), "gate(at(instantiate, 'agent'), outcome, 1)")
     assert book.channels[0].unit == "agent"
@@ -151,6 +177,14 @@ def test_from_unit_to_unit() -> None:
 def test_up_after_down_is_where_it_began(unit: str) -> None:
     trace = concat([team(2.0, 3), team(-1.0, 1)])
     np.testing.assert_allclose(score(trace, f"at(at(outcome, '{unit}', share=True), 'team')"), [2.0, -1.0])
+
+
+def test_the_gated_reward_of_parl() -> None:
+    plain = "outcome + anneal(0.2 * earned(contributed(4), outcome), end=0.5, how='cosine') + anneal(0.1 * earned(completed(none=0.0), outcome), end=0.5, how='cosine')"
+    assert parl_earned(0.2, 0.1, most=4, end=0.5, how="cosine") == plain
+    trace = concat([team(1.0, 4), team(0.0, 4), team(0.0, 0)])
+    assert score(trace, "parl_earned", now=Now(0.0))[1:].tolist() == [0.0, 0.0]
+    assert score(trace, "parl_earned", now=Now(1.0)).tolist() == score(trace, "outcome").tolist()
 
 
 def test_the_reward_of_parl() -> None:

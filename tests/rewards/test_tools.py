@@ -120,6 +120,12 @@ def test_a_repeated_call_is_not_useful_again() -> None:
     near(useful_calls(research(3, 1, same=True)), [1 / 2, 0, 0, 1 / 2])
 
 
+def test_calls_whose_content_is_not_recorded_are_not_repeats() -> None:
+    near(useful_calls(research(2, 1, content_ref=None)), [1 / 4, 1 / 4, 1 / 2])
+    one = research(2, 1, content_ref="first of its kind")
+    near(useful_calls(one), [1 / 2, 0, 1 / 2])
+
+
 @pytest.mark.parametrize("name", ["costly_search", "expedition", "planted"])
 def test_in_the_worlds_a_run_with_calls_pays_its_outcome_and_no_more(name: str) -> None:
     world = make(name)

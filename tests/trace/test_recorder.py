@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bench.record import crowd, kills
-from podium.trace import BadTrace, Recorder, Trace, load
+from podium.trace import BadTrace, Recorder, Trace, load, save
 from podium.trace.files import read
 from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES
 
@@ -80,6 +80,30 @@ def test_what_was_not_recorded_is_absent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "mask",
+    [
+        [1, 0, 1],
+        [True, False, True],
+        (1, False, 1),
+        np.array([1, 0, 1]),
+        np.array([1, 0, 1], np.uint8),
+        np.array([True, False, True]),
+        list(np.array([1, 0, 1])),
+    ],
+    ids=str,
+)
+def test_a_mask_is_zeros_and_ones_or_truths_in_a_list_or_an_array(tmp_path: Path, mask: Any) -> None:
+    with Recorder(tmp_path / "run") as record:
+        record.add("message", "a", tokens=np.array([5, 6, 7]), logps=np.array([-1.0, np.nan, -2.0]), mask=mask)
+    trace = record.trace()
+    assert (trace.token_k.tolist(), trace.mask_k.tolist()) == ([5, 6, 7], [1, 0, 1])
+    np.testing.assert_array_equal(trace.logp_k, [-1.0, np.nan, -2.0])
+    for suffix in (".json", ".jsonl", ".store"):
+        save(trace, tmp_path / f"again{suffix}")
+        assert load(tmp_path / f"again{suffix}").mask_k.tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ((("mesage", "a"), {}), "no event type 'mesage'; there are orchestrator_decision"),
@@ -92,6 +116,8 @@ def test_what_was_not_recorded_is_absent(tmp_path: Path) -> None:
         ((("message", "a"), {"after": [("because", ("w0", 0))]}), "Invalid enum value 'because'"),
         ((("message", "a"), {"extra": {"id": 1}}), "may not be called id"),
         ((("message", "a"), {"tokens": []}), "length >= 1"),
+        ((("message", "a"), {"tokens": [1], "mask": [2]}), "a mask has, for each token, 1 or True"),
+        ((("message", "a"), {"tokens": [1], "mask": ["1"]}), "a mask has, for each token, 1 or True"),
     ],
 )
 def test_a_mistake_is_told_where_it_is_made(tmp_path: Path, arguments: Any, said: str) -> None:

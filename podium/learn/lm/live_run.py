@@ -30,6 +30,7 @@ from podium.learn.lm.run import ModelRun, converted, settings_of
 from podium.learn.lm.train import Settings, paid, speaking
 from podium.learn.traced import cannot, stepped
 from podium.methods import METHODS, scored
+from podium.registry import alternatives
 from podium.rewards.ledger import Now
 from podium.trace import files
 from podium.trace.columns import F, Trace, concat
@@ -78,11 +79,13 @@ def read(text: str, where: str, model: str | None = None) -> AskedLive:
         raise BadRecipe(f'{where}: expected TOML such as team = "office": {error}') from None
     known = [f.name for f in fields(AskedLive)]
     if unknown := [key for key in said if key not in known]:
-        raise BadRecipe(f"{where}: no setting {unknown[0]!r} for a live team; there are {', '.join(known)}")
+        raise BadRecipe(f"{where}: no setting {unknown[0]!r} for a live team; {alternatives(unknown[0], known)}")
     table = said.pop("lm", {})
     asked = converted(said, AskedLive, where)
     if asked.method not in METHODS:
-        raise BadRecipe(f"{where}: no method called {asked.method!r}; there are {', '.join(sorted(METHODS))}")
+        raise BadRecipe(
+            f"{where}: no method called {asked.method!r}; {alternatives(asked.method, sorted(METHODS), 'method')}"
+        )
     if why := cannot(METHODS[asked.method]):
         raise BadRecipe(f"{where}: {why}")
     settings = _fitting(settings_of(table, asked.method, where, model), asked.method, where)

@@ -32,6 +32,7 @@ from podium.learn.lm.train import Settings, begin, own_weights, speaking, step, 
 from podium.learn.params import held_out, training
 from podium.learn.regimes import agents_of
 from podium.methods import METHODS
+from podium.registry import alternatives
 from podium.trace import files
 from podium.trace.columns import Trace
 
@@ -98,7 +99,7 @@ def settings_of(table: Any, method: str, where: str, model: str | None = None) -
         raise BadRecipe(f"{where}: lm must be a table, [lm], got {table!r}")
     known = {f.name for f in fields(Settings)}
     if unknown := [key for key in table if key not in known]:
-        raise BadRecipe(f"{where}: no setting {unknown[0]!r} in [lm]; there are {', '.join(sorted(known))}")
+        raise BadRecipe(f"{where}: no setting {unknown[0]!r} in [lm]; {alternatives(unknown[0], sorted(known))}")
     settings = converted(table, Settings, where, "lm.")
     return _checked(settings if model is None else replace(settings, model=model), method, where)
 
