@@ -150,9 +150,10 @@ def test_one_screen_with_a_thousand_suspects(attacked: Path) -> None:
     assert lines[-1].startswith("looked for and not found: ")
 
 
-def test_strict_exits_with_one_if_something_is_found(attacked: Path) -> None:
-    search = ("--privileged", "search", "--privileged", "notes.read")
-    assert podium(attacked, "--strict", "--only", "tainted_privilege", *search).returncode == 1
+def test_strict_exits_with_one_if_a_fault_is_found(attacked: Path, tmp_path: Path) -> None:
+    (tmp_path / "allow.json").write_text('{"*": []}')
+    listed = ("--only", "outside_allow_list", "--allow", tmp_path / "allow.json")
+    assert podium(attacked, "--strict", *listed).returncode == 1
     assert podium(attacked, "--strict", "--only", "indirect_injection").returncode == 0  # observations
     assert podium(attacked, "--strict", "--only", "missing_result").returncode == 0
 
