@@ -111,11 +111,11 @@ def detectors() -> str:
             else f"{f['precision']:.3f} | {f['recall']:.3f} ({f['recall_edge']:.3f}) | {100 * f['false_alarms']:.2g} %"
         )
         where = " ".join([told["group"], *([told["vector"]] if "vector" in told else [])])
-        return f"| `{told['detector']}` | {where} | {told['finds']} | {told['threshold']:g} | {told['needs']} | {good} |"
+        return f"| `{told['detector']}` | {where} | {told['finds']} | {told['level']}, {told['confidence']} | {told['threshold']:g} | {told['needs']} | {good} |"
 
     head = [
-        "| detector | group | finds | threshold | needs | precision | recall | false alarms |",
-        "|" + "---|" * 8,
+        "| detector | group | finds | level | threshold | needs | precision | recall | false alarms |",
+        "|" + "---|" * 9,
     ]
     return "\n".join([*head, *map(row, described())])
 

@@ -4,6 +4,12 @@ A detector is registered with facts: `group` (hacking, failure, waste, safety, r
 sentence), `needs`, `todo` (what a lead engineer does about it) and `severity` (3 stop and look, 2 fix, 1 worth
 knowing). It receives the trace, a `Second` source and its threshold, and returns `Suspects`. Where the record lacks
 what it needs it cannot tell, and says so: never "clean".
+
+Further facts say what a suspect is and how sure it is: `level` is `finding`, unless told, if the evidence shows a fault, and
+`observation` if it shows something worth knowing. `confidence` is `likely`, unless told: a statistic over its threshold. It is
+`certain` where the claim follows from the record and from what was declared, but `likely` in a run with inferred edges where
+the claim rests on edges (`by="edges"`). A suspect that is `open` is an observation and only `possible`; `settles` says what
+would settle it.
 """
 
 from __future__ import annotations
@@ -18,10 +24,14 @@ from podium.errors import WrongUse
 from podium.graph.grouping import rows_by
 from podium.registry import alternatives, facts, find, names
 from podium.trace.columns import B, F, I, Trace
+from podium.trace.vocabulary import edge
 
 __all__ = ["Answer", "BadAudit", "Second", "Suspects", "audit", "detectors"]
 
 GROUPS = ("hacking", "failure", "waste", "safety", "record")
+LEVELS = ("finding", "observation")
+CONFIDENCE = ("possible", "likely", "certain")
+LIKELY, TEMPORAL = CONFIDENCE.index("likely"), edge("temporal")
 
 
 class BadAudit(WrongUse, ValueError):
@@ -39,6 +49,7 @@ class Second:
         default_factory=dict
     )  # agent or role name, or "*" -> tools, or "*"
     privileged: frozenset[str] = frozenset()  # tools whose calls act on the world outside
+    writers: Mapping[str, str] = field(default_factory=dict)  # tool or pattern -> who writes what it returns
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,7 @@ class Suspects:
     row: I  # evidence, ...
     of: I  # ... and the suspect that each row is evidence for
     tells_n: B  # rollouts in which it could tell
+    open: B | None = None  # suspects that the evidence leaves open; None: none of them
 
     @staticmethod
     def of_rollouts(figure_n: F, threshold: float, evidence_e: B, rollout_e: I) -> Suspects:
@@ -113,6 +125,24 @@ class Answer:
     facts: Mapping[str, Any]
     suspects: Suspects
 
+    @property
+    def finding(self) -> B:
+        """The suspects whose evidence shows a fault; the others are observations."""
+        shown = np.full(len(self.suspects), self.facts.get("level", "finding") == "finding")
+        return shown if self.suspects.open is None else shown & ~self.suspects.open
+
+    def confidence(self, trace: Trace) -> list[str]:
+        """How sure each suspect is: certain, likely or possible."""
+        guessed_x = (trace.inferred_x == 1) & (trace.type_x != TEMPORAL)
+        guessed_n = np.bincount(trace.rollout_e[trace.dst_x[guessed_x]], minlength=len(trace)) > 0
+        stated = CONFIDENCE.index(self.facts.get("confidence", "likely"))
+        most = np.full(len(self.suspects), stated)
+        if self.facts.get("by") == "edges":
+            most = np.where(guessed_n[self.suspects.rollout], np.minimum(most, LIKELY), most)
+        if self.suspects.open is not None:
+            most = np.where(self.suspects.open, 0, most)
+        return [CONFIDENCE[i] for i in most.tolist()]
+
     def rows(self, suspect: int) -> I:
         """The evidence for one suspect."""
         rows: I = self.suspects.row[self.suspects.of == suspect]
@@ -130,7 +160,8 @@ def detectors() -> list[str]:
 
 
 def audit(trace: Trace, second: Second = Second(), only: Sequence[str] | None = None) -> list[Answer]:
-    """The answers of all detectors, or of those named, worst first: by severity, then by the runs concerned."""
+    """The answers of all detectors, or of those named, worst first: findings before observations, then by severity, then
+    by the runs concerned."""
     known = detectors()
     if unknown := [name for name in only or () if name not in known]:
         raise BadAudit(
@@ -141,8 +172,8 @@ def audit(trace: Trace, second: Second = Second(), only: Sequence[str] | None = 
         told = facts("detector", name)
         answers.append(Answer(name, told, find("detector", name)(trace, second, told["threshold"])))
 
-    def badness(answer: Answer) -> tuple[int, int]:
+    def badness(answer: Answer) -> tuple[bool, int, int]:
         runs = len(np.unique(answer.suspects.rollout))
-        return -answer.facts["severity"] * (runs > 0), -runs
+        return not answer.finding.any(), -answer.facts["severity"] * (runs > 0), -runs
 
     return sorted(answers, key=badness)

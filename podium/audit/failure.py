@@ -156,24 +156,28 @@ def dominant_agent(trace: Trace, second: Second, threshold: float) -> Suspects:
     group="failure",
     threshold=0.5,
     severity=1,
-    finds="messages that nobody acts upon",
-    needs="at least 10 messages, and edges from messages to what they led to",
+    finds="messages to other agents that nobody acts upon",
+    needs="at least 10 messages with an addressee, and edges from messages to what they led to",
     todo="send to those who act on it; give messages a price; reward what they resolve",
 )
 def over_communication(trace: Trace, second: Second, threshold: float) -> Suspects:
-    """The share of messages that no other agent acts upon, at once, later or by passing them on.
+    """The share of messages to others that no other agent acts upon, at once, later or by passing them on.
 
         figure = |{m : nobody takes m up and then decides, spawns, calls, returns or aggregates}| / |messages|
 
     To take it up is an edge, other than temporal, to an event of another agent; what the sender itself does next
     does not count, else every message would lead to something. Sharper: a message that arrives after its receiver's
-    last act is left out on both sides, because the sender could not know.
+    last act is left out on both sides, because the sender could not know. What an agent says to nobody is narration
+    and no message; where 10 messages or more all go to nobody, the log does not say to whom, and it cannot tell.
     """
     messages = heeded(trace)
     lost_e = messages.could_e & (messages.takers_e == 0)
     sent_n = np.bincount(trace.rollout_e[messages.could_e], minlength=len(trace))
     lost_n = np.bincount(trace.rollout_e[lost_e], minlength=len(trace))
     figure_n = np.where(sent_n < 10, 0.0, np.where(messages.known_n, lost_n / np.maximum(sent_n, 1), np.nan))
+    spoken_n = np.bincount(trace.rollout_e[trace.type_e == MESSAGE], minlength=len(trace))
+    to_nobody_n = np.bincount(trace.rollout_e[messages.sent_e], minlength=len(trace)) == 0
+    figure_n[to_nobody_n & (spoken_n >= 10)] = np.nan
     return Suspects.of_rollouts(figure_n, threshold, lost_e, trace.rollout_e)
 
 
@@ -247,6 +251,7 @@ def _inputs(trace: Trace) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     threshold=1.0,
     severity=2,
     finds="a team at least twice as large as any it was trained in, or of a topology it was never trained in",
+    confidence="certain",
     needs="--trained, the runs that it was trained on",
     todo="train with teams of this size and shape, or hold the deployment to what was trained",
 )

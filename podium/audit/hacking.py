@@ -196,15 +196,15 @@ def communication_padding(trace: Trace, second: Second, threshold: float) -> Sus
         figure_a = median_m∈a tokens_m / median_m∉a tokens_m,     0 if its messages have twice the others' takers
 
     The others are the agents of the same role in that run, all of them where roles are not recorded; both sides
-    need 5 messages. Sharper: by role, because a plan is longer than a receipt; the agent's own median, because one
+    need 5 messages that were sent to somebody. Sharper: by role, because a plan is longer than a receipt; the agent's own median, because one
     long report is not padding; by takers, because who writes for many may write more. The tokens of a message are
     its own, else those of the generation that wrote it.
     """
     tokens_e = _message_tokens(trace)
-    sent = np.flatnonzero((trace.type_e == MESSAGE) & (trace.agent_e >= 0))
+    messages = heeded(trace)
+    sent = np.flatnonzero(messages.sent_e & (trace.agent_e >= 0))
     known = sent[~np.isnan(tokens_e[sent])]
     who, tokens = trace.agent_e[known].astype(np.int64), tokens_e[known]
-    messages = heeded(trace)
     group_a, _ = copies(np.arange(trace.n_agents), trace.rollout_a, family(trace).role_a)
     own_a = np.bincount(who, minlength=trace.n_agents)
     other_a, others_a = median_of_others(group_a[who], who, tokens, trace.n_agents)

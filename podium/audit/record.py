@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from podium.audit.detector import Second, Suspects
@@ -10,8 +12,11 @@ from podium.graph.labels import number
 from podium.registry import register
 from podium.trace.columns import Trace
 from podium.trace.rules import unmatched_calls
+from podium.trace.vocabulary import event
 
 __all__ = ["missing_result", "sequence_gap"]
+
+RESULT = event("tool_result")
 
 
 @register(
@@ -20,6 +25,8 @@ __all__ = ["missing_result", "sequence_gap"]
     threshold=1.0,
     finds="a tool call without a result in the record",
     needs="nothing",
+    confidence="certain",
+    settles="the end of the run: the call may still be running where the record ends",
     todo="see whether the tool hung, the run was cut off, or the harness does not record results",
     severity=1,
 )
@@ -28,13 +35,23 @@ def missing_result(trace: Trace, second: Second, threshold: float) -> Suspects:
 
         figure = 1 for a call without a result
 
-    A call that is recorded as invalid is not missed: the record says what became of it.
+    A call that is recorded as invalid is not missed: the record says what became of it. A call that is marked
+    truncated, or after which its agent does nothing more, is an observation: it may still have been running when the
+    record ended.
     """
+    waiting = np.array(unmatched_calls(trace)[1], np.int64)
     figure_e = np.zeros(trace.n_events)
-    figure_e[unmatched_calls(trace)[1]] = 1.0
+    figure_e[waiting] = 1.0
     figure_e[trace.valid_e == 0] = 0.0
+    goes_on_e = trace.type_e != RESULT
+    goes_on_e[waiting] = False
+    last_a = np.full(trace.n_agents + 1, -1)
+    acts = np.flatnonzero(goes_on_e & (trace.agent_e >= 0))
+    last_a[trace.agent_e[acts]] = acts  # rows ascend, so the last one stays
     tells_n = np.bincount(trace.rollout_e, minlength=len(trace)) > 0
-    return Suspects.of_rows(figure_e, threshold, trace, tells_n)
+    suspects = Suspects.of_rows(figure_e, threshold, trace, tells_n)
+    calls = suspects.row
+    return replace(suspects, open=(trace.truncated_e[calls] == 1) | (calls > last_a[trace.agent_e[calls]]))
 
 
 @register(
@@ -42,6 +59,7 @@ def missing_result(trace: Trace, second: Second, threshold: float) -> Suspects:
     group="record",
     threshold=1.0,
     finds="an agent whose numbered events have a gap",
+    confidence="certain",
     needs="`seq` on events: the number that the agent gave each",
     todo="events were lost: look for a writer that died or a log that was cut, and do not trust totals of this run",
     severity=2,

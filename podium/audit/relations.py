@@ -96,8 +96,10 @@ def crossing(trace: Trace, who_e: I) -> NDArray[np.int64]:
 
 
 class Heeded(NamedTuple):
-    """Messages that could be acted upon, how many acted upon each, and the runs whose edges say so."""
+    """Messages that somebody was sent, those that could be acted upon, how many acted upon each, and the runs whose
+    edges say so."""
 
+    sent_e: B
     could_e: B
     takers_e: NDArray[np.int64]
     known_n: B
@@ -109,7 +111,8 @@ def heeded(trace: Trace) -> Heeded:
         takers_m = |{d : m → d of another agent, which acts with d or later, or whose message d has takers}|
 
     Acts are decisions, spawns, tool calls, returns and aggregates. What the sender itself does next is not an
-    effect of its message. Nobody could act upon a message to one who acts no more once it is there.
+    effect of its message. Nobody could act upon a message to one who acts no more once it is there. A message is sent
+    if it has an addressee, or an edge to another agent; an agent that speaks to nobody narrates.
     """
     message_e = trace.type_e == MESSAGE
     acts = np.flatnonzero(ACTS[trace.type_e] & (trace.agent_e >= 0))
@@ -121,9 +124,12 @@ def heeded(trace: Trace) -> Heeded:
     goes_on_e = ACTS[trace.type_e] | (trace.t_e <= last_a[trace.agent_e])
     goes_on_e |= ancestors(Trace.of(type_e=trace.type_e, src_x=src, dst_x=dst), goes_on_e)
     takers_e = np.bincount(src[goes_on_e[dst]], minlength=trace.n_events)
-    last_a[-1] = np.inf  # to nobody in particular
-    could_e = message_e & ((takers_e > 0) | (np.fmax(trace.end_e, trace.t_e) <= last_a[trace.to_e]))
-    return Heeded(could_e, takers_e, np.bincount(trace.rollout_e[dst], minlength=len(trace)) > 0)
+    addressed_e = message_e & (trace.to_e >= 0) & (trace.to_e != trace.agent_e)
+    sent_e = addressed_e.copy()
+    sent_e[src] = True
+    in_time_e = np.fmax(trace.end_e, trace.t_e) <= last_a[trace.to_e]
+    could_e = (takers_e > 0) | (addressed_e & in_time_e)
+    return Heeded(sent_e, could_e, takers_e, np.bincount(trace.rollout_e[dst], minlength=len(trace)) > 0)
 
 
 def covered(key: I, start: F, end: F, n: int) -> F:

@@ -1,4 +1,4 @@
-"""What an audit has to say, as plain data: what was found, what cannot be told, what was looked for and not found."""
+"""What an audit has to say, as plain data: what was found, what was observed, what cannot be told, what was not found."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from podium.audit.detector import Answer, Second, audit, detectors
 from podium.audit.interventions import RULES, Interventions, interventions, invalidated
 from podium.graph.grouping import rows_by
 from podium.registry import facts, find
-from podium.trace.columns import I, Trace
+from podium.trace.columns import B, I, Trace
 
 __all__ = ["described", "figures", "report"]
 
 FIGURES = Path(__file__).parent / "figures.json"
+STATED = {"level": "finding", "confidence": "likely"}  # unless a detector says otherwise
+SHOWN = ("group", "vector", "layer", "severity", "finds", "todo", "threshold")
 
 
 def figures() -> dict[str, dict[str, float]]:
@@ -31,7 +33,7 @@ def described() -> list[dict[str, Any]]:
     """Every detector: what it finds, its formula, threshold and needs, and how well it does."""
     measured = figures()
     return [
-        {"detector": name, **facts("detector", name), "says": _says(name), "figures": measured.get(name)}
+        {"detector": name, **STATED, **facts("detector", name), "says": _says(name), "figures": measured.get(name)}
         for name in detectors()
     ]
 
@@ -48,7 +50,8 @@ def report(
 ) -> dict[str, Any]:
     """The audit of a trace, worst first; of each detector's suspects at most so many are spelled out.
 
-    Rows count from the first event of their run.
+    `found` are faults that the evidence shows, `observed` what is worth knowing; a detector can be in both. Rows count from
+    the first event of their run.
     """
     answers = audit(trace, second, only)
     untold = [(a, int((~a.suspects.tells_n).sum())) for a in answers]
@@ -56,7 +59,8 @@ def report(
         "runs": len(trace),
         "events": trace.n_events,
         "detectors": len(answers),
-        "found": [_found(trace, a, most) for a in answers if len(a.suspects)],
+        "found": [_suspected(trace, a, a.finding, "finding", most) for a in answers if a.finding.any()],
+        "observed": [_suspected(trace, a, ~a.finding, "observation", most) for a in answers if (~a.finding).any()],
         "interventions": None if only else _interventions(trace, most),
         "cannot_tell": [
             {"detector": a.name, "needs": a.facts["needs"], "runs": runs} for a, runs in untold if runs
@@ -67,21 +71,27 @@ def report(
     }
 
 
-def _found(trace: Trace, answer: Answer, most: int | None) -> dict[str, Any]:
+def _suspected(trace: Trace, answer: Answer, which: B, level: str, most: int | None) -> dict[str, Any]:
+    """What a detector has to say at one level."""
     suspects, told = answer.suspects, answer.facts
-    worst, first_n = suspects.worst()[:most], trace.first_of("e")
+    every = suspects.worst()
+    worst, first_n = every[which[every]][:most], trace.first_of("e")
     evidence = suspects.evidence() if most is None else {i: answer.rows(i) for i in worst.tolist()}
+    confidence = answer.confidence(trace)
     return {
         "detector": answer.name,
-        **{k: told[k] for k in ("group", "vector", "level", "severity", "finds", "todo", "threshold") if k in told},
-        "count": len(suspects),
-        "runs": len(np.unique(suspects.rollout)),
+        "level": level,
+        **{k: told[k] for k in SHOWN if k in told},
+        "count": int(which.sum()),
+        "runs": len(np.unique(suspects.rollout[which])),
         "cannot_tell": int((~suspects.tells_n).sum()),
         "suspects": [
             {
                 **_run(trace, int(suspects.rollout[i])),
                 "agent": _name(trace, int(suspects.agent[i])),
                 "figure": float(suspects.figure[i]),
+                "confidence": confidence[i],
+                **({"needs": told["settles"]} if confidence[i] == "possible" and "settles" in told else {}),
                 **_rows(trace, int(first_n[suspects.rollout[i]]), evidence[i]),
             }
             for i in worst.tolist()

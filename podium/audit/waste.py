@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from podium.audit.detector import Second, Suspects
-from podium.audit.relations import about_agents, copies, crossing, doers, family, specialists
+from podium.audit.relations import Family, about_agents, copies, crossing, doers, family, specialists
 from podium.graph import labels
 from podium.registry import register
 from podium.trace.columns import B, Trace
-from podium.trace.vocabulary import event
+from podium.trace.vocabulary import decision, event
 
 __all__ = ["dead_spawn", "repeated_work"]
 
 DESPAWN, CALL = event("despawn"), event("tool_call")
+RETURN, AGGREGATE, STOP = event("return"), event("aggregate"), decision("stop")
 
 
 @register(
@@ -23,6 +26,7 @@ DESPAWN, CALL = event("despawn"), event("tool_call")
     severity=1,
     finds="an agent that was spawned and did nothing, or nothing that anybody used",
     needs="edges from what agents did to what it led to",
+    settles="the end of the run: the agent may still be at work where the record ends",
     todo="do not spawn it, or read what it returns; reward finished sub-tasks, not spawns",
 )
 def dead_spawn(trace: Trace, second: Second, threshold: float) -> Suspects:
@@ -32,7 +36,9 @@ def dead_spawn(trace: Trace, second: Second, threshold: float) -> Suspects:
 
     What its tools answer is its own doing. Its despawn is no effect, nor is what it asks of agents it spawned
     itself, unless they reach others than itself; a call of a privileged tool is one, because it acts on the world.
-    Where no edge in the run shows an effect of any spawned agent, only those that did nothing at all are told.
+    Where no edge in the run shows an effect of any spawned agent, only those that did nothing at all are told. One that
+    neither returned nor was despawned, and whose parent does not aggregate, return or stop after it, is an observation:
+    it may still be at work where the record ends.
     """
     kin, who_e = family(trace), doers(trace)
     parent_a = np.append(kin.parent_a, -1)
@@ -52,7 +58,25 @@ def dead_spawn(trace: Trace, second: Second, threshold: float) -> Suspects:
     tells_n = linked_n | (np.bincount(trace.rollout_a[spawned_a & acted_a], minlength=len(trace)) == 0)
     own, born = np.flatnonzero(trace.agent_e >= 0), np.flatnonzero(spawned_a)
     rows, whose = np.concatenate([kin.spawn_a[born], own]), np.concatenate([born, trace.agent_e[own]])
-    return about_agents(trace, dead_a.astype(np.float64), threshold, rows, whose, tells_n)
+    suspects = about_agents(trace, dead_a.astype(np.float64), threshold, rows, whose, tells_n)
+    return replace(suspects, open=_at_work(trace, kin)[suspects.agent])
+
+
+def _at_work(trace: Trace, kin: Family) -> B:
+    """Agents that may still be at work where the record ends: they neither returned nor were despawned, and who spawned
+    them does not aggregate, return or stop afterwards."""
+    last_a, end_a = kin.spawn_a.copy(), np.full(trace.n_agents + 1, -1)
+    own = np.flatnonzero(trace.agent_e >= 0)
+    np.maximum.at(last_a, trace.agent_e[own], own)
+    over_e = np.isin(trace.type_e, (RETURN, AGGREGATE)) | (trace.decision_e == STOP)
+    over = np.flatnonzero(over_e & (trace.agent_e >= 0))
+    end_a[trace.agent_e[over]] = over  # rows ascend, so the last one stays
+    gone_a = np.zeros(trace.n_agents + 1, np.bool_)
+    gone_a[trace.agent_e[trace.type_e == RETURN]] = True
+    despawn_e = trace.type_e == DESPAWN
+    gone_a[np.where(trace.to_e >= 0, trace.to_e, trace.agent_e)[despawn_e]] = True
+    at_work_a: B = (kin.spawn_a >= 0) & ~gone_a[:-1] & (end_a[kin.parent_a] <= last_a)
+    return at_work_a
 
 
 def _privileged(trace: Trace, second: Second) -> B:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
@@ -13,6 +13,7 @@ from podium.audit import BadAudit, Second
 from podium.audit.report import described, report
 from podium.cli.app import Json, app
 from podium.cli.output import out, say
+from podium.graph.trust import WRITERS
 from podium.trace import files
 from podium.trace.columns import Trace
 from podium.trace.findings import Unreadable
@@ -21,6 +22,7 @@ from podium.view.plain import plain
 __all__ = ["show_audit"]
 
 IN_FULL = 8  # detectors that are shown with their suspects; of the others only the count
+Told = TypeVar("Told")
 STYLES = {3: "bold red", 2: "yellow", 1: "default"}
 
 
@@ -42,8 +44,14 @@ def audit(
     privileged: Annotated[
         list[str] | None, typer.Option(help="A tool that acts on the world outside.", metavar="TOOL")
     ] = None,
+    writers: Annotated[
+        Path | None,
+        typer.Option(help='JSON: {"tool or pattern": who writes what it returns}.', metavar="FILE.json"),
+    ] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only this detector.", metavar="NAME")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if anything is found.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit 1 if there is a finding; observations are none.")
+    ] = False,
     list_: Annotated[bool, typer.Option("--list", help="Say what the detectors are and how good.")] = False,
     json: Json = False,
 ) -> None:
@@ -61,6 +69,7 @@ def audit(
         judge,
         {} if allow is None else _allowed(allow),
         frozenset(privileged or ()),
+        {} if writers is None else _writers(writers),
     )
     told = report(trace, second, only, None if json else 3)
     if json:
@@ -81,8 +90,20 @@ def _check_channels(trace: Trace, truth: str | None, judge: str | None) -> None:
 
 def _allowed(path: Path) -> dict[str, frozenset[str]]:
     wanted = 'expected a JSON object from an agent or role to its tools, such as {"critic": ["search"]}'
+    return _decoded(path, dict[str, frozenset[str]], wanted)
+
+
+def _writers(path: Path) -> dict[str, str]:
+    wanted = f'expected a JSON object from a tool to one of {", ".join(WRITERS)}, such as {{"search": "anyone"}}'
+    told = _decoded(path, dict[str, str], wanted)
+    if wrong := [f"{tool!r}: {who!r}" for tool, who in told.items() if who not in WRITERS]:
+        raise Unreadable(str(path), f"{wanted}: got {', '.join(wrong)}")
+    return told
+
+
+def _decoded(path: Path, type_: type[Told], wanted: str) -> Told:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, frozenset[str]])
+        return msgspec.json.decode(path.read_bytes(), type=type_)
     except OSError as error:
         raise Unreadable(str(path), error.strerror or str(error)) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -95,13 +116,15 @@ def _list(json: bool) -> None:
         say(told)
         return
     for one in told:
-        where = " ".join([one["group"], *(one[k] for k in ("vector", "level") if k in one)])
+        where = " ".join([one["group"], *(one[k] for k in ("vector", "layer") if k in one)])
         out.print(Line.assemble((one["detector"], "bold"), f" ({where}): {one['finds']}"))
         sentence, _, rest = one["says"].partition("\n\n")
         out.print(Line(f"    {_joined(sentence)}"))
         for line in rest.partition("\n\n")[0].splitlines():
             out.print(Line(f"        {line.strip()}", style="cyan"))
-        out.print(Line(f"    threshold {one['threshold']:g}; needs {one['needs']}"))
+        out.print(
+            Line(f"    {one['level']}, {one['confidence']}; threshold {one['threshold']:g}; needs {one['needs']}")
+        )
         out.print(Line(f"    {_quality(one['figures'])}"))
 
 
@@ -121,14 +144,18 @@ def _quality(figures: dict[str, float] | None) -> str:
 
 def show_audit(told: dict[str, Any]) -> None:
     """One screen, however much was found."""
-    found, runs = told["found"], told["runs"]
+    found, observed, runs = told["found"], told["observed"], told["runs"]
     size = f"{_many(runs, 'run')}, {_many(told['events'], 'event')}"
-    out.print(Line(f"{size}: {len(found)} of {_many(told['detectors'], 'detector')} found something", style="bold"))
-    each = 3 if len(found) <= 3 else 2 if len(found) <= 5 else 1
-    for one in found[:IN_FULL]:
-        _show_found(one, each, runs)
-    if rest := found[IN_FULL:]:
-        out.print(Line("also " + ", ".join(f"{one['detector']} ({one['count']:,})" for one in rest)))
+    verdict = (
+        f"{len(found)} of {_many(told['detectors'], 'detector')} found a fault, {len(observed)} observed something"
+    )
+    out.print(Line(f"{size}: {verdict}", style="bold"))
+    many = len(found) + len(observed)
+    each = 3 if many <= 3 else 2 if many <= 5 else 1
+    for one in (found + observed)[:IN_FULL]:
+        _show_suspected(one, each, runs)
+    if rest := (found + observed)[IN_FULL:]:
+        out.print(Line("also " + ", ".join(f"{one['detector']} ({_number_of(one)})" for one in rest)))
     if told["interventions"]:
         _show_interventions(told["interventions"], runs)
     never = [one for one in told["cannot_tell"] if one["runs"] == runs]
@@ -148,19 +175,25 @@ def _many(n: int, word: str) -> str:
     return f"{n:,} {word}{'s' * (n != 1)}"
 
 
-def _show_found(one: dict[str, Any], each: int, runs: int) -> None:
-    where = f" ({one['vector']}, {one['level']})" if "vector" in one else ""
-    count = _many(one["count"], "suspect") + (f" in {_many(one['runs'], 'run')}" if runs > 1 else "")
+def _number_of(one: dict[str, Any]) -> str:
+    return _many(one["count"], one["level"])
+
+
+def _show_suspected(one: dict[str, Any], each: int, runs: int) -> None:
+    where = f" ({one['vector']}, {one['layer']})" if "vector" in one else ""
+    count = _number_of(one) + (f" in {_many(one['runs'], 'run')}" if runs > 1 else "")
     shown = one["suspects"][:each]
     count += f", worst {len(shown)} shown" if len(shown) < one["count"] else ""
-    style = STYLES[one["severity"]]
+    style = STYLES[one["severity"] if one["level"] == "finding" else 1]
     out.print(Line.assemble((one["detector"], style), f"{where}: {one['finds']} ", (f"[{count}]", "dim")))
     for suspect in shown:
         place = [_run(suspect)] if runs > 1 else []
         place += [f"agent {_short(suspect['agent'])}"] if suspect["agent"] is not None else []
         place += [_numbers(suspect["rows"])] if suspect["rows"] else []
-        figure = f"{suspect['figure']:.4g}, threshold {one['threshold']:g}"
+        figure = f"{suspect['figure']:.4g}, threshold {one['threshold']:g}, {suspect['confidence']}"
         out.print(Line(f"    {', '.join(place)}: {figure}" if place else f"    {figure}"))
+    if needs := sorted({suspect["needs"] for suspect in shown if "needs" in suspect}):
+        out.print(Line(f"    cannot tell if it is a fault: needs {'; '.join(needs)}", style="dim"))
     out.print(Line(f"    → {one['todo']}", style="cyan"))
 
 

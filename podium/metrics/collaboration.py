@@ -24,7 +24,7 @@ __all__ = [
     "resolved_by_value",
 ]
 
-BY_VALUE = "what reached one aggregate answers one question, and answers are the same if their values, or their contents, are equal"
+BY_VALUE = "what reached one aggregate and states a value answers one question, and answers are the same if their values are equal"
 
 
 @register(
@@ -102,15 +102,13 @@ def _by_votes(trace: Trace) -> _Sides:
 
 
 def _by_value(trace: Trace) -> _Sides:
-    """Returns and messages that aggregates combined, by the value that they state, else by their content."""
+    """Returns and messages that aggregates combined and that state a value. A content is no vote: reports on different
+    sub-tasks differ without disagreeing."""
     row, of = combined(trace)
     value_e = number(trace, "value")
-    valued = ~np.isnan(value_e[row])
-    known = valued | (trace.content_ref_e.codes[row] >= 0)
-    _, code = np.unique(value_e[row[valued]], return_inverse=True)
-    answer = trace.content_ref_e.codes[row] + np.int64(len(code) + 1)
-    answer[valued] = code
-    return _sides(trace.rollout_e[of[known]], of[known], answer[known], np.ones(int(known.sum())))
+    known = ~np.isnan(value_e[row])
+    _, answer = np.unique(value_e[row[known]], return_inverse=True)
+    return _sides(trace.rollout_e[of[known]], of[known], answer, np.ones(int(known.sum())))
 
 
 def _mean(trace: Trace, sides: _Sides, value_q: F) -> F:
@@ -157,7 +155,7 @@ def consensus(trace: Trace) -> F:
     unit="team",
     families=("E3",),
     better="higher",
-    needs="returns or messages that an aggregate combined, with value or contents",
+    needs="returns or messages that an aggregate combined, with value",
     assumes=BY_VALUE,
 )
 def consensus_by_value(trace: Trace) -> F:
@@ -165,7 +163,7 @@ def consensus_by_value(trace: Trace) -> F:
 
         c = mean over aggregates of   max_v n(v) / Σ_v n(v)
 
-    pays: the team.   needs: an aggregate that combined two answers, else NaN.
+    pays: the team.   needs: an aggregate that combined two stated values, else NaN.
     """
     sides = _by_value(trace)
     return _mean(trace, sides, _agreement(sides))
@@ -188,7 +186,7 @@ def diversity(trace: Trace) -> F:
     unit="team",
     families=("E3",),
     better="higher",
-    needs="returns or messages that an aggregate combined, with value or contents",
+    needs="returns or messages that an aggregate combined, with value",
     assumes=BY_VALUE,
 )
 def diversity_by_value(trace: Trace) -> F:
@@ -196,7 +194,7 @@ def diversity_by_value(trace: Trace) -> F:
 
         d = mean over aggregates of   1 - Σ_v n_v (n_v - 1) / (n (n - 1))
 
-    pays: the team.   needs: an aggregate that combined two answers, else NaN.
+    pays: the team.   needs: an aggregate that combined two stated values, else NaN.
     """
     sides = _by_value(trace)
     return _mean(trace, sides, _difference(sides))
@@ -221,7 +219,7 @@ def resolved(trace: Trace) -> F:
     unit="team",
     families=("E3",),
     better="higher",
-    needs="returns or messages that an aggregate combined, with value or contents that differ",
+    needs="returns or messages that an aggregate combined, with values that differ",
     assumes=BY_VALUE,
 )
 def resolved_by_value(trace: Trace) -> F:
@@ -229,7 +227,7 @@ def resolved_by_value(trace: Trace) -> F:
 
         s = mean over aggregates whose answers differ of   [max_v n(v) > Σ_v n(v) / 2]
 
-    pays: the team.   needs: an aggregate whose answers differ, else NaN.
+    pays: the team.   needs: an aggregate whose stated values differ, else NaN.
     """
     sides = _by_value(trace)
     return _mean(trace, sides, _resolution(sides))

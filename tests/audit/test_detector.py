@@ -85,23 +85,28 @@ def test_an_unknown_detector_is_refused() -> None:
 
 def test_a_report_counts_rows_from_the_start_of_the_run() -> None:
     told = report(concat([staged("decide lead"), staged(*INJECTED, name="bad")]), only=["indirect_injection"])
-    (found,) = told["found"]
-    assert found["suspects"] == [
-        {"run": 1, "trace_id": "bad", "agent": "web", "figure": 1.0, "rows": [1, 2], "events": ["e1", "e2"]}
-    ]
+    (found,) = told["observed"]
+    who = {"run": 1, "trace_id": "bad", "agent": "web"}
+    rows = {"rows": [1, 2], "events": ["e1", "e2"]}
+    assert found["suspects"] == [{**who, "figure": 1.0, "confidence": "certain", **rows}]
     assert (found["count"], found["runs"], found["cannot_tell"]) == (1, 1, 1)
     assert told["cannot_tell"] == [
-        {"detector": "indirect_injection", "needs": "`trusted` on tool results", "runs": 1}
+        {
+            "detector": "indirect_injection",
+            "needs": "`trusted` on tool results, or tools whose writers are declared",
+            "runs": 1,
+        }
     ]
     assert (told["not_found"], told["interventions"]) == ([], None)
 
 
 def test_a_detector_is_found_not_found_or_cannot_tell() -> None:
     told = report(staged(*INJECTED))
-    found, untold = {f["detector"] for f in told["found"]}, {u["detector"] for u in told["cannot_tell"]}
-    assert found | untold | set(told["not_found"]) == set(detectors())
-    assert not found & set(told["not_found"])
-    assert {"indirect_injection", "orchestrator_misdirection", "sequence_gap"} <= found
+    found, seen, untold = ({f["detector"] for f in told[k]} for k in ("found", "observed", "cannot_tell"))
+    assert found | seen | untold | set(told["not_found"]) == set(detectors())
+    assert not (found | seen) & set(told["not_found"])
+    assert found == {"sequence_gap"}
+    assert {"indirect_injection", "orchestrator_misdirection"} <= seen
     assert {"direct_injection", "outside_allow_list"} <= untold
     (one,) = told["interventions"]["worst"]
     assert (one["row"], one["decision"], one["rule"], one["invalid"]) == (4, 3, "cause", [])
@@ -136,8 +141,8 @@ def test_one_screen_with_a_thousand_suspects(attacked: Path) -> None:
     answer = podium(attacked, "--privileged", "search", "--privileged", "notes.read")
     assert (answer.returncode, answer.stderr) == (0, "")
     told: dict[str, Any] = json.loads(podium(attacked, "--json").stdout)
-    assert sum(f["count"] for f in told["found"]) > 1000
-    assert all(len(f["suspects"]) == f["count"] for f in told["found"])
+    assert sum(f["count"] for f in told["found"] + told["observed"]) > 1000
+    assert all(len(f["suspects"]) == f["count"] for f in told["found"] + told["observed"])
     lines = answer.stdout.splitlines()
     assert sum(1 + len(line) // 120 for line in lines) <= 50
     assert "indirect_injection (AV2, tool/message)" in answer.stdout
@@ -145,8 +150,11 @@ def test_one_screen_with_a_thousand_suspects(attacked: Path) -> None:
     assert lines[-1].startswith("looked for and not found: ")
 
 
-def test_strict_exits_with_one_if_something_is_found(attacked: Path) -> None:
-    assert podium(attacked, "--strict", "--only", "indirect_injection").returncode == 1
+def test_strict_exits_with_one_if_a_fault_is_found(attacked: Path, tmp_path: Path) -> None:
+    (tmp_path / "allow.json").write_text('{"*": []}')
+    listed = ("--only", "outside_allow_list", "--allow", tmp_path / "allow.json")
+    assert podium(attacked, "--strict", *listed).returncode == 1
+    assert podium(attacked, "--strict", "--only", "indirect_injection").returncode == 0  # observations
     assert podium(attacked, "--strict", "--only", "missing_result").returncode == 0
 
 

@@ -146,3 +146,13 @@ def test_what_reached_the_decision_to_aggregate_was_combined_too() -> None:
         ("aggregate lead", [(2, "aggregate")]),
     )
     assert c.consensus_by_value(one).tolist() == [0.5]
+
+
+def test_reports_on_different_tasks_are_no_votes() -> None:
+    one = run(
+        ("return a>lead", (), {"content_ref": "x"}),
+        ("return b>lead", (), {"content_ref": "y"}),
+        ("aggregate lead", [(0, "aggregate"), (1, "aggregate")]),
+    )
+    for score in (c.consensus_by_value, c.diversity_by_value, c.resolved_by_value):
+        assert np.isnan(score(one)).all()
