@@ -137,6 +137,8 @@ def _nested(trace: Trace, ids: list[str]) -> Any:
 
 def _offered(trace: Trace) -> Any:
     """(row, field, value) of the options of decisions."""
+    if not len(trace.event_o):
+        return
     rows, first = np.unique(trace.event_o, return_index=True)
     labels, ends = trace.label_o.strings(), [*first[1:].tolist(), len(trace.event_o)]
     beside = {

@@ -26,14 +26,14 @@ pytest.importorskip("duckdb")
 
 WORDS = ("", "a", "é\0ü", 'it\'s "so"', "None", "-1", "x" * 300)
 KEYS = ("team", "a.b", "A", "a", 'q"', "", "number")
-LEADS = {"dst_x", "owner_k", "event_v"}  # they say which rollout their row belongs to
+LEADS = {"dst_x", "owner_k", "event_v", "event_o"}  # they say which rollout their row belongs to
 
 
 def random_trace(seed: int, rollouts: int, absent: float = 0.4) -> Trace:
     """A trace with something of every kind in every column that is there."""
     rng = np.random.default_rng(seed)
     count = {a: rng.integers(0, 6, rollouts) for a in AXES} | {"n": np.ones(rollouts, int)}
-    for a in "xkv":
+    for a in "xkvo":
         count[a][count["e"] == 0] = 0
     first = {a: np.cumsum(c) - c for a, c in count.items()}
     columns: dict[str, Any] = {}
