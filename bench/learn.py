@@ -46,6 +46,7 @@ def _speed(iterations: int) -> list[Row]:
             "decisions a second in training, rollout, credit and update, all five worlds",
             total,
             SPEED,
+            "time",
         ),
         fact("6.4.adding", "seconds of adding ten million numbers in the same run", best(1, adding)[0]),
     ]
@@ -124,6 +125,7 @@ def _trap(full: bool) -> list[Row]:
             f"{where}: same-prefix credit less {PLAIN}, of the optimum",
             (np.mean(ours) - np.mean(plain)) / optimum,
             0.0,
+            "sampled",
         ),
     ]
 

@@ -14,7 +14,7 @@ import sys
 from datetime import date
 from pathlib import Path
 
-from bench.table import Row, figure, show
+from bench.table import Row, figure, missed, show
 
 BENCHES = (
     "trace",
@@ -84,7 +84,7 @@ def main() -> None:
         print(json.dumps({"rows": rows}))
     else:
         show(rows)
-    sys.exit(1 if any(row["ok"] is False for row in rows) else 0)
+    sys.exit(1 if missed(rows) else 0)
 
 
 if __name__ == "__main__":
