@@ -45,7 +45,9 @@ def test_every_promise_says_of_which_kind_it_is(path: Path) -> None:
     calls = [
         call
         for call in ast.walk(ast.parse(path.read_text()))
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("at_least", "at_most")
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name)
+        and call.func.id in ("at_least", "at_most")
     ]
     for call in calls:
         assert len(call.args) == 5, f"{path.name}, line {call.lineno}: a promise without its kind, one of {KINDS}"
