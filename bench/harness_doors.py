@@ -200,7 +200,7 @@ def _endpoint() -> list[Row]:
     seconds, good, bad = [], 0, 0
     with endpoint_server.serving() as url:
         for how in (*endpoint_server.GOOD, *endpoint_server.BAD):
-            remote = Endpoint(url, how, idle=0.5, seconds=5.0)
+            remote = Endpoint(url, how, **endpoint_server.patience(how))
             team = Team("remote", Role(_hires, spawns=("worker",)), {"worker": Role(model_agent(remote))})
             start = perf_counter()
             ran = run(team, "go")
@@ -256,7 +256,7 @@ def _visit(folder: Path) -> bool:
     def act(say: Callable[[str], list[str]]) -> None:
         say("pause")
         paused.set()
-        stop = perf_counter() + 10
+        stop = perf_counter() + 120
         while not (lines := [w for w in say("waiting") if "all is well" in w]) and perf_counter() < stop:
             pass
         for line in (f"edit {lines[0].split()[0]} all is lost", "tell lead finish", "resume"):
@@ -307,7 +307,9 @@ def _faults(ran: Ran) -> Iterator[str]:
 
 def _with_server(how: str) -> Ran:
     async def main() -> Ran:
-        async with mcp_stdio("bad", mcp_servers.behaving(how), seconds=0.7) as server:
+        async with mcp_stdio(
+            "bad", mcp_servers.behaving(how), seconds=mcp_servers.patience(mcp_servers.BAD["call"][how], 2.0)
+        ) as server:
             return await _asked(server, "bad_act", {})
 
     return asyncio.run(main())
@@ -315,7 +317,7 @@ def _with_server(how: str) -> Ran:
 
 def _does_not_start(how: str, kind: str) -> bool:
     async def main() -> None:
-        async with mcp_stdio("bad", mcp_servers.behaving(how), seconds=0.7):
+        async with mcp_stdio("bad", mcp_servers.behaving(how), seconds=mcp_servers.patience(kind, 0.7)):
             pass
 
     try:

@@ -33,7 +33,7 @@ def podium(*words: object, stdin: bytes | None = None, cwd: Path | None = None) 
     command = [sys.executable, "-m", "podium.cli", *map(str, words)]
     environment = os.environ | {"COLUMNS": "120"}
     done = subprocess.run(
-        command, input=stdin, capture_output=True, timeout=60, env=environment, cwd=cwd, check=False
+        command, input=stdin, capture_output=True, timeout=300, env=environment, cwd=cwd, check=False
     )
     answer = subprocess.CompletedProcess(command, done.returncode, done.stdout.decode(), done.stderr.decode())
     assert "Traceback" not in answer.stderr + answer.stdout

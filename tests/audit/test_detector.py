@@ -119,7 +119,7 @@ def test_figures_are_read_where_there_are_any(tmp_path: Path, monkeypatch: pytes
 def podium(*words: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "podium.cli", "audit", *map(str, words)]
     environment = os.environ | {"COLUMNS": "120"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
     assert "Traceback" not in done.stderr + done.stdout
     return done
 

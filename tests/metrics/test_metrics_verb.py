@@ -20,7 +20,7 @@ from podium.trace import save
 def podium(*words: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "podium.cli", *map(str, words)]
     environment = os.environ | {"COLUMNS": "120"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
     assert "Traceback" not in done.stderr + done.stdout
     return done
 

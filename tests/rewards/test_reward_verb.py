@@ -37,7 +37,7 @@ RUNS = concat([team(1.0, "one"), team(np.nan, "two")])
 def podium(*words: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "podium.cli", *map(str, words)]
     environment = os.environ | {"COLUMNS": "120"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
     assert "Traceback" not in done.stderr + done.stdout
     return done
 
