@@ -50,7 +50,8 @@ def page(rows: list[Row], old: str = "") -> str:
     return (
         f"""# Speed and size
 
-Every figure that is promised, as `make proofs` printed it. Written by `python -m bench.proofs --page docs/speed.md` on
+Every figure that is promised, as `make proofs` printed it. `make test` runs each benchmark at a very small size and judges only what is exact: counts, errors
+with their tolerance, laws. Times, sizes and what is learned are judged here alone. Written by `python -m bench.proofs --page docs/speed.md` on
 {date.today()}: {os.cpu_count()} cores, {platform.processor() or platform.machine()}, Python {platform.python_version()}.
 
 | id | what | figure | target | |

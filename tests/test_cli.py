@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from podium.cli import app
+from tests.verbs import verb
 
 SHARED = Path(__file__).parents[2] / "shared/data/survey"
 DOCUMENT: dict[str, Any] = {
@@ -30,12 +29,7 @@ DOCUMENT: dict[str, Any] = {
 
 
 def podium(*words: object, stdin: bytes | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "podium.cli", *map(str, words)]
-    environment = os.environ | {"COLUMNS": "120"}
-    done = subprocess.run(
-        command, input=stdin, capture_output=True, timeout=300, env=environment, cwd=cwd, check=False
-    )
-    answer = subprocess.CompletedProcess(command, done.returncode, done.stdout.decode(), done.stderr.decode())
+    answer = verb(*words, stdin=stdin, cwd=cwd)
     assert "Traceback" not in answer.stderr + answer.stdout
     return answer
 
@@ -185,8 +179,8 @@ def test_mistakes_are_told() -> None:
 
 def commands(group: Any, name: str = "podium") -> list[tuple[str, Any]]:
     found = []
-    for verb in group.registered_commands:
-        found.append((f"{name} {verb.name or verb.callback.__name__}", verb))
+    for one in group.registered_commands:
+        found.append((f"{name} {one.name or one.callback.__name__}", one))
     for inner in group.registered_groups:
         found += commands(inner.typer_instance, f"{name} {inner.name}")
     return found

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +13,11 @@ from podium.envs.draws import seeds
 from podium.envs.world import make, play
 from podium.metrics import METRICS
 from podium.trace import save
+from tests.verbs import verb
 
 
 def podium(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "podium.cli", *map(str, words)]
-    environment = os.environ | {"COLUMNS": "120"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
+    done = verb(*words)
     assert "Traceback" not in done.stderr + done.stdout
     return done
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 from podium.trace.columns import Text, Trace, concat
 from podium.trace.tokens import ANCHOR, CLASSES, DIGEST, TAIL, WINDOW, Drift, align, digest, exactness
+from tests.verbs import verb
 
 
 class Made(NamedTuple):
@@ -272,8 +272,7 @@ def test_a_million_tokens_take_about_a_second(way: str) -> None:
 
 
 def podium(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "podium.cli", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    return verb(*words, cwd=Path(__file__).parents[2])
 
 
 def document(path: Path, second: list[int]) -> Path:
