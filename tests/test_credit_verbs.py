@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +20,7 @@ from podium.credit import BadCredit, Credit
 from podium.methods import METHODS
 from podium.methods.table import counted, described, extent
 from podium.trace import save
+from tests.verbs import verb
 
 RUNS = runs(
     run(on("decide lead lead"), on("spawn lead>w lead"), on("say w worker"), name="good", team=1.0),
@@ -29,9 +29,7 @@ RUNS = runs(
 
 
 def podium(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "podium.cli", *map(str, words)]
-    environment = os.environ | {"COLUMNS": "200"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    done = verb(*words, COLUMNS="200")
     assert "Traceback" not in done.stderr + done.stdout
     return done
 

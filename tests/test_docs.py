@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.verbs import verb
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -62,8 +64,9 @@ def test_examples_do_what_the_page_says(page: Path, demo: Path, monkeypatch: pyt
             command, _, expected = example.partition("\n")
             if not command.startswith("podium "):
                 continue
-            words = [sys.executable, "-m", "podium.cli", *shlex.split(command)[1:]]
-            got = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+            done = verb(*shlex.split(command)[1:])
+            got = done.stdout
+            assert not done.returncode, done.stderr
             assert checker.check_output(expected, got, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE), got
 
 
