@@ -97,17 +97,19 @@ def to(
 
 
 @register("step")
-def only(credit: Credit, what: str, value: str | None = None) -> Credit:
+def only(credit: Credit, what: str, value: str | tuple[str, ...] | None = None) -> Credit:
     """Credit for some units, none (NaN) for the rest.
 
-    "lead": what the lead does; "spawned": what agents do that somebody spawned; "orchestrator": decisions; "role" and "agent": of this name;
+    "lead": what the lead does; "spawned": what agents do that somebody spawned; "orchestrator": decisions; "role" and "agent": of this name,
+    or of one of these;
     "decision": of this kind; "failed": invalid, or with an invalid event inside; "last": the last of its run.
     """
     return credit.of(np.where(_chosen(credit, what, value), credit.value, np.nan))
 
 
-def _chosen(credit: Credit, what: str, value: str | None) -> B:
+def _chosen(credit: Credit, what: str, value: str | tuple[str, ...] | None) -> B:
     trace, rows, agents = credit.trace, credit.rows, units.agents(credit.trace, credit.unit)
+    named = value if isinstance(value, tuple) else (str(value),)
     match what:
         case "lead":
             chosen: B = agents == lead(trace)[credit.rollout]
@@ -119,9 +121,9 @@ def _chosen(credit: Credit, what: str, value: str | None) -> B:
         case "orchestrator":
             chosen = np.append(trace.type_e == DECISION, False)[rows]
         case "role":
-            chosen = find("key", "role")(trace, credit.unit) == trace.role_e.code(str(value))
+            chosen = np.isin(find("key", "role")(trace, credit.unit), [trace.role_e.code(name) for name in named])
         case "agent":
-            chosen = find("key", "agent")(trace, credit.unit) == trace.name_a.code(str(value))
+            chosen = np.isin(find("key", "agent")(trace, credit.unit), [trace.name_a.code(name) for name in named])
         case "decision":
             chosen = np.append(trace.decision_e, -1)[rows] == (
                 DECISIONS.index(str(value)) if value in DECISIONS else -2

@@ -52,7 +52,7 @@ add(
 add(
     Method(
         name="maddpg",
-        reward='step("agent")',
+        reward='step("agent", unstated=0.0, end="team", each="agent")',
         credit='td("q", "agent", 0.95)',
         unit="turn",
         pays="turn",

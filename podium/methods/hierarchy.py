@@ -267,7 +267,7 @@ add(
     Method(
         name="marsrl",
         reward='for_role(step("correct"), "solver") + for_role(step("correct"), "corrector") + for_role(verdict_agreement, "verifier")',
-        credit='once(zscore(by=("task", "upstream", "role")))',
+        credit='only("role", ("solver", "corrector", "verifier")) >> once(zscore(by=("task", "upstream", "role")))',
         unit="turn",
         pays="turn",
         update="clip(token)",
