@@ -101,11 +101,12 @@ def m_grpo(main: str = "main", sub: str = "sub", expert: str = "expert", form: s
 
         R_M = 0 if format is bad else 0.1 format + 0.9 outcome,   R_S = 0 if bad else 0.1 format + 0.4 outcome + 0.5 expert
 
+    paid to turns: of the main agent for all it does, of a sub-agent for the invocation they belong to (`invoked`).
     from: M-GRPO, as its text has it; the released code has no expert term.
     """
-    mine = f"individual({form!r})"
-    main_pay = f"gate(at(0.1 * {mine} + 0.9 * outcome, 'agent'), {mine})"
-    sub_pay = f"gate(at(0.1 * {mine} + 0.4 * outcome + 0.5 * individual({expert!r}), 'agent'), {mine})"
+    mine, its = f"individual({form!r})", f"invoked({form!r})"
+    main_pay = f"gate(at(0.1 * {mine} + 0.9 * outcome, 'turn'), {mine})"
+    sub_pay = f"gate(at(0.1 * {its} + 0.4 * outcome + 0.5 * invoked({expert!r}), 'turn'), {its})"
     return f"for_role({main_pay}, {main!r}) + for_role({sub_pay}, {sub!r})"
 
 
