@@ -57,7 +57,7 @@ def down(trace: Trace, value: F, unit: str, finer: str, by: Share = "equal") -> 
     equal = total[at] <= 0
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(equal, 1.0 / many[at], weight / total[at])
-    shared: F = np.where(inside >= 0, value[at] * share, np.nan)
+    shared: F = np.where(inside >= 0, np.append(value, np.nan)[inside] * share, np.nan)
     return shared
 
 
