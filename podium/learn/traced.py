@@ -34,7 +34,20 @@ from podium.trace.columns import F, Text, Trace, concat
 from podium.trace.do import Do
 from podium.trace.vocabulary import event
 
-__all__ = ["Record", "at_rows", "branching", "cannot", "credited", "dressed", "forest", "others", "record", "stepped", "traced_step"]
+__all__ = [
+    "TRIED",
+    "Record",
+    "at_rows",
+    "branching",
+    "cannot",
+    "credited",
+    "dressed",
+    "forest",
+    "others",
+    "record",
+    "stepped",
+    "traced_step",
+]
 
 N64 = NDArray[np.int64]
 CALL = event("tool_call")

@@ -102,7 +102,9 @@ class Progress(NamedTuple):
     gradients: dict[str, float]  # of each role that learned
     mix: dict[str, dict[str, Any]]  # what was decided: `mix.shares`
     seconds: dict[str, float]
-    paid: float | None = None  # where a method is paid from traces: the share of the policy's decisions that it paid ...
+    paid: float | None = (
+        None  # where a method is paid from traces: the share of the policy's decisions that it paid ...
+    )
     credit: float | None = None  # ... and the root mean square of what those got; none where it paid none
 
 
