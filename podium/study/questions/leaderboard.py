@@ -245,4 +245,4 @@ def _short(how: How, found: Found) -> str:
     rows += [[f"{1 + ranked.index(n)}. `{n}`", *cells(n)] for n in _shown(how, found)]
     rows += [["*best trivial policy*", *(["1"] * len(how.envs))]]
     rows += [["*shuffled credit*", *cells(SHUFFLED)], ["*one agent*", *cells(SINGLE)]]
-    return table([f"share of the gap left, {len(ranked)} rows paid in all worlds", *how.envs], rows)
+    return table([f"share of the gap left, {len(ranked)} rows", *how.envs], rows)
