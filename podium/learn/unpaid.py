@@ -36,6 +36,8 @@ def at_rows(given: Credit, rows: N64) -> F:
 
 def unpaid(trace: Trace, method: Method, rows: N64, now: Now) -> str:
     """Why a method pays none of the events `rows` of a trace; empty if it pays one."""
+    if not len(rows):
+        return "these runs have no decisions"
     reward, what = scored(trace, method, now), _word(method.unit)
     if not len(reward.value):
         return f"it pays by {what}, and these runs have no {what}"
