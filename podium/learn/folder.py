@@ -235,7 +235,8 @@ class Run:
 
         def step() -> dict[str, Any]:
             self.learner, told = next(steps)
-            return told._asdict()
+            line = told._asdict()
+            return line if told.paid is not None else {k: line[k] for k in line if k not in ("paid", "credit")}
 
         def look() -> float:
             seen = [judged(w, self.net, self.learner.w, WATCHED, most=recipe.most, batch=WATCHED) for w in watched]
