@@ -1,19 +1,31 @@
-# Two commands do everything on a fresh machine: `make demo` and `make test`. `make proofs` measures every promise.
+# Two commands do everything on a fresh machine: `make demo` and `make test`. `make proofs` measures every promise. `make doors` tests what needs
+# a server from elsewhere or a clean install, and `make test-kernels` the learning tests by another BLAS kernel than the machine's own.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test proofs setup lm mcp clean
+.PHONY: demo test test-kernels doors proofs setup lm mcp clean
 
 demo: setup
 	$(BIN)/python examples/learn_the_five.py
 
-test: setup lm mcp
+# Each process multiplies matrices by one thread: there are as many processes as cores.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+LEARNING := $(addprefix tests/learn/test_,ahead.py counterfactual.py critics.py evaluate.py folder.py regimes.py tape.py traced.py train.py update.py)
+
+test: setup lm
 	$(BIN)/ruff check podium tests bench examples
 	$(BIN)/ruff format --check podium tests bench examples
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --ignore tests/test_proofs.py
-	$(BIN)/pytest tests/test_proofs.py
+	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist worksteal
+
+test-kernels: setup lm
+	@kernel=$$($(BIN)/python tests/kernels.py) || { echo "test-kernels: skipped, $$kernel"; exit 0; }; \
+	echo "the learning tests by OpenBLAS' kernel $$kernel"; \
+	$(ONE_THREAD) OPENBLAS_CORETYPE=$$kernel $(BIN)/pytest -n 2 --dist worksteal $(LEARNING)
+
+doors: setup lm mcp
+	$(BIN)/pytest -rs tests/doors tests/harness/test_mcp.py
 
 proofs: setup lm mcp
 	$(BIN)/python -m bench.proofs
@@ -27,7 +39,7 @@ $(VENV)/lm: constraints.txt $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lm]'
 	@touch $@
 
-# MCP servers from npm and PyPI, to test the client on. Where they cannot be had, those tests say so and are skipped.
+# MCP servers from npm and PyPI, to test the client on, in `make doors`. Where they cannot be had, those tests say so and are skipped.
 mcp: $(VENV)/mcp/tried
 
 $(VENV)/mcp/tried: | $(VENV)/installed

@@ -17,7 +17,7 @@ def measure(full: bool = True) -> list[Row]:
     rows = [fact("24.7.python", "s of processor time for `python -c pass`", seconds(["-c", "pass"], tries))]
     for name, word in WORDS.items():
         cost = seconds(["-m", "podium.cli", word], tries)
-        rows.append(at_most(f"24.7.{name}", f"s of processor time for `podium {word}`", cost, 0.4))
+        rows.append(at_most(f"24.7.{name}", f"s of processor time for `podium {word}`", cost, 0.4, "time"))
     return rows
 
 

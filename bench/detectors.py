@@ -35,7 +35,7 @@ from podium.trace.columns import Trace
 __all__ = ["Figures", "all_figures", "figures", "measure"]
 
 FIRST, CLEAN = 3_000_000, 4_000_000
-CASES, SMALL_CASES, FEWEST_CLEAN = 200, 20, 60  # one alarm in fewer clean runs is more than 2 %
+CASES, SMALL_CASES = 200, 2
 PRECISION, RECALL, EDGE, FALSE_ALARMS = 0.95, 0.95, 0.7, 0.02
 PATH = Path(podium.audit.__file__).parent / "figures.json"
 
@@ -76,17 +76,26 @@ def _rows(name: str, got: Figures) -> list[Row]:
     said = name.replace("_", " ")
     return [
         at_least(
-            f"4.3.{name}.precision", f"{said}: precision, {2 * got.cases} cases and twins", got.precision, PRECISION
+            f"4.3.{name}.precision",
+            f"{said}: precision, {2 * got.cases} cases and twins",
+            got.precision,
+            PRECISION,
+            "sampled",
         ),
-        at_least(f"4.3.{name}.recall", f"{said}: recall, {2 * got.cases} cases", got.recall, RECALL),
+        at_least(f"4.3.{name}.recall", f"{said}: recall, {2 * got.cases} cases", got.recall, RECALL, "sampled"),
         at_least(
-            f"4.3.{name}.edge", f"{said}: recall just above the threshold, {got.cases} cases", got.recall_edge, EDGE
+            f"4.3.{name}.edge",
+            f"{said}: recall just above the threshold, {got.cases} cases",
+            got.recall_edge,
+            EDGE,
+            "sampled",
         ),
         at_most(
             f"4.3.{name}.false_alarms",
             f"{said}: false alarms, worst topology of {got.clean} clean runs each",
             got.false_alarms,
             FALSE_ALARMS,
+            "sampled",
         ),
     ]
 
@@ -97,8 +106,7 @@ def figures(name: str, cases: int, first: int = FIRST, clean: int = CLEAN) -> Fi
         return Figures(0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0, 0)  # nobody has planted a case of it: it must not ship
     met = [_judged(name, strength, cases, first) for strength in STRENGTHS]
     (right, wrong), (found, many) = (np.sum([m[i] for m in met[:2]], axis=0) for i in (0, 1))
-    many_clean = max(cases, FEWEST_CLEAN)
-    alarms = [_alarms(name, _clean(shape, many_clean, clean)) for shape in SHAPES]
+    alarms = [_alarms(name, _clean(shape, cases, clean)) for shape in SHAPES]
     told = float(np.mean([share for _, share in alarms]))
     edge_found, edge_many = met[2][1]
     return Figures(
@@ -109,7 +117,7 @@ def figures(name: str, cases: int, first: int = FIRST, clean: int = CLEAN) -> Fi
         told,
         sum(cried for cried, _ in alarms) / len(alarms) / told if told else 0.0,
         min(m[1][1] for m in met),
-        many_clean,
+        cases,
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["BAD", "GOOD", "serving"]
+__all__ = ["BAD", "GOOD", "patience", "serving"]
 
 Write = Callable[[bytes], Awaitable[None]]
 TEXT = "The answer is 42, said the endpoint."
@@ -163,6 +163,13 @@ BAD = {  # how it behaves, and the fault that is
     "no key": "endpoint refused",
     "elsewhere": "endpoint refused",
 }
+
+
+def patience(how: str) -> dict[str, float]:
+    """The limits of time to ask it with: short only if it stalls, and else such that a busy machine does not reach them."""
+    return (
+        {"idle": 0.5, "seconds": 60.0} if BAD.get(how) == "endpoint stalled" else {"idle": 60.0, "seconds": 120.0}
+    )
 
 
 async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

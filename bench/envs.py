@@ -7,7 +7,7 @@ from time import perf_counter
 import numpy as np
 
 from bench.naive_credit import naive_effects, naive_shapley, small_teams
-from bench.table import Row, adding, at_least, at_most, best, command, exponent, fact
+from bench.table import Row, at_least, at_most, best, calibration, command, exponent, fact
 from podium.envs.conformance import faces_agree, random_policy, score_of
 from podium.envs.draws import seeds
 from podium.envs.expedition import LARGE
@@ -44,11 +44,11 @@ SINGLE = ("secretary", "cayley_moser", "costly_search", "sprt", "crew", "relay",
 
 
 def measure(full: bool) -> list[Row]:
-    rows = [*_optima(200_000 if full else 20_000), *_boxes(), *_credit(200 if full else 30)]
-    rows += [*_speed(200_000 if full else 20_000), *_growth(full), *_size(), *_faces()]
+    rows = [*_optima(200_000 if full else 500), *_boxes(300 if full else 40), *_credit(200 if full else 6)]
+    rows += [*_speed(200_000 if full else 400), *_growth(full), *_size(2_000 if full else 50), *_faces()]
     return [
         *rows,
-        fact("3.3.calibration.s", "seconds to add 10 million numbers in Python, this run", best(3, adding)[0]),
+        calibration("3.3", full),
     ]
 
 
@@ -66,6 +66,7 @@ def _optima(n: int) -> list[Row]:
                 f"optimum {exact:.6f}, how far from {said:g}",
                 abs(exact - said),
                 half * 1.0001,
+                "exact",
             )
         )
         mean, error = score_of(world, world.optimal(), n)
@@ -75,16 +76,17 @@ def _optima(n: int) -> list[Row]:
                 "optimal play off the optimum, in standard errors",
                 abs(mean - exact) / max(error, 1e-12) if abs(mean - exact) > 1e-12 else 0.0,
                 4.0,
+                "sampled",
             )
         )
     return rows
 
 
-def _boxes() -> list[Row]:
+def _boxes(instances: int) -> list[Row]:
     """Pandora's closed form against dynamic programming, on random instances."""
     dice = np.random.default_rng(0)
     worst = 0.0
-    for _ in range(300):
+    for _ in range(instances):
         boxes = []
         for _ in range(int(dice.integers(1, 6))):
             prizes = np.sort(dice.random(int(dice.integers(1, 5))))
@@ -92,7 +94,13 @@ def _boxes() -> list[Row]:
             boxes.append(Box(float(dice.uniform(0.0, 0.3)), tuple(prizes.tolist()), tuple(p.tolist())))
         worst = max(worst, abs(closed_form(boxes) - by_programming(boxes)))
     return [
-        at_most("3.1.pandora", "closed form off dynamic programming, at most, on 300 random instances", worst, 1e-9)
+        at_most(
+            "3.1.pandora",
+            f"closed form off dynamic programming, at most, on {instances} random instances",
+            worst,
+            1e-9,
+            "exact",
+        )
     ]
 
 
@@ -115,7 +123,7 @@ def _credit(teams: int) -> list[Row]:
             worst[name] = max(worst[name], float(np.nanmax(np.abs(fast - slow), initial=0.0)))
         nested += max(team.spawner) > 0
     what = f"off brute force, at most, on {teams} random teams, {nested} with agents that agents spawned"
-    return [at_most(f"3.2.{name}", f"{name} {what}", figure, 1e-9) for name, figure in worst.items()]
+    return [at_most(f"3.2.{name}", f"{name} {what}", figure, 1e-9, "exact") for name, figure in worst.items()]
 
 
 def _faces() -> list[Row]:
@@ -128,11 +136,12 @@ def _faces() -> list[Row]:
             "worlds rebuilt from text and from arrays alike, scores seed by seed alike",
             same,
             len(wrong),
+            "exact",
         )
     ]
 
 
-def _size() -> list[Row]:
+def _size(episodes: int) -> list[Row]:
     """The smallest and the largest expedition."""
     tiny = make("expedition", legs=1, pool=1, widest=1, calls=0)
     large = make("expedition", **LARGE)
@@ -144,19 +153,20 @@ def _size() -> list[Row]:
         trace = world.trace(play(world, policy, seeds(0, 2), log=True).state)[0]
         found, spawned = len(check(trace)), int((trace.type_e == event("spawn")).sum())
         if name == "large":
-            rows.append(at_least("3.4.agents", "sub-agents in the largest episode", spawned, agents))
-            rows.append(at_least("3.4.events", "events in it", trace.n_events, events))
+            rows.append(at_least("3.4.agents", "sub-agents in the largest episode", spawned, agents, "exact"))
+            rows.append(at_least("3.4.events", "events in it", trace.n_events, events, "exact"))
         else:
-            rows.append(at_most("3.4.least", "events in the smallest episode", trace.n_events, events))
-        rows.append(at_most(f"3.4.{name}.findings", "rules that its trace breaks", found, 0))
+            rows.append(at_most("3.4.least", "events in the smallest episode", trace.n_events, events, "exact"))
+        rows.append(at_most(f"3.4.{name}.findings", "rules that its trace breaks", found, 0, "exact"))
     exact = large.optimum()
-    mean, error = score_of(large, large.optimal(), 2000)
+    mean, error = score_of(large, large.optimal(), episodes)
     rows.append(
         at_most(
             "3.4.optimum",
             f"optimal play off the optimum {exact:.3f} at 1,000 agents, in standard errors",
             abs(mean - exact) / error,
             4.0,
+            "sampled",
         )
     )
     return rows
@@ -189,8 +199,10 @@ def _speed(n: int) -> list[Row]:
             world = make(name)
             bare = max(_decisions(world, n, False) for _ in range(3))
             logged = max(_decisions(world, n // 4, True) for _ in range(3))
-            rows.append(at_least(f"3.3.{name}", "decisions a second, no traces, policy included", bare, 1e6))
-            rows.append(at_least(f"3.3.{name}.traces", "decisions a second, traces included", logged, 2e5))
+            rows.append(
+                at_least(f"3.3.{name}", "decisions a second, no traces, policy included", bare, 1e6, "time")
+            )
+            rows.append(at_least(f"3.3.{name}.traces", "decisions a second, traces included", logged, 2e5, "time"))
             rows.append(
                 fact(
                     f"3.3.{name}.gym", "decisions a second, one at a time through Gymnasium", _one_at_a_time(world)
@@ -213,7 +225,7 @@ def _one_at_a_time(world: World, steps: int = 300) -> float:
 
 
 def _growth(full: bool) -> list[Row]:
-    sizes = [10_000, 30_000, 100_000, 300_000] if full else [3_000, 10_000, 30_000]
+    sizes = [10_000, 30_000, 100_000, 300_000] if full else [100, 300, 1_000]
     world = make("costly_search")
     seconds = [best(3, lambda n=n: play(world, random_policy(), seeds(0, n)))[0] for n in sizes]
     rows = [
@@ -222,13 +234,14 @@ def _growth(full: bool) -> list[Row]:
             f"growth in episodes, {sizes[0]:,} to {sizes[-1]:,}",
             exponent(sizes, seconds),
             1.1,
+            "time",
         )
     ]
-    widths, seconds = [5, 10, 20, 40], []
+    widths, seconds, many = [5, 10, 20, 40], [], 20 if full else 1
     large = make("expedition", **LARGE)
     for k in widths:
         seconds.append(
-            best(3, lambda k=k: large.trace(play(large, _wide(large, k), seeds(0, 20), log=True).state))[0]
+            best(3, lambda k=k: large.trace(play(large, _wide(large, k), seeds(0, many), log=True).state))[0]
         )
     rows.append(
         at_most(
@@ -236,6 +249,7 @@ def _growth(full: bool) -> list[Row]:
             "growth in agents, 100 to 800 an episode, traces included",
             exponent(widths, seconds),
             1.1,
+            "time",
         )
     )
     return rows

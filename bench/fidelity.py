@@ -34,12 +34,12 @@ def rows(found: Study) -> list[Row]:
         return found.designs[name].mean().mean
 
     made = [
-        at_least("5.4.every_option", "rank correlation, every option 16 times, pooled by state", rho("branching, pooled by state (every option)"), 0.9),
+        at_least("5.4.every_option", "rank correlation, every option 16 times, pooled by state", rho("branching, pooled by state (every option)"), 0.9, "sampled"),
         fact("5.4.every_option.alone", "the same without pooling", rho("branching (every option)")),
-        at_least("5.4.sampled", "rank correlation, 8 sampled alternatives 16 times, pooled by state", rho("branching, pooled by state (sampled)"), 0.85),
+        at_least("5.4.sampled", "rank correlation, 8 sampled alternatives 16 times, pooled by state", rho("branching, pooled by state (sampled)"), 0.85, "sampled"),
         fact("5.4.sampled.alone", "the same without pooling", rho("branching (sampled)")),
         fact("5.4.sampled.c3", "C3's leave-one-out at that price", rho("c3 (sampled)")),
-        at_least("5.4.few", "rank correlation, 8 continuations in all, without pooling", rho("branching (8 in all)"), 0.5),
+        at_least("5.4.few", "rank correlation, 8 continuations in all, without pooling", rho("branching (8 in all)"), 0.5, "sampled"),
         fact("5.4.few.pooled", "the same pooled by state", rho("branching, pooled by state (8 in all)")),
         fact("5.4.few.c3", "C3's leave-one-out at that price (published on language models: 0.27)", rho("c3 (8 in all)")),
         fact("5.4.broadcast", "the outcome less its mean, for nothing", rho("broadcast")),
@@ -52,13 +52,21 @@ def rows(found: Study) -> list[Row]:
         made.append(fact(f"5.4.{one.method}", "8 branches a decision, asked for by `credit.asks`", one.mean().mean))
     for kind in ("spawn", "stop"):
         made.append(
-            at_most(f"5.4.{kind}.error", f"{kind} effects, 95 of 100 are off by less", found.errors[kind], 0.02)
+            at_most(
+                f"5.4.{kind}.error",
+                f"{kind} effects, 95 of 100 are off by less",
+                found.errors[kind],
+                0.02,
+                "sampled",
+            )
         )
         held = found.coverage[kind]
         made.append(
-            at_least(f"5.4.{kind}.covers", "1,000 intervals of 95 %, share that hold the truth", held, 0.93)
+            at_least(
+                f"5.4.{kind}.covers", "1,000 intervals of 95 %, share that hold the truth", held, 0.93, "sampled"
+            )
         )
-        made.append(at_most(f"5.4.{kind}.covers.most", "the same, not too wide either", held, 0.97))
+        made.append(at_most(f"5.4.{kind}.covers.most", "the same, not too wide either", held, 0.97, "sampled"))
     slope = np.polyfit(
         np.log([d.length for d in found.diffused]), np.log([d.broadcast for d in found.diffused]), 1
     )[0]

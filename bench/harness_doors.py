@@ -36,7 +36,7 @@ JAILED = ("network", "fork bomb", "memory")
 def measure(full: bool) -> list[Row]:
     with TemporaryDirectory() as folder:
         rows = _permissions(Path(folder), 5 if full else 1)
-        rows += _mcp() + _endpoint() + _person(Path(folder), 10 if full else 2)
+        rows += _mcp() + _endpoint() + _person(Path(folder), 10 if full else 1)
     return rows + _nonsense()
 
 
@@ -55,18 +55,25 @@ def _permissions(folder: Path, rounds: int) -> list[Row]:
     kinds = Counter(kind for kind, _ in got)
     recorded = sum(t.recorded for _, t in got)
     return [
-        at_least("8.4.kinds", "kinds of attempts at more than is allowed", len(kinds), 14),
-        at_least("8.4.least", "attempts of the kind that has the fewest", min(kinds.values()) / rounds, 3),
+        at_least("8.4.kinds", "kinds of attempts at more than is allowed", len(kinds), 14, "exact"),
+        at_least("8.4.least", "attempts of the kind that has the fewest", min(kinds.values()) / rounds, 3, "exact"),
         at_least(
-            "8.4.recorded", f"of {len(got)} attempts, refused and recorded as safety events", recorded, len(got)
+            "8.4.recorded",
+            f"of {len(got)} attempts, refused and recorded as safety events",
+            recorded,
+            len(got),
+            "exact",
         ),
-        at_most("8.4.succeeded", "of these that succeeded", sum(t.succeeded for _, t in got), 0),
-        at_most("8.4.rules", "of their traces that break a rule", sum(bool(t.findings) for _, t in got), 0),
+        at_most("8.4.succeeded", "of these that succeeded", sum(t.succeeded for _, t in got), 0, "exact"),
+        at_most(
+            "8.4.rules", "of their traces that break a rule", sum(bool(t.findings) for _, t in got), 0, "exact"
+        ),
         at_most(
             "8.4.inside",
             f"of {len(inside)} programs inside that got at anything",
             sum(t.succeeded for t in inside),
             0,
+            "exact",
         ),
         *_without_isolation(),
         *([] if why else _costs(folder)),
@@ -85,7 +92,7 @@ def _without_isolation() -> list[Row]:
     inner = f'echo 0 > /proc/sys/user/max_user_namespaces && exec {sys.executable} -c "{code}"'
     answer = subprocess.run(["unshare", "-Ur", "sh", "-c", inner], capture_output=True, text=True, check=False)
     refused = answer.returncode != 0 and "cannot be isolated: new namespaces" in answer.stderr
-    return [at_most("8.4.refuses", what, 0 if refused else 1, 0)]
+    return [at_most("8.4.refuses", what, 0 if refused else 1, 0, "exact")]
 
 
 def _costs(folder: Path) -> list[Row]:
@@ -155,7 +162,11 @@ def _mcp() -> list[Row]:
     if there:
         rows.append(
             at_least(
-                "8.6.mcp", f"of these whose tool a team called, with a clean trace ({names})", good, len(there)
+                "8.6.mcp",
+                f"of these whose tool a team called, with a clean trace ({names})",
+                good,
+                len(there),
+                "exact",
             )
         )
     return rows
@@ -189,7 +200,7 @@ def _endpoint() -> list[Row]:
     seconds, good, bad = [], 0, 0
     with endpoint_server.serving() as url:
         for how in (*endpoint_server.GOOD, *endpoint_server.BAD):
-            remote = Endpoint(url, how, idle=0.5, seconds=5.0)
+            remote = Endpoint(url, how, **endpoint_server.patience(how))
             team = Team("remote", Role(_hires, spawns=("worker",)), {"worker": Role(model_agent(remote))})
             start = perf_counter()
             ran = run(team, "go")
@@ -200,18 +211,22 @@ def _endpoint() -> list[Row]:
             bad += clean and fault is not None and fault == endpoint_server.BAD.get(how)
     ways, faults = len(endpoint_server.GOOD), len(endpoint_server.BAD)
     return [
-        at_least("8.6.endpoint", f"of {ways} ways in which an endpoint answers that a team heard", good, ways),
+        at_least(
+            "8.6.endpoint", f"of {ways} ways in which an endpoint answers that a team heard", good, ways, "exact"
+        ),
         at_least(
             "8.7.endpoint",
             f"of {faults} ways in which it fails that are a recorded fault of that kind",
             bad,
             faults,
+            "exact",
         ),
         at_most(
             "8.7.endpoint.s",
             "seconds until the slowest of them was told, half a second being its limit",
             max(seconds),
             2.5,
+            "time",
         ),
     ]
 
@@ -220,7 +235,7 @@ def _person(folder: Path, rounds: int) -> list[Row]:
     """A person who pauses a run, changes a message, tells the lead something and resumes."""
     heard = sum(_visit(folder / f"person{i}") for i in range(rounds))
     what = f"of {rounds} runs that a person at a terminal paused, edited, told and resumed, those that went as told"
-    return [at_least("8.6.person", what, heard, rounds)]
+    return [at_least("8.6.person", what, heard, rounds, "exact")]
 
 
 def _visit(folder: Path) -> bool:
@@ -241,7 +256,7 @@ def _visit(folder: Path) -> bool:
     def act(say: Callable[[str], list[str]]) -> None:
         say("pause")
         paused.set()
-        stop = perf_counter() + 10
+        stop = perf_counter() + 120
         while not (lines := [w for w in say("waiting") if "all is well" in w]) and perf_counter() < stop:
             pass
         for line in (f"edit {lines[0].split()[0]} all is lost", "tell lead finish", "resume"):
@@ -272,10 +287,12 @@ def _nonsense() -> list[Row]:
     ]
     for ident, what, ways, play_with in tables:
         known = sum(_is_fault(play_with, ways[name] if callable(ways[name]) else name) for name in ways)
-        rows.append(at_least(ident, f"of {len(ways)} {what}, a recorded fault and no more", known, len(ways)))
+        rows.append(
+            at_least(ident, f"of {len(ways)} {what}, a recorded fault and no more", known, len(ways), "exact")
+        )
     started = sum(_does_not_start(how, kind) for how, kind in mcp_servers.BAD["start"].items())
     what = f"of {len(mcp_servers.BAD['start'])} ways in which an MCP server does not start, said in a line"
-    return [*rows, at_least("8.7.mcp.start", what, started, len(mcp_servers.BAD["start"]))]
+    return [*rows, at_least("8.7.mcp.start", what, started, len(mcp_servers.BAD["start"]), "exact")]
 
 
 def _is_fault(play_with: Callable[[Any], Ran], way: Any) -> bool:
@@ -290,7 +307,9 @@ def _faults(ran: Ran) -> Iterator[str]:
 
 def _with_server(how: str) -> Ran:
     async def main() -> Ran:
-        async with mcp_stdio("bad", mcp_servers.behaving(how), seconds=0.7) as server:
+        async with mcp_stdio(
+            "bad", mcp_servers.behaving(how), seconds=mcp_servers.patience(mcp_servers.BAD["call"][how], 2.0)
+        ) as server:
             return await _asked(server, "bad_act", {})
 
     return asyncio.run(main())
@@ -298,7 +317,7 @@ def _with_server(how: str) -> Ran:
 
 def _does_not_start(how: str, kind: str) -> bool:
     async def main() -> None:
-        async with mcp_stdio("bad", mcp_servers.behaving(how), seconds=0.7):
+        async with mcp_stdio("bad", mcp_servers.behaving(how), seconds=mcp_servers.patience(kind, 0.7)):
             pass
 
     try:

@@ -25,7 +25,7 @@ from podium.trace.files import read
 
 __all__ = ["faulty", "measure", "missing", "overspent"]
 
-PATIENCE_S = 10.0  # in which a run that takes less than one must be over
+PATIENCE_S = 60.0  # a run that takes less than a second and is not over by then hangs, on a busy machine too
 KIND = {"deaf": "timeout", "killed": "cancelled"}  # under which name a fault is recorded
 
 
@@ -142,18 +142,18 @@ def overspent(trace: Trace, budget: Budget) -> int:
 
 
 def measure(full: bool) -> list[Row]:
-    runs = 300 if full else 36
+    runs = 300 if full else 12
     with TemporaryDirectory() as folder:
         told = [faulty(Path(folder), i) for i in range(runs)]
     kinds = sum((t["kinds"] for t in told), Counter[str]())
     faults = sum(t["faults"] for t in told)
     return [
-        at_most("8.3.hang", f"of {runs} runs with every kind of fault injected at random, those that hang", sum(t["hung"] for t in told), 0),
-        at_most("8.3.rules", "findings of all rules in their traces", sum(t["findings"] for t in told), 0),
-        at_most("8.3.missing", f"faults missing from the traces, of {faults:,} of {len(kinds)} kinds injected", sum(t["missing"] for t in told), 0),
-        at_most("8.3.budget", "steps begun and agents spawned beyond a budget", sum(t["overspent"] for t in told), 0),
-        at_most("8.3.left", "tasks and processes left behind", sum(t["left"] for t in told), 0),
-        at_least("8.3.kinds", "kinds of fault among them", len(kinds), 14 if full else 12),
+        at_most("8.3.hang", f"of {runs} runs with every kind of fault injected at random, those that hang", sum(t["hung"] for t in told), 0, "exact"),
+        at_most("8.3.rules", "findings of all rules in their traces", sum(t["findings"] for t in told), 0, "exact"),
+        at_most("8.3.missing", f"faults missing from the traces, of {faults:,} of {len(kinds)} kinds injected", sum(t["missing"] for t in told), 0, "exact"),
+        at_most("8.3.budget", "steps begun and agents spawned beyond a budget", sum(t["overspent"] for t in told), 0, "exact"),
+        at_most("8.3.left", "tasks and processes left behind", sum(t["left"] for t in told), 0, "exact"),
+        at_least("8.3.kinds", "kinds of fault among them", len(kinds), 14, "sampled"),
         fact("8.3.slowest", "seconds of the slowest run", max(t["seconds"] for t in told)),
     ]  # fmt: skip
 

@@ -31,14 +31,16 @@ TRAP = {"legs": 4, "pool": 6, "widest": 3}  # random play loses here, and who st
 
 
 def measure(full: bool) -> list[Row]:
-    return [*_speed(Recipe().iterations - 1 if full else 2), *_trap(full)]
+    how = Recipe() if full else Recipe(iterations=2, rows=200)
+    return [*_speed(how), *_trap(how, *((40, 3, 20_000) if full else (2, 1, 200)))]
 
 
-def _speed(iterations: int) -> list[Row]:
+def _speed(how: Recipe) -> list[Row]:
     """Decisions a second of whole trainings on both cores, others playing while one learns; how long each stage was waited for; for a method of the table, paid from traces, too."""
+    iterations = how.iterations - 1
     with one_thread(), players(CORES) as mapped:
-        ours = {name: _timed(_ours(name, mapped), iterations) for name in WORLDS}
-        traced = _timed(_by_method("costly_search", "dr_mas"), min(iterations, 12))
+        ours = {name: _timed(_ours(name, how, mapped), iterations) for name in WORLDS}
+        traced = _timed(_by_method("costly_search", "dr_mas", how), min(iterations, 12))
     total = sum(sum(t.decisions for t in told) for told, _ in ours.values()) / sum(s for _, s in ours.values())
     rows = [
         at_least(
@@ -46,6 +48,7 @@ def _speed(iterations: int) -> list[Row]:
             "decisions a second in training, rollout, credit and update, all five worlds",
             total,
             SPEED,
+            "time",
         ),
         fact("6.4.adding", "seconds of adding ten million numbers in the same run", best(1, adding)[0]),
     ]
@@ -74,33 +77,31 @@ def _timed(steps: Steps, iterations: int) -> tuple[list[Progress], float]:
     return told, perf_counter() - clock
 
 
-def _ours(name: str, mapped: Callable[..., Any]) -> Steps:
+def _ours(name: str, how: Recipe, mapped: Callable[..., Any]) -> Steps:
     net = Net(training(name, 0, 0, 0))
-    return train(net, Recipe(staleness=1), lambda i, k: training(name, 0, i + 1, k), begin(net, 0), mapped)
+    return train(net, replace(how, staleness=1), lambda i, k: training(name, 0, i + 1, k), begin(net, 0), mapped)
 
 
-def _by_method(name: str, method: str) -> Steps:
+def _by_method(name: str, method: str, how: Recipe) -> Steps:
     net = Net(training(name, 0, 0, 0))
     learner = begin(net, 0)
     while True:
-        learner, told = traced_step(
-            net, Recipe(), lambda i, k: training(name, 0, i + 1, k), METHODS[method], learner
-        )
+        learner, told = traced_step(net, how, lambda i, k: training(name, 0, i + 1, k), METHODS[method], learner)
         yield learner, told
 
 
-def _trap(full: bool) -> list[Row]:
+def _trap(how: Recipe, iterations: int, seeds_: int, judged: int) -> list[Row]:
     """Expeditions in which any option at random loses: what is learned, from the same start, with as many episodes or more by plain."""
     world = make("expedition", **TRAP)
-    many, seeds_ = (40, 3) if full else (8, 1)
-    recipe = replace(Recipe(), iterations=many, rows=1_000, worlds=1)
+    recipe = replace(how, iterations=iterations, rows=min(how.rows, 1_000), worlds=1)
     with one_thread():
-        ours = [_worth(world, recipe, seed, lambda *a: step(*a)) for seed in range(seeds_)]
+        ours = [_worth(world, recipe, seed, judged, lambda *a: step(*a)) for seed in range(seeds_)]
         plain = [
             _worth(
                 world,
                 recipe,
                 seed,
+                judged,
                 lambda net, how, worlds, old: traced_step(net, how, worlds, METHODS[PLAIN], old),
             )
             for seed in range(seeds_)
@@ -124,16 +125,19 @@ def _trap(full: bool) -> list[Row]:
             f"{where}: same-prefix credit less {PLAIN}, of the optimum",
             (np.mean(ours) - np.mean(plain)) / optimum,
             0.0,
+            "sampled",
         ),
     ]
 
 
-def _worth(world: World, recipe: Recipe, seed: int, once: Callable[..., tuple[Learner, Progress]]) -> float:
+def _worth(
+    world: World, recipe: Recipe, seed: int, judged: int, once: Callable[..., tuple[Learner, Progress]]
+) -> float:
     net = Net(world)
     learner = begin(net, seed)
     for _ in range(recipe.iterations):
         learner, _ = once(net, recipe, lambda i, k: world, learner)
-    return float(played(world, net, learner.w, seeds(99, 20_000), most=recipe.most, sharp=np.inf).score.mean())
+    return float(played(world, net, learner.w, seeds(99, judged), most=recipe.most, sharp=np.inf).score.mean())
 
 
 if __name__ == "__main__":

@@ -387,7 +387,7 @@ def ratios(found: dict[str, dict[str, Any]], where: str = "") -> list[Row]:
         figure = rate_of(found, shape, mine) / rate_of(found, shape, who)
         error = found.get(f"{shape} {who}", {}).get("error", "").strip().splitlines()
         said = ", ".join(filter(None, [what, error[-1][:200] if error else "", where]))
-        rows.append(at_least(id, said, figure, least[0]) if least else fact(id, said, figure))
+        rows.append(at_least(id, said, figure, least[0], "time") if least else fact(id, said, figure))
     return [row for row in rows if row["target"] or row["figure"] == row["figure"]]
 
 
@@ -405,7 +405,7 @@ def rows_of(found: dict[str, dict[str, Any]], where: str) -> list[Row]:
     ]
     exact = found.get("10.1-exact", {}).get("figure", float("nan"))
     off = "log-probabilities in bfloat16 against float32: error / that of a plain forward"
-    return [*ratios(found, where), at_most("10.1.exact", f"{off}, {where}", exact, 1.5), *each]
+    return [*ratios(found, where), at_most("10.1.exact", f"{off}, {where}", exact, 1.5, "exact"), *each]
 
 
 def on_gpu_rows(full: bool) -> list[Row]:
@@ -454,8 +454,9 @@ def on_cpu_rows(full: bool) -> list[Row]:
             "answers that differ by a bit when said alone",
             sum(a != b for a, b in zip(every, alone, strict=True)),
             0,
+            "exact",
         ),
-        at_most("10.1.cpu-exact", "log-probabilities against a plain forward, float32", max(off), 1e-4),
+        at_most("10.1.cpu-exact", "log-probabilities against a plain forward, float32", max(off), 1e-4, "exact"),
         fact(
             "10.1.cpu-read",
             "tokens of prompts / tokens read, 4 prefixes of 384 x 8 branches",

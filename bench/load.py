@@ -17,7 +17,7 @@ from typing import Any
 import jsonschema
 
 from bench.generate import trace
-from bench.table import Row, adding, at_least, at_most, best, command, exponent, fact
+from bench.table import Row, at_least, at_most, best, calibration, command, exponent, fact
 from podium.trace import scan, survey, wire
 from podium.trace.files import read
 from podium.trace.vocabulary import EDGE_TYPES, EVENT_TYPES
@@ -75,8 +75,8 @@ def ours(path: Path) -> None:
 
 
 def measure(full: bool) -> list[Row]:
-    sizes = [10_000, 20_000, 100_000, 1_000_000] if full else [10_000, 20_000, 100_000]
-    judged = [20_000, 1_000_000] if full else [20_000]
+    sizes = [10_000, 20_000, 100_000, 1_000_000] if full else [500, 1_000, 2_000]
+    judged = [20_000, 1_000_000] if full else [1_000]
     rows: list[Row] = []
     with TemporaryDirectory() as folder:
         seconds: dict[int, float] = {}
@@ -92,27 +92,30 @@ def measure(full: bool) -> list[Row]:
                     kind = ", unknown fields on every event" if extras else ""
                     rows.append(
                         at_least(
-                            f"2.1.{name}.{n}", f"{what}, {n:,} events{kind} (times faster)", plain / mine, target
+                            f"2.1.{name}.{n}",
+                            f"{what}, {n:,} events{kind} (times faster)",
+                            plain / mine,
+                            target,
+                            "time",
                         )
                     )
                     rows.append(fact(f"2.1.{name}.{n}.s", f"seconds to load and check {n:,} events{kind}", mine))
                 if n == judged[-1]:
                     what = f"peak memory over file size, {n:,} events{kind}"
-                    rows.append(at_most(f"2.1.memory.{name}", what, _peak(path), 4.0))
+                    rows.append(at_most(f"2.1.memory.{name}", what, _peak(path), 4.0, "size"))
         rows.append(
             at_most(
                 "2.1.exponent",
                 "growth of load and check, 10 thousand events up",
                 exponent(sizes, list(seconds.values())),
                 1.1,
+                "time",
             )
         )
-        rows.append(_against_jsonschema(Path(folder) / "load20000.json"))
-        rows.append(_without_c(Path(folder) / "load20000.json"))
+        rows.append(_against_jsonschema(Path(folder) / f"load{judged[0]}.json", judged[0]))
+        rows.append(_without_c(Path(folder) / f"load{judged[0]}.json", judged[0]))
     rows.append(fact("2.1.fast", "whether the C scanner was built (1) or not (0)", float(scan.FAST)))
-    rows.append(
-        fact("2.1.calibration.s", "seconds to add 10 million numbers in Python, this run", best(3, adding)[0])
-    )
+    rows.append(calibration("2.1", full))
     return rows
 
 
@@ -121,25 +124,25 @@ def _peak(path: Path) -> float:
     return float(answer.stdout)
 
 
-def _against_jsonschema(path: Path) -> Row:
+def _against_jsonschema(path: Path, n: int) -> Row:
     document = json.loads(path.read_bytes())
     validator = jsonschema.Draft202012Validator(_survey_schema())
     start = perf_counter()
     validator.validate(document)
     theirs = perf_counter() - start
     mine = best(9, lambda: ours(path))[0]
-    what = "jsonschema's Draft 2020-12 validator over load and all rules, 20,000 events (times faster)"
-    return at_least("2.1.jsonschema.20000", what, theirs / mine, 50.0)
+    what = f"jsonschema's Draft 2020-12 validator over load and all rules, {n:,} events (times faster)"
+    return at_least(f"2.1.jsonschema.{n}", what, theirs / mine, 50.0, "time")
 
 
-def _without_c(path: Path) -> Row:
+def _without_c(path: Path, n: int) -> Row:
     """The way that is left where no compiler was at hand."""
     had, scan.FAST = scan.FAST, False
     try:
         mine, plain = best(5, lambda: ours(path), lambda: by_hand(path))
     finally:
         scan.FAST = had
-    return fact("2.1.python.20000", "as 2.1.load.20000, without the scanner in C (times faster)", plain / mine)
+    return fact(f"2.1.python.{n}", f"as 2.1.load.{n}, without the scanner in C (times faster)", plain / mine)
 
 
 def _survey_schema() -> dict[str, Any]:

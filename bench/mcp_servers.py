@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["BAD", "EVERYTHING", "TIME", "behaving", "everything_over_http", "missing"]
+__all__ = ["BAD", "EVERYTHING", "TIME", "behaving", "everything_over_http", "missing", "patience"]
 
 HERE = Path(sys.prefix) / "mcp"
 _SCRIPT = HERE / "node_modules/@modelcontextprotocol/server-everything/dist/index.js"
@@ -107,6 +107,11 @@ BAD = {  # how a server behaves, when it is started or when it is called, and th
         "answers others": "mcp stalled",
     },
 }
+
+
+def patience(kind: str, stalled: float) -> float:
+    """Seconds to give a server that fails so: few only if it stalls, and else more than a busy machine needs."""
+    return stalled if kind == "mcp stalled" else 60.0
 
 
 def behaving(how: str) -> list[str]:

@@ -46,14 +46,14 @@ class Person(threading.Thread):
                     self.act(say)
                 finally:
                     os.write(master, b"quit\n")
-                    process.wait(5)
+                    process.wait(120)
                     os.close(master)
         except BaseException as error:
             self.wrong = error
 
 
 def wait_for(at: Path) -> None:
-    for _ in range(500):
+    for _ in range(12_000):
         if at.exists():
             return
         time.sleep(0.01)

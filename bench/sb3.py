@@ -300,14 +300,14 @@ def measure(full: bool) -> list[Row]:
         (theirs, told), (best, also), (mine, said) = (_side(decision, name, side) for side in SEEDS)
         what = f"our regret over the peer's in {name} after {SECONDS:g} s"
         rows += [*told, *also, *said]
-        rows.append(at_most(f"6.3.{decision}.ratio", f"{what}{_over('peer')}", mine / theirs, HALF))
+        rows.append(at_most(f"6.3.{decision}.ratio", f"{what}{_over('peer')}", mine / theirs, HALF, "sampled"))
         chosen = f"{what}, the peer's settings chosen by us{_over('tuned')}"
         rows.append(fact(f"6.3.{decision}.tuned.ratio", chosen, mine / best))
         won, beside = won + (mine <= HALF * theirs), beside + (mine <= HALF * best)
     what = f"of {len(DECISIONS)} decisions: our regret is at most half the peer's"
     return [
         *rows,
-        at_least("6.3.won", f"{what}{_over('peer')}", won, WON),
+        at_least("6.3.won", f"{what}{_over('peer')}", won, WON, "sampled"),
         fact("6.3.tuned.won", f"{what}, the peer's settings chosen by us{_over('tuned')}", beside),
     ]
 

@@ -13,7 +13,7 @@ from time import perf_counter
 import numpy as np
 
 from bench.generate import trace
-from bench.table import Row, adding, at_least, at_most, best, command, exponent, fact
+from bench.table import Row, at_least, at_most, best, calibration, command, exponent, fact
 from podium.trace import store
 from podium.trace.columns import Trace
 
@@ -30,19 +30,21 @@ print(time.perf_counter() - start)
 
 
 def measure(full: bool) -> list[Row]:
-    sizes = [10_000, 100_000, 1_000_000] if full else [10_000, 100_000]
+    sizes = [10_000, 100_000, 1_000_000] if full else [1_000, 5_000]
     n = sizes[-1]
-    speed, first, small = _stored(trace(n, ids="podium", content=False))
-    random_speed, random_first, random_bytes = _stored(trace(n, ids="random", content=True))
+    speed, first, small = _stored(trace(n, ids="podium", content=False), full)
+    random_speed, random_first, random_bytes = _stored(trace(n, ids="random", content=True), full)
     return [
-        at_least("2.2.read", f"events a second read from the store, {n:,} events, ids by Podium", speed, FAST),
+        at_least(
+            "2.2.read", f"events a second read from the store, {n:,} events, ids by Podium", speed, FAST, "time"
+        ),
         fact("2.2.exponent", f"growth of the time to read, {sizes[0]:,} to {n:,} events", _growth(sizes)),
         fact("2.2.read.first", "the same, first read of a process", first),
         fact("2.2.read.random", "the same, random ids and content refs", random_speed),
         fact("2.2.read.random.first", "the same, first read of a process", random_first),
-        at_most("2.2.bytes", "bytes an event on disk, ids by Podium, no content refs", small, SMALL),
+        at_most("2.2.bytes", "bytes an event on disk, ids by Podium, no content refs", small, SMALL, "size"),
         fact("2.2.bytes.random", "the same, random ids and content refs", random_bytes),
-        fact("2.2.calibration.s", "seconds to add 10 million numbers in Python, this run", best(3, adding)[0]),
+        calibration("2.2", full),
         fact(
             "2.2.copy.s",
             "seconds to copy 100 MB in numpy, this run",
@@ -60,7 +62,7 @@ def _growth(sizes: list[int]) -> float:
     return exponent(sizes, seconds)
 
 
-def _stored(run: Trace) -> tuple[float, float, float]:
+def _stored(run: Trace, full: bool) -> tuple[float, float, float]:
     """Events read a second, warm and by a new process, and bytes an event, once nothing was seen to be lost."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "runs"
@@ -68,7 +70,7 @@ def _stored(run: Trace) -> tuple[float, float, float]:
         if store.read(path) != run:
             raise AssertionError("the store lost something")
         size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-        first = median(_first(path) for _ in range(5))
+        first = median(_first(path) for _ in range(5 if full else 1))
         return run.n_events / _seconds(lambda: store.read(path), 7), run.n_events / first, size / run.n_events
 
 

@@ -40,16 +40,20 @@ def of_all() -> list[Row]:
             minutes[name] = sum(map(sum, there[0].seconds.values())) / 60 / CORES
             seeds.append(len(question.seeds))
     many = at_least(
-        "7.1.studies", "studies whose result in docs/studies is of this code and recipe", len(seeds), 14
+        "7.1.studies", "studies whose result in docs/studies is of this code and recipe", len(seeds), 14, "exact"
     )
     if not seeds:
         return [many]
     longest = max(minutes, key=lambda name: minutes[name])
     return [
         many,
-        at_least("7.1.seeds", "seeds of a study, the fewest", min(seeds), 5),
+        at_least("7.1.seeds", "seeds of a study, the fewest", min(seeds), 5, "exact"),
         at_most(
-            "7.1.minutes", f"minutes of one core over {CORES}, the longest study ({longest})", minutes[longest], 15
+            "7.1.minutes",
+            f"minutes of one core over {CORES}, the longest study ({longest})",
+            minutes[longest],
+            15,
+            "time",
         ),
         *(
             fact(f"7.1.minutes.{name}", f"minutes of one core over {CORES}, {name}", m)
@@ -60,9 +64,9 @@ def of_all() -> list[Row]:
 
 def _rows(id: str, s: Says) -> list[Row]:
     if s.least is not None:
-        made = at_least(id, s.what, s.mean, s.least)
+        made = at_least(id, s.what, s.mean, s.least, "sampled")
     elif s.most is not None:
-        made = at_most(id, s.what, s.mean, s.most)
+        made = at_most(id, s.what, s.mean, s.most, "sampled")
     else:
         made = fact(id, s.what, s.mean)
     if s.low != s.low:

@@ -1,18 +1,41 @@
-"""What every benchmark returns and prints: rows of id, what, figure, target and verdict."""
+"""What every benchmark returns and prints: rows of id, what, figure, target, kind and verdict.
+
+The kind says where a target can be judged. `exact` holds at every size on every machine: a count, an error with its tolerance, a law, a refusal.
+`make test` judges these, at a small size. The others are judged by `make proofs` alone, at full size: `time` (seconds, rates and ratios of them,
+their growth), `size` (memory and bytes on disk) and `sampled` (what dice and learning give: success, correlation, regret).
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import perf_counter
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Row", "adding", "at_least", "at_most", "best", "command", "exponent", "fact", "figure", "show"]
+__all__ = [
+    "KINDS",
+    "Kind",
+    "Row",
+    "adding",
+    "at_least",
+    "at_most",
+    "best",
+    "calibration",
+    "command",
+    "exponent",
+    "fact",
+    "figure",
+    "missed",
+    "show",
+]
+
+Kind = Literal["exact", "time", "size", "sampled"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Row(TypedDict):
@@ -20,19 +43,30 @@ class Row(TypedDict):
     what: str
     figure: float
     target: str  # "" for a figure that is only reported
+    kind: Kind | None  # None for such a figure
     ok: bool | None
 
 
-def at_least(id: str, what: str, figure: float, target: float) -> Row:
-    return Row(id=id, what=what, figure=figure, target=f">= {target:g}", ok=bool(figure >= target))
+def at_least(id: str, what: str, figure: float, target: float, kind: Kind) -> Row:
+    return Row(id=id, what=what, figure=figure, target=f">= {target:g}", kind=kind, ok=bool(figure >= target))
 
 
-def at_most(id: str, what: str, figure: float, target: float) -> Row:
-    return Row(id=id, what=what, figure=figure, target=f"<= {target:g}", ok=bool(figure <= target))
+def at_most(id: str, what: str, figure: float, target: float, kind: Kind) -> Row:
+    return Row(id=id, what=what, figure=figure, target=f"<= {target:g}", kind=kind, ok=bool(figure <= target))
 
 
 def fact(id: str, what: str, figure: float) -> Row:
-    return Row(id=id, what=what, figure=figure, target="", ok=None)
+    return Row(id=id, what=what, figure=figure, target="", kind=None, ok=None)
+
+
+def missed(rows: Iterable[Row], *kinds: Kind) -> list[Row]:
+    """The rows of some kinds, or of all, whose target is missed.
+
+    >>> rows = [at_most("a", "wrong answers", 1, 0, "exact"), at_most("b", "seconds", 9.0, 2.0, "time")]
+    >>> [row["id"] for row in missed(rows)], [row["id"] for row in missed(rows, "exact")]
+    (['a', 'b'], ['a'])
+    """
+    return [row for row in rows if row["ok"] is False and (not kinds or row["kind"] in kinds)]
 
 
 def best(repeats: int, *calls: Callable[[], Any]) -> list[float]:
@@ -49,6 +83,15 @@ def best(repeats: int, *calls: Callable[[], Any]) -> list[float]:
 def adding() -> int:
     """The loop that every absolute time is printed beside."""
     return sum(range(10**7))
+
+
+def calibration(id: str, full: bool) -> Row:
+    """How fast the machine was in the same run."""
+    return fact(
+        f"{id}.calibration.s",
+        "seconds to add 10 million numbers in Python, this run",
+        best(3 if full else 1, adding)[0],
+    )
 
 
 def exponent(sizes: list[int], seconds: list[float]) -> float:

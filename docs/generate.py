@@ -1,4 +1,4 @@
-"""Writes the tables in docs/ that restate code: `python docs/generate.py`. A test says when they are stale."""
+"""Writes what docs/ restate: tables of code, and figures of studies in the middle of a text. `python docs/generate.py`; a test says when they are stale."""
 
 from __future__ import annotations
 
@@ -147,8 +147,22 @@ def episode_picture(name: str) -> str:
     return picture(max(trace, key=lambda one: one.n_events if one.n_events < 60 else 0)) + "\n"
 
 
+def figure(study: str, arm: str, field: str, form: str) -> str:
+    """A figure of a study as its results have it: the mean over seeds, or the least or the most of them, in a format of Python, or in %.
+
+    >>> figure("parl", "constant", "short", "%"), figure("scale", "same-prefix", "share[3]", "max .2f")
+    ('44.1 %', '0.77')
+    """
+    arms = msgspec.json.decode((DOCS / "studies" / f"{study}.json").read_bytes())["arms"]
+    name, _, index = field.removesuffix("]").partition("[")
+    values = [one[name][int(index)] if index else one[name] for one in arms[arm]]
+    *how, form = form.split()
+    value = {"min": min, "max": max}[how[0]](values) if how else sum(values) / len(values)
+    return f"{100 * value:.1f} %" if form == "%" else f"{value:{form}}"
+
+
 def filled(text: str) -> str:
-    """The page with its generated tables as the code has them now."""
+    """The page with its generated tables as the code has them now, and its figures as the studies have them."""
     tables = {
         "fields": fields,
         "columns": columns,
@@ -166,7 +180,11 @@ def filled(text: str) -> str:
         made = parameters(words[1]) if words[0] == "world" else tables[words[0]]()
         return f"<!-- generated: {found[1]} -->\n{made}\n<!-- end -->"
 
-    return re.sub(r"<!-- generated: ([\w ]+) -->(?:\n.*?<!-- end -->)?", table, text, flags=re.DOTALL)
+    def inline(found: re.Match[str]) -> str:
+        return f"<!-- study: {found[1]} -->{figure(*(word.strip() for word in found[1].split('|')))}<!-- end -->"
+
+    text = re.sub(r"<!-- generated: ([\w ]+) -->(?:\n.*?<!-- end -->)?", table, text, flags=re.DOTALL)
+    return re.sub(r"<!-- study: ([^>\n]+?) -->(?:[^<\n]*<!-- end -->)?", inline, text)
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from typer.testing import CliRunner
 import podium as package
 from podium.cli import app
 from podium.cli.app import VERBS
+from tests.verbs import verb
 
 SHARED = Path(__file__).parents[2] / "shared/data/survey"
 DOCUMENT: dict[str, Any] = {
@@ -36,12 +36,7 @@ DOCUMENT: dict[str, Any] = {
 
 
 def podium(*words: object, stdin: bytes | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "podium.cli", *map(str, words)]
-    environment = os.environ | {"COLUMNS": "120"}
-    done = subprocess.run(
-        command, input=stdin, capture_output=True, timeout=60, env=environment, cwd=cwd, check=False
-    )
-    answer = subprocess.CompletedProcess(command, done.returncode, done.stdout.decode(), done.stderr.decode())
+    answer = verb(*words, stdin=stdin, cwd=cwd)
     assert "Traceback" not in answer.stderr + answer.stdout
     return answer
 
@@ -277,8 +272,8 @@ def test_the_table_of_verbs_is_what_the_verbs_say() -> None:
 
 def commands(group: Any, name: str = "podium") -> list[tuple[str, Any]]:
     found = []
-    for verb in group.registered_commands:
-        found.append((f"{name} {verb.name or verb.callback.__name__}", verb))
+    for one in group.registered_commands:
+        found.append((f"{name} {one.name or one.callback.__name__}", one))
     for inner in group.registered_groups:
         found += commands(inner.typer_instance, f"{name} {inner.name}")
     return found

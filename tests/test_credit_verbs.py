@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +20,7 @@ from podium.credit import BadCredit, Credit
 from podium.methods import METHODS
 from podium.methods.table import counted, described, extent
 from podium.trace import save
+from tests.verbs import verb
 
 RUNS = runs(
     run(on("decide lead lead"), on("spawn lead>w lead"), on("say w worker"), name="good", team=1.0),
@@ -29,9 +29,7 @@ RUNS = runs(
 
 
 def podium(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "podium.cli", *map(str, words)]
-    environment = os.environ | {"COLUMNS": "200"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    done = verb(*words, COLUMNS="200")
     assert "Traceback" not in done.stderr + done.stdout
     return done
 
@@ -118,7 +116,8 @@ def test_methods_for_runs(path: Path) -> None:
 def test_credit_by_unit(path: Path) -> None:
     answer = podium("credit", path, "--method", "parl", "--progress", 1)
     assert answer.returncode == 0, answer.stderr
-    assert [line.split() for line in answer.stdout.splitlines()[1:]] == [
+    assert answer.stdout.splitlines()[1] == f"parl runs in part; missing: {METHODS['parl'].unknown}"
+    assert [line.split() for line in answer.stdout.splitlines()[2:]] == [
         ["run", "orchestrator", "row", "credit", "weight"],
         ["good", "lead", "0", "0.5", "0.3333333333333333"],
         ["bad", "lead", "0", "-0.5", "0.3333333333333333"],
@@ -132,6 +131,7 @@ def test_credit_as_json_and_at_another_unit(path: Path) -> None:
         podium("credit", path, "--method", "parl", "--progress", 1, "--unit", "team", "--json").stdout
     )
     assert (told["method"], told["unit"], told["paid"], told["units"]) == ("parl", "team", 2, 2)
+    assert (told["runs"], told["missing"]) == ("part", METHODS["parl"].unknown)
     assert told["column"] == [
         {"run": "good", "team": None, "row": 0, "credit": 0.5},
         {"run": "bad", "team": None, "row": 0, "credit": -1.0},  # two decisions of -.5
@@ -166,6 +166,11 @@ def test_many_units_are_cut(tmp_path: Path) -> None:
         (("--method", "vdn"), "needs the column 'q' at unit turn"),
         (("--method", "hera", "--unit", "bee"), "no unit called 'bee'"),
         (("--method", "hera", "--unit", "agent", "--by", "luck"), "--by takes"),
+        (("--method", "hera", "--by", "tokens"), "say which with --unit"),
+        (
+            ("--method", "c3_reward_only"),
+            "c3_reward_only pays nobody here: it needs branches (no run branched from another)",
+        ),
         (("--method", "hera", "--unit", "message"), "hold no message"),
         (("--method", "hera", "--out", "credit.xls"), "--out writes"),
     ],
@@ -195,3 +200,42 @@ def test_up_after_down_is_the_identity() -> None:
 def test_no_credit_is_null() -> None:
     rows = credit_rows(Credit(RUNS, "team", np.array([np.nan, 2.0]), np.array([np.nan, 0.5])))
     assert [(row["credit"], row["weight"]) for row in rows] == [(None, None), (2.0, 0.5)]
+
+
+def test_a_method_that_runs_whole_misses_nothing(path: Path) -> None:
+    answer = podium("credit", path, "--method", "rema")
+    assert "missing" not in answer.stdout
+    told = json.loads(podium("credit", path, "--method", "rema", "--json").stdout)
+    assert (told["runs"], told["missing"]) == ("all", None)
+
+
+LONG = runs(
+    run(on("say a", tokens=4), on("say b", tokens=1), name="good", team=1.0),
+    run(on("say a", tokens=2), name="bad", team=0.0),
+)
+
+
+def test_going_down_an_advantage_is_broadcast_and_a_share_asked_for_by_name(tmp_path: Path) -> None:
+    save(LONG, tmp_path / "long.jsonl")
+
+    def column(*words: str) -> list[float]:
+        told = podium("credit", tmp_path / "long.jsonl", "--method", "hera", "--unit", "token", *words, "--json")
+        return [row["credit"] for row in json.loads(told.stdout)["column"]]
+
+    assert column() == [0.5] * 5 + [-0.5] * 2
+    np.testing.assert_allclose(column("--by", "equal"), [0.1] * 5 + [-0.25] * 2)
+
+
+def test_weights_are_shared_where_advantages_are_broadcast() -> None:
+    weighed = Credit(LONG, "team", np.array([1.0, -1.0]), np.array([0.5, 0.5]))
+    tokens = moved(weighed, "token")
+    assert tokens.weight is not None
+    np.testing.assert_allclose(tokens.weight, [0.1] * 5 + [0.25] * 2)
+
+
+@pytest.mark.parametrize("name", ["vdn", "qmix", "agent_q_mix", "shapley_q"])
+def test_what_only_reads_a_fitted_column_runs_in_part(name: str) -> None:
+    assert extent(METHODS[name]) == "part"
+    shown = podium("methods", name).stdout
+    assert shown.startswith(f"{name} runs in part")
+    assert "fitted" in shown

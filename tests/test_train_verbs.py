@@ -6,10 +6,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+
+from podium.cli.train import _line
 
 RECIPE = 'world = "jury"\niterations = 3\nrows = 300\nworlds = 2\n'
 
@@ -87,3 +90,25 @@ def test_bench_regret(tmp_path: Path) -> None:
     assert set(row) == {"env", "decision", "regret", "share_of_gap", "interval", "error", "seeds", "promise"}
     assert (row["env"], row["decision"], row["seeds"]) == ("relay", "communicate", 2)
     assert "no world 'nowhere'" in podium("bench", "regret", "--envs", "nowhere", at=tmp_path, code=2).stderr
+
+
+def test_the_share_of_decisions_paid_is_printed(tmp_path: Path) -> None:
+    small = ["--envs", "jury", "--seeds", "1", "--iterations", "1", "--episodes", "64"]
+    told = json.loads(podium("compare", "--methods", "grpo,magrpo,owl", *small, "--json", at=tmp_path).stdout)
+    paid = {row["method"]: row["paid"] for row in told["rows"]}
+    assert paid["grpo"] == 1.0
+    assert 0 < paid["magrpo"] < 1
+    assert [(row["method"], row["env"]) for row in told["refused"]] == [("owl", "jury")]
+    assert "by role they are lead" in told["refused"][0]["why"]
+
+
+def test_a_line_of_training_prints_what_was_paid() -> None:
+    line = {"iteration": 0, "score": 0.5, "regret": 0.1, "entropy": 0.1, "gradient": 0.1, "gradients": {}}
+    line |= {"decisions": 10, "mix": {}, "seconds": {"rollout": 1.0}}
+    heads = [
+        [str(c.header) for c in _line(SimpleNamespace(last=2), one).columns]
+        for one in (line, line | {"paid": 0.25})
+    ]
+    assert "paid" not in heads[0]
+    assert "paid" in heads[1]
+    assert list(_line(SimpleNamespace(last=2), line | {"paid": 0.25}).columns[5].cells) == ["25.0%"]

@@ -16,16 +16,16 @@ from podium.cli.app import Json, Paths, app
 from podium.cli.output import out, print_rows, say
 from podium.cli.rewards import paid_units
 from podium.credit import BadCredit, Credit
-from podium.credit.routing import to
+from podium.credit.routing import broadcast, to
 from podium.graph import units
-from podium.methods import credit_of, named
-from podium.methods.choose import ASKS, Choice, choose
-from podium.methods.table import counted, described
+from podium.methods import Method, credit_of, named
+from podium.methods.choose import ASKS, Choice, choose, lacking
+from podium.methods.table import counted, described, extent
 from podium.rewards.ledger import Channel, Ledger, Now
 from podium.trace import files
 from podium.view.plain import plain
 
-__all__ = ["credit_rows", "moved"]
+__all__ = ["credit_rows", "moved", "refuse_unpaid"]
 
 MANY = 40  # rows on a screen
 RUNS = {"all": "runs", "part": "runs in part", "card": "is a card: nothing of it runs"}
@@ -148,9 +148,16 @@ def credit(
     method: Annotated[str, typer.Option(help="A method of the table: podium methods.", metavar="NAME")],
     unit: Annotated[
         str | None,
-        typer.Option(help=f"Sum or share the credit to another unit: {', '.join(units.UNITS)}."),
+        typer.Option(
+            help=f"The credit at another unit, broadcast to finer ones, summed into coarser: {', '.join(units.UNITS)}."
+        ),
     ] = None,
-    by: Annotated[str, typer.Option(help="Share by: equal, tokens or time.")] = "equal",
+    by: Annotated[
+        str | None,
+        typer.Option(
+            help="Share it among finer units instead, in proportion: equal, tokens or time.", metavar="COLUMN"
+        ),
+    ] = None,
     progress: Annotated[
         float | None, typer.Option(min=0.0, max=1.0, help="How far training is, for schedules.")
     ] = None,
@@ -164,17 +171,22 @@ def credit(
     if to_file is not None and to_file.suffix not in (".csv", ".jsonl", ".npy"):
         raise BadCredit(f"--out writes .csv, .jsonl or .npy, not {to_file.name}")
     paid = credit_of(files.load(*paths), row, Now(progress))
+    if by is not None and unit is None:
+        raise BadCredit("--by says how credit is shared among finer units; say which with --unit")
+    refuse_unpaid(paid, row)
     paid = paid if unit is None else moved(paid, unit, by)
     rows = [] if to_file is not None and to_file.suffix == ".npy" else credit_rows(paid)
     there = paid.value[~np.isnan(paid.value)]
     told = {"method": row.name, "reward": row.reward, "credit": row.credit, "unit": paid.unit, "progress": progress}
-    told |= {"paid": len(there), "units": len(paid.value)}
+    told |= {"paid": len(there), "units": len(paid.value), "runs": extent(row), "missing": row.unknown or None}
     if to_file is not None:
         files.write_whole(to_file, _written(paid, rows, to_file.suffix))
     if json:
         say(told | ({"out": str(to_file)} if to_file is not None else {"column": rows}))
         return
     out.print(Line(f"{row.reward}: {row.credit}", style="bold"))
+    if extent(row) == "part":
+        out.print(Line(f"{row.name} runs in part; missing: {plain(row.unknown)}", style="yellow"), soft_wrap=True)
     if to_file is None:
         shown = [{**one, "credit": _shown(one["credit"])} for one in rows[:MANY]]
         print_rows(shown, False, list(rows[0]) if rows else ["run", paid.unit, "row", "credit"])
@@ -188,14 +200,23 @@ def credit(
         out.print(plain(f"written: {to_file}"))
 
 
-def moved(paid: Credit, unit: str, by: str = "equal") -> Credit:
-    """The credit at another unit: summed into a coarser one, shared among finer ones, so that up after down is the identity.
+def refuse_unpaid(paid: Credit, method: Method) -> None:
+    """Refuses where nobody is paid and the runs lack what the method needs, and says what."""
+    if len(paid.value) and np.isnan(paid.value).all():
+        lacks = lacking(paid.trace)
+        if why := [f"{need} ({lacks[need]})" for need in method.needs if need in lacks]:
+            raise BadCredit(f"{method.name} pays nobody here: it needs {' and '.join(why)}")
 
-    Refuses where credit has no unit of that kind to go to, because it would be lost.
+
+def moved(paid: Credit, unit: str, by: str | None = None) -> Credit:
+    """The credit at another unit: summed into a coarser one, broadcast to finer ones, or shared among them where a share is asked for.
+
+    A share is equal or by tokens or time; up after it is the identity. Refuses where credit has no unit of that kind to go to, because
+    it would be lost.
     """
     if unit not in units.UNITS:
         raise BadCredit(f"no unit called {unit!r}; there are {', '.join(units.UNITS)}")
-    if by not in ("equal", "tokens", "time"):
+    if by not in (None, "equal", "tokens", "time"):
         raise BadCredit(f"--by takes equal, tokens or time, got {by!r}")
     if unit == paid.unit:
         return paid
@@ -205,7 +226,7 @@ def moved(paid: Credit, unit: str, by: str = "equal") -> Credit:
     empty = np.bincount(inside[inside >= 0], minlength=len(paid.value)) == 0
     if lost := int((empty & (np.nan_to_num(paid.value) != 0.0)).sum()):
         raise BadCredit(f"{lost} of the {paid.unit} units with credit hold no {unit}, so that it would be lost")
-    return to(paid, unit, "share", by)  # type: ignore[arg-type]
+    return broadcast(paid, unit) if by is None else to(paid, unit, "share", by)  # type: ignore[arg-type]
 
 
 def credit_rows(paid: Credit) -> list[dict[str, Any]]:

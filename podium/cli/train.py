@@ -142,13 +142,16 @@ def _followed(run: Any, quiet: bool) -> None:
 
 def _line(run: Any, line: dict[str, Any]) -> Table:
     seconds = sum(line["seconds"].values())
-    table = Table("iteration", "return", "regret", "entropy", "gradient", "decisions/s", "decides", box=None)
+    share = line.get("paid")
+    paid = {} if share is None else {"paid": _percent(share)}
+    table = Table("iteration", "return", "regret", "entropy", "gradient", *paid, "decisions/s", "decides", box=None)
     table.add_row(
         f"{line['iteration'] + 1} of {run.last}",
         f"{line['score']:.4f}",
         _percent(line["regret"]),
         "" if line["entropy"] is None else f"{line['entropy']:.3f}",
         _gradients(line),
+        *paid.values(),
         f"{line['decisions'] / seconds:,.0f}",
         Line(_mix(line["mix"])),
     )
@@ -288,6 +291,7 @@ def _rows(board: Board) -> list[dict[str, Any]]:
             "share_of_gap": s.share.mean,
             "interval": [s.share.low, s.share.high],
             "regret": s.regret.mean,
+            "paid": s.paid,
             "seeds": s.share.n,
         }
         for s in board.standings

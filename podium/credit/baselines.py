@@ -36,7 +36,7 @@ def center(credit: Credit, by: By = "task", count: Count = "row", alone: Alone =
     A = v - mean_g
     """
     at = moments(credit, by, count)
-    return lonely(credit, credit.value - at.mean[at.group], at.alone[at.group], alone)
+    return lonely(credit, credit.value - at.mean[at.group], at.alone[at.group], alone, at.group)
 
 
 @register("step")
@@ -56,7 +56,7 @@ def _standard(credit: Credit, at: Moments, eps: float, alone: Alone) -> Credit:
     scaled = credit.value - at.mean[at.group]
     with np.errstate(divide="ignore", invalid="ignore"):
         scaled /= (np.sqrt(at.variance) + eps)[at.group]
-    return lonely(credit, scaled, at.alone[at.group], alone)
+    return lonely(credit, scaled, at.alone[at.group], alone, at.group)
 
 
 @register("step")
@@ -95,7 +95,7 @@ def leave_one_out(credit: Credit, by: By = "task", weight: str | None = None, al
     n = whole if weight is None else _sum(group, scored)
     with np.errstate(divide="ignore", invalid="ignore"):
         others = (total[group] - w * v) / (whole[group] - w)
-    return lonely(credit, credit.value - others, ~scored | (n < 2)[group], alone)
+    return lonely(credit, credit.value - others, ~scored | (n < 2)[group], alone, group)
 
 
 def _sum(group: I, values: F | B) -> F:
@@ -111,8 +111,8 @@ def below_best(credit: Credit, by: By = "task", alone: Alone = "nan") -> Credit:
 
     from: MAReMax (CoMLRL).
     """
-    best, _, alone_u = _ranked(credit, by)
-    return lonely(credit, credit.value - best, alone_u, alone)
+    best, _, alone_u, group = _ranked(credit, by)
+    return lonely(credit, credit.value - best, alone_u, alone, group)
 
 
 @register("step")
@@ -123,17 +123,17 @@ def best_only(credit: Credit, by: By = "task", std: bool = False, alone: Alone =
 
     from: Pass@k GRPO.
     """
-    best, second, alone_u = _ranked(credit, by)
+    best, second, alone_u, group = _ranked(credit, by)
     with np.errstate(invalid="ignore"):
         paid = np.where(credit.value == best, best - second, 0.0 * credit.value)
     if std:
         at = moments(credit, by, ddof=1)
         paid = paid / (np.sqrt(at.variance) + 1e-6)[at.group]
-    return lonely(credit, paid, alone_u, alone)
+    return lonely(credit, paid, alone_u, alone, group)
 
 
-def _ranked(credit: Credit, by: By) -> tuple[F, F, B]:
-    """For each unit the best and the second best value in its group, and whether it is alone."""
+def _ranked(credit: Credit, by: By) -> tuple[F, F, B, I]:
+    """For each unit the best and the second best value in its group, whether it is alone, and its group."""
     group = groups(credit, by)
     scored = np.flatnonzero((group >= 0) & ~np.isnan(credit.value))
     of, value = group[scored], credit.value[scored]
@@ -144,7 +144,7 @@ def _ranked(credit: Credit, by: By) -> tuple[F, F, B]:
     np.maximum.at(second, of[below], value[below])
     many = np.bincount(of, minlength=len(best))
     second = np.where(many - np.bincount(of[below], minlength=len(best)) > 1, best, second)
-    return best[group], second[group], np.isnan(credit.value) | (many < 2)[group]
+    return best[group], second[group], np.isnan(credit.value) | (many < 2)[group], group
 
 
 @register("step")
@@ -162,7 +162,7 @@ def length_weighted(credit: Credit, by: By = "task", size: str = "tokens", alone
     n = _sum(group, scored)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = _sum(group, length * value) / _sum(group, length)
-    return lonely(credit, credit.value - mean[group], ~scored | (n < 2)[group], alone)
+    return lonely(credit, credit.value - mean[group], ~scored | (n < 2)[group], alone, group)
 
 
 def _tokens(credit: Credit) -> F:
@@ -216,4 +216,4 @@ def minus_history(credit: Credit, by: By = ("rollout", "agent"), first: Alone = 
     past = np.full(len(group), np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
         past[order] = (total[until] - total[since]) / (many[until] - many[since])
-    return lonely(credit, credit.value - past, np.isnan(past), first)
+    return lonely(credit, credit.value - past, np.isnan(past), first, group)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.credit.credit import BadCredit, Credit
-from podium.credit.forest import contexts, copies, nodes
+from podium.credit.forest import contexts, copies, nodes, roots
 from podium.credit.groups import Alone, lonely
 from podium.credit.keys import By, groups, numbered_together
 from podium.credit.options import chosen_options, option_probability
@@ -28,6 +28,7 @@ __all__ = [
     "chance",
     "cross_marginal",
     "effects",
+    "in_a_tree",
     "odds",
     "same_prefix",
     "sums",
@@ -98,7 +99,8 @@ def same_prefix(
 
     same="node" (C3): an alternative is an event of the forest, and w its runs. same="option" (ours, where options are forced): it is the option
     taken, its runs are those left free after it, and w = 1, because how often an option was tried says nothing about it.
-    pays: decisions, turns, messages.   needs: branches; one alternative alone by the rule `alone`.   from: C3; COMA for "policy".
+    pays: decisions, turns, messages.   needs: branches: none (NaN) for a run that no run branched from and that branched from none; one
+    alternative alone in a run with branches by the rule `alone`.   from: C3; COMA for "policy".
     """
     alts = alternatives(credit, same)
     told = alts.n > 0
@@ -120,7 +122,15 @@ def same_prefix(
     several = np.bincount(alts.context[told], minlength=int(alts.context.max(initial=-1)) + 1)[alts.context] > 1
     paid = np.append(alts.mean - base, np.nan)[alts.of_u]
     paid = np.where(np.isnan(credit.value), np.nan, paid)
-    return lonely(credit, paid, ~np.append(several & told, False)[alts.of_u], alone)
+    return lonely(credit, paid, ~np.append(several & told, False)[alts.of_u], alone, in_a_tree(credit))
+
+
+def in_a_tree(credit: Credit) -> I:
+    """For each unit the tree of runs that its run is in; -1 where nothing branched from its run and it branched from nothing."""
+    root_n = roots(credit.trace)
+    many_n = np.bincount(root_n, minlength=2 * len(credit.trace) + 1)[root_n] if len(root_n) else root_n
+    branched_n = (many_n > 1) | (credit.trace.parent_n.codes >= 0)
+    return np.where(branched_n, root_n, -1)[credit.rollout]
 
 
 def sums(alts: Alternatives, values: F) -> F:

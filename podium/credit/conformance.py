@@ -1,7 +1,8 @@
 """The laws of every credit, whatever its formula: a library, run over every step and every method, and proven against liars.
 
-Four hold for all: a batch is a longer trace, interleaving, names and ids, NaN in NaN out. Three are claims: that splitting a span of
-work changes nothing (what weighs rollouts or agents), that credit scales with its reward or not at all, that no reward is minted or lost.
+Four hold for all: a batch is a longer trace, interleaving, names and ids, NaN in NaN out. Four are claims: that splitting a span of
+work changes nothing (what weighs rollouts or agents), that credit scales with its reward or not at all, that no reward is minted or lost
+(what shares), that whatever is inside a unit has the unit's advantage, however much that is (what broadcasts).
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Judged(NamedTuple):
     counts: str = "rows"  # what it weighs equally; splitting work must not matter where that is rollouts or agents
     scales: bool = False
     conserves: bool = False
+    broadcasts: bool = False
     moves: bool = False  # brings credit to units that had none
 
 
@@ -194,6 +196,22 @@ def conservation(credit: Judged, trace: Trace) -> Iterator[str]:
         yield "mints or loses reward"
 
 
+def broadcasting(credit: Judged, trace: Trace) -> Iterator[str]:
+    """An advantage is the same for all that is inside its unit, and none for what is inside no unit."""
+    if not credit.broadcasts:
+        return
+    start = credit.start(trace)
+    made = credit.of(start)
+    if not _same(made.value, np.append(start.value, np.nan)[units.within(trace, made.unit, start.unit)]):
+        yield f"does not give what is inside a unit ({start.unit}) the advantage of the unit"
+    weighed = credit.of(replace(start, weight=np.ones(len(start.value)))).weight
+    if weighed is not None:
+        held = np.isin(np.arange(len(start.value)), inside := units.within(trace, made.unit, start.unit))
+        total = np.bincount(inside[inside >= 0], weighed[inside >= 0], minlength=len(start.value))
+        if not _same(total.astype(np.float64), held.astype(np.float64)):
+            yield "does not share the weight of a unit among what is inside"
+
+
 LAWS: dict[str, Callable[[Judged, Trace], Iterator[str]]] = {
     "one number a unit": one_number_a_unit,
     "batch": batch,
@@ -203,6 +221,7 @@ LAWS: dict[str, Callable[[Judged, Trace], Iterator[str]]] = {
     "splitting": splitting,
     "scale": scale,
     "conservation": conservation,
+    "broadcast": broadcasting,
 }
 
 

@@ -104,14 +104,8 @@ def agent(trace: Trace, unit: str) -> I:
 
 @register("key")
 def role(trace: Trace, unit: str) -> I:
-    """The role, the same in all runs. An agent's and a turn's is the one that its events state first."""
-    if unit not in ("agent", "turn"):
-        return np.append(trace.role_e.codes, -1)[units.rows(trace, unit)]
-    place = units.place(trace, unit)
-    role_u = np.full(len(units.rows(trace, unit)), -1)
-    said = np.flatnonzero((place >= 0) & (trace.role_e.codes >= 0))[::-1]
-    role_u[place[said]] = trace.role_e.codes[said]  # the first is written last, so it stays
-    return role_u
+    """The role, the same in all runs: the first that the unit states, else the first that its agent does."""
+    return units.roles(trace, unit)
 
 
 @register("key")
@@ -123,8 +117,8 @@ def player(trace: Trace, unit: str) -> I:
 
 @register("key")
 def model(trace: Trace, unit: str) -> I:
-    """The model that generated it."""
-    return np.append(trace.model_e.codes, -1)[units.rows(trace, unit)]
+    """The model that generated it: the first that its own agent's events state."""
+    return units.first_stated(trace, unit, trace.model_e.codes)
 
 
 @register("key")
@@ -140,8 +134,10 @@ def decision(trace: Trace, unit: str) -> I:
 
 
 def _label(trace: Trace, unit: str, name: str) -> I:
-    column = trace.extra_e.get(name, Text.constant(None, trace.n_events))
-    return np.append(column.codes, -1)[units.rows(trace, unit)]
+    """The label of each unit; of a turn that opens with the result of a call, the first that the caller's own events state."""
+    codes = trace.extra_e.get(name, Text.constant(None, trace.n_events)).codes
+    at_row = np.append(codes, -1)[units.rows(trace, unit)]
+    return np.where(at_row >= 0, at_row, units.first_stated(trace, unit, codes)) if unit == "turn" else at_row
 
 
 @register("key")
@@ -161,6 +157,12 @@ def context(trace: Trace, unit: str) -> I:
     return contexts(trace, units.rows(trace, unit))
 
 
+@register("key")
+def invocation(trace: Trace, unit: str) -> I:
+    """The task that its agent was working on, from being given it by another agent to being given the next."""
+    return np.append(units.kept(trace, "invocation", lambda: units.invocation(trace)), -1)[units.rows(trace, unit)]
+
+
 @register("key", of="run")
 def tree(trace: Trace, unit: str) -> I:
     """The run at the root of all its branches."""
@@ -170,7 +172,7 @@ def tree(trace: Trace, unit: str) -> I:
 @register("key")
 def upstream(trace: Trace, unit: str) -> I:
     """What it was given to work on: what other agents told its agent last, the same in all branches; or only the task."""
-    who = trace.agent_e
+    who = units.actor(trace)  # the result of its own tool call is no other agent's, whoever recorded it
     crosses = (who[trace.src_x] != who[trace.dst_x]) & (trace.type_x != TEMPORAL)
     own = who[trace.src_x] == who[trace.dst_x]
     told = np.zeros(trace.n_events, np.bool_)

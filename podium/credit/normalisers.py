@@ -29,7 +29,7 @@ def whiten(credit: Credit, by: By = "batch", count: Count = "row", eps: float = 
         scaled /= np.sqrt(at.variance + eps)[at.group]
     if not shift:
         scaled += at.mean[at.group]
-    return lonely(credit, scaled, at.alone[at.group], "nan")
+    return lonely(credit, scaled, at.alone[at.group], "nan", at.group)
 
 
 @register("step")
@@ -52,7 +52,7 @@ def rank_gaussian(credit: Credit, by: By = "task", tau: float | None = None, alo
         quantile = (rank - 0.5) / n
     normal = credit.of(np.where(np.isnan(quantile), np.nan, _inverse_normal(quantile)))
     at = moments(normal, by)
-    return lonely(credit, normal.value - at.mean[at.group], at.alone[at.group], alone)
+    return lonely(credit, normal.value - at.mean[at.group], at.alone[at.group], alone, at.group)
 
 
 def _ranks(value: F, group: I) -> F:

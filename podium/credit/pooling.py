@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from podium.credit.branches import Alternatives, alternatives, chance, odds, sums
+from podium.credit.branches import Alternatives, alternatives, chance, in_a_tree, odds, sums
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.groups import Alone, lonely
 from podium.credit.keys import By, groups, numbered_together
@@ -48,7 +48,7 @@ def pooled_prefix(
     noise = _noise(credit, alts, weight, np.where(several, place, -1))
     paid = np.append(_drawn(credit, alts, own, noise, np.where(several, place, -1)), np.nan)[alts.of_u]
     paid = np.where(np.isnan(credit.value), np.nan, paid)
-    return lonely(credit, paid, ~np.append(several, False)[alts.of_u], alone)
+    return lonely(credit, paid, ~np.append(several, False)[alts.of_u], alone, in_a_tree(credit))
 
 
 def _places(credit: Credit, alts: Alternatives, by: By) -> I:

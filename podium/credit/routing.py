@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
+from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.keys import By, groups
@@ -17,10 +19,11 @@ from podium.registry import find, register
 from podium.trace.columns import B, F, Trace
 from podium.trace.vocabulary import DECISIONS, event
 
-__all__ = ["along_spawns", "down", "only", "resample", "to", "up", "weigh"]
+__all__ = ["along_spawns", "broadcast", "down", "only", "resample", "to", "up", "weigh"]
 
 SPAWN, DECISION = event("spawn"), event("orchestrator_decision")
 Share = Literal["equal", "tokens", "time"]
+U = NDArray[np.uint64]
 
 
 def up(trace: Trace, value: F, unit: str, coarser: str) -> F:
@@ -54,7 +57,7 @@ def down(trace: Trace, value: F, unit: str, finer: str, by: Share = "equal") -> 
     equal = total[at] <= 0
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(equal, 1.0 / many[at], weight / total[at])
-    shared: F = np.where(inside >= 0, value[at] * share, np.nan)
+    shared: F = np.where(inside >= 0, np.append(value, np.nan)[inside] * share, np.nan)
     return shared
 
 
@@ -72,11 +75,26 @@ def _weights(trace: Trace, unit: str, by: Share) -> F:
     return weight
 
 
+def broadcast(credit: Credit, unit: str) -> Credit:
+    """The same credit for every finer unit inside a unit, as trainers have it of advantages; NaN for a finer unit that is inside none.
+
+        A_f = A_u(f),    w_f = w_u(f) / |{f in u}|
+
+    Weights are shared, so that a unit counts in a loss as much as before.
+    """
+    inside = units.within(credit.trace, unit, credit.unit)
+    weight = None if credit.weight is None else down(credit.trace, credit.weight, credit.unit, unit)
+    return Credit(credit.trace, unit, np.append(credit.value, np.nan)[inside], weight)
+
+
 @register("step")
 def to(
     credit: Credit, unit: str, how: Literal["copy", "share", "sum", "mean"] = "copy", by: Share = "equal"
 ) -> Credit:
-    """Moves credit to another unit: a copy to every finer unit, a share of it, or the sum or the mean into coarser ones."""
+    """Moves credit to another unit: a copy to every finer unit, a share of it, or the sum or the mean into coarser ones.
+
+    Advantages are broadcast going down (copy). A share, which keeps the sum, is for rewards, and is asked for by name.
+    """
     if unit not in units.UNITS:
         raise BadCredit(f"no unit called {unit!r}; there are {', '.join(units.UNITS)}")
     trace = credit.trace
@@ -97,17 +115,19 @@ def to(
 
 
 @register("step")
-def only(credit: Credit, what: str, value: str | None = None) -> Credit:
+def only(credit: Credit, what: str, value: str | tuple[str, ...] | None = None) -> Credit:
     """Credit for some units, none (NaN) for the rest.
 
-    "lead": what the lead does; "spawned": what agents do that somebody spawned; "orchestrator": decisions; "role" and "agent": of this name;
+    "lead": what the lead does; "spawned": what agents do that somebody spawned; "orchestrator": decisions; "role" and "agent": of this name,
+    or of one of these;
     "decision": of this kind; "failed": invalid, or with an invalid event inside; "last": the last of its run.
     """
     return credit.of(np.where(_chosen(credit, what, value), credit.value, np.nan))
 
 
-def _chosen(credit: Credit, what: str, value: str | None) -> B:
+def _chosen(credit: Credit, what: str, value: str | tuple[str, ...] | None) -> B:
     trace, rows, agents = credit.trace, credit.rows, units.agents(credit.trace, credit.unit)
+    named = value if isinstance(value, tuple) else (str(value),)
     match what:
         case "lead":
             chosen: B = agents == lead(trace)[credit.rollout]
@@ -119,9 +139,9 @@ def _chosen(credit: Credit, what: str, value: str | None) -> B:
         case "orchestrator":
             chosen = np.append(trace.type_e == DECISION, False)[rows]
         case "role":
-            chosen = find("key", "role")(trace, credit.unit) == trace.role_e.code(str(value))
+            chosen = np.isin(find("key", "role")(trace, credit.unit), [trace.role_e.code(name) for name in named])
         case "agent":
-            chosen = find("key", "agent")(trace, credit.unit) == trace.name_a.code(str(value))
+            chosen = np.isin(find("key", "agent")(trace, credit.unit), [trace.name_a.code(name) for name in named])
         case "decision":
             chosen = np.append(trace.decision_e, -1)[rows] == (
                 DECISIONS.index(str(value)) if value in DECISIONS else -2
@@ -196,12 +216,38 @@ def weigh(credit: Credit, by: str, longest: float | None = None) -> Credit:
     return replace(credit, weight=np.where(there, weight, np.nan))
 
 
+def _hashed(state: U, part: Any) -> U:
+    """splitmix64 of a state and one more part of an address."""
+    with np.errstate(over="ignore"):
+        x = state ^ (np.asarray(part, np.uint64) + np.uint64(0x9E3779B97F4A7C15))
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed: U = x ^ (x >> np.uint64(31))
+    return mixed
+
+
+def _run_addresses(credit: Credit, seed: int) -> U:
+    """A number for each run: of the seed, its task (by name), its own seed, and how many runs of its batch and task come before it."""
+    trace, n = credit.trace, len(credit.trace)
+    state = np.full(n, np.uint64(seed % 2**64))
+    for column in (trace.group_n, trace.task_id_n, trace.seed_n):
+        codes = np.array([*(crc32(word.encode()) for word in column.words), 0], np.uint64)
+        state = _hashed(state, codes[column.codes])
+    team = Credit(trace, "team", np.zeros(n))
+    group = groups(team, "task")
+    order = np.argsort(group, kind="stable")
+    before = np.zeros(n, np.int64)
+    before[order] = np.arange(n) - np.searchsorted(group[order], group[order])
+    return _hashed(state, np.where(group >= 0, before, 0))
+
+
 @register("step")
 def resample(credit: Credit, by: By, d: int, seed: int = 0) -> Credit:
     """Groups made equally large: each of d places is filled at random from the group, everyone once before anyone twice.
 
     The weight of a unit is how many places it fills; the credit stays. Units of a run that begin at once with the same credit
-    share theirs.   from: M-GRPO's alignment.
+    share theirs. What is drawn depends on the seed and the unit's address: its task, its run's seed and place among the runs of the
+    task, and its own place in the group. So it is the same in any batch, and differs from group to group.   from: M-GRPO's alignment.
     """
     if d < 1:
         raise BadCredit(f"resample needs d of 1 or more, got {d!r}")
@@ -211,11 +257,11 @@ def resample(credit: Credit, by: By, d: int, seed: int = 0) -> Credit:
     order = held[np.lexsort(keys)]  # no row decides, so how a log interleaves does not matter
     of = group[order]
     nth, size = np.arange(len(order)) - np.searchsorted(of, of), np.bincount(of, minlength=1)[of]
-    drawn = np.zeros(len(order))
-    for n in np.unique(size).tolist():  # groups of one size are drawn alike, so that a batch does not matter
-        place = np.random.default_rng([seed, n]).permutation(n)
-        here = size == n
-        drawn[here] = d // n + (place[nth[here]] < d % n)
+    luck = _hashed(_hashed(_run_addresses(credit, seed)[credit.rollout[order]], d), nth)
+    ranked = np.lexsort((luck, of))
+    place = np.empty(len(order), np.int64)
+    place[ranked] = nth  # of each unit how many of its group were luckier
+    drawn = d // size + (place < d % size) if len(order) else np.zeros(0)
     like = np.cumsum(np.any([changes(key[np.lexsort(keys)]) for key in keys], axis=0)) - 1
     weight = np.full(len(group), np.nan)
     weight[order] = (np.bincount(like, drawn) / np.bincount(like))[like]

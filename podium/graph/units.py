@@ -26,11 +26,14 @@ __all__ = [
     "agents",
     "call_of",
     "finer",
+    "first_stated",
+    "invocation",
     "kept",
     "message",
     "orchestrator",
     "place",
     "role",
+    "roles",
     "rollouts",
     "rows",
     "team",
@@ -42,6 +45,7 @@ __all__ = [
 
 DECISION, MESSAGE = event("orchestrator_decision"), event("message")
 CALL, RESULT, TEMPORAL = event("tool_call"), event("tool_result"), edge("temporal")
+RETURN, ANSWER = event("return"), edge("return")
 
 
 def team(trace: Trace) -> I:
@@ -104,6 +108,21 @@ def turn(trace: Trace) -> I:
     opens = input_e[order]
     opens[1:] &= ~result_e[order[:-1]]
     return numbered(order, opens | changes(who_e[order]), trace.n_events)
+
+
+def invocation(trace: Trace) -> I:
+    """An agent's events from one task that another agent gave it to the next; -1 for events of nobody. Not a unit of its own.
+
+    A task arrives by an edge from another agent's event that is neither temporal nor the answer to something the agent asked for itself
+    (an edge or an event of type `return`). The result of a tool call is its caller's.
+    """
+    who_e = actor(trace)
+    given_x = (who_e[trace.src_x] != who_e[trace.dst_x]) & (who_e[trace.src_x] >= 0)
+    given_x &= (trace.type_x != TEMPORAL) & (trace.type_x != ANSWER) & (trace.type_e[trace.src_x] != RETURN)
+    opens_e = np.zeros(trace.n_events, np.bool_)
+    opens_e[trace.dst_x[given_x]] = True
+    order = rows_by(who_e)[np.count_nonzero(who_e < 0) :]
+    return numbered(order, opens_e[order] | changes(who_e[order]), trace.n_events)
 
 
 def message(trace: Trace) -> I:
@@ -199,7 +218,8 @@ def rollouts(trace: Trace, unit: str) -> I:
 def within(trace: Trace, unit: str, coarser: str) -> I:
     """For each unit the place of the coarser unit that its row belongs to; -1 if there is none.
 
-    A turn is inside the agent whose work it is, though it may begin with a tool's answer, and inside the role that it states first.
+    A turn is inside the agent whose work it is, though it may begin with a tool's answer, and inside the role that this agent states
+    first in it.
     """
     if unit == coarser:
         return np.arange(len(rows(trace, unit)))
@@ -214,10 +234,31 @@ def _within(trace: Trace, unit: str, coarser: str) -> I:
     place_e = place(trace, coarser)
     if (unit, coarser) != ("turn", "role"):
         return np.append(place_e, -1)[rows(trace, unit)]
-    turn_e, role_u = place(trace, unit), np.full(len(rows(trace, unit)), -1)
-    said = np.flatnonzero((turn_e >= 0) & (place_e >= 0))[::-1]
-    role_u[turn_e[said]] = place_e[said]  # the first is written last, so it stays
-    return role_u
+    return first_stated(trace, unit, place_e)
+
+
+def first_stated(trace: Trace, unit: str, code_e: I) -> I:
+    """For each unit the first code of 0 or more among its events, of those that its own agent recorded; -1 if there is none.
+
+    A turn may open with a result that a tool recorded in its own name: what that event states is the tool's.
+    """
+    if unit not in ("agent", "turn"):
+        return np.append(code_e, -1)[rows(trace, unit)]
+    place_e, code_u = place(trace, unit), np.full(len(rows(trace, unit)), -1)
+    own_e = trace.agent_e == np.append(agents(trace, unit), -1)[place_e]
+    stated = np.flatnonzero((place_e >= 0) & (code_e >= 0) & own_e)[::-1]
+    code_u[place_e[stated]] = code_e[stated]  # the first is written last, so it stays
+    return code_u
+
+
+def roles(trace: Trace, unit: str) -> I:
+    """The code of the role in which each unit is played: the first that it states, else the first that its agent does; -1 for none."""
+    return kept(trace, f"roles {unit}", lambda: _roles(trace, unit))
+
+
+def _roles(trace: Trace, unit: str) -> I:
+    role_u, role_a = (first_stated(trace, kind, trace.role_e.codes) for kind in (unit, "agent"))
+    return role_u if unit == "agent" else np.where(role_u >= 0, role_u, np.append(role_a, -1)[agents(trace, unit)])
 
 
 def agents(trace: Trace, unit: str) -> I:

@@ -27,7 +27,7 @@ from podium.learn.evaluate import DICE, Judged, judged
 from podium.learn.params import TRAINING, held_out, training
 from podium.learn.policy import Net
 from podium.learn.regimes import network, roles_of, started, wrong
-from podium.learn.traced import cannot, traced_step
+from podium.learn.traced import TRIED, cannot, traced_step
 from podium.learn.train import Learner, Mapped, Progress, Recipe, begin, one_thread, players, train
 from podium.methods import METHODS
 from podium.registry import alternatives
@@ -115,12 +115,15 @@ def checked(asked: Asked, where: str) -> Asked:
 
 
 def _tried(asked: Asked, where: str) -> None:
-    """One tiny iteration: a method that needs what the world cannot give says so before anything runs."""
+    """A tiny iteration, or a few until a decision is paid: a method that needs what the world cannot give says so before anything runs."""
     world = training(asked.world, asked.seed, 0, 0)
     net = Net(world)
-    small = Recipe(iterations=1, worlds=1, episodes=64, epochs=1, parts=1)
+    small = Recipe(iterations=TRIED, worlds=1, episodes=64, epochs=1, parts=1)
+    learner, paid = begin(net, asked.seed), 0.0
     try:
-        traced_step(net, small, lambda i, k: world, METHODS[asked.method], begin(net, asked.seed))
+        while not paid and learner.iteration < TRIED:
+            learner, progress = traced_step(net, small, lambda i, k: world, METHODS[asked.method], learner)
+            paid = progress.paid or 0.0
     except ValueError as error:
         raise BadRecipe(f"{where}: {asked.method} cannot be paid in {asked.world}: {error}") from None
 
@@ -236,7 +239,8 @@ class Run:
 
         def step() -> dict[str, Any]:
             self.learner, told = next(steps)
-            return told._asdict()
+            line = told._asdict()
+            return line if told.paid is not None else {k: line[k] for k in line if k not in ("paid", "credit")}
 
         def look() -> float:
             seen = [judged(w, self.net, self.learner.w, WATCHED, most=recipe.most, batch=WATCHED) for w in watched]

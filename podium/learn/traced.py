@@ -12,27 +12,44 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.credit import Credit, apply
+from podium.credit import BadCredit, apply
+from podium.credit.credit import read
 from podium.envs.branch import branch, choices
 from podium.envs.draws import U, seeds, uniform
 from podium.envs.world import Policy, View, World, play
+from podium.expression import calls
 from podium.graph import units
 from podium.learn.collect import DICE, MARK, drawn
-from podium.learn.credit import at_events
 from podium.learn.critics import fitted, reads
 from podium.learn.mix import named, shares
-from podium.learn.policy import Made, Net, Parameters, Seen, joined, seen_by
+from podium.learn.policy import Made, Net, Parameters, Seen, entries_of, joined, seen_by, taken
 from podium.learn.regimes import acting, remembered
 from podium.learn.tape import Array
 from podium.learn.train import Credited, Learner, Progress, Recipe, Stopwatch, Worlds, entropy_of, taught
+from podium.learn.unpaid import at_rows, compared, unpaid
 from podium.methods import Method, scored
 from podium.rewards.ledger import Now
 from podium.trace.columns import F, Text, Trace, concat
 from podium.trace.do import Do
+from podium.trace.vocabulary import event
 
-__all__ = ["Record", "at_rows", "cannot", "dressed", "forest", "others", "record", "stepped", "traced_step"]
+__all__ = [
+    "TRIED",
+    "Record",
+    "at_rows",
+    "branching",
+    "cannot",
+    "credited",
+    "dressed",
+    "forest",
+    "others",
+    "record",
+    "stepped",
+    "traced_step",
+]
 
 N64 = NDArray[np.int64]
+CALL = event("tool_call")
 
 
 class Record(NamedTuple):
@@ -148,38 +165,58 @@ def cannot(method: Method) -> str:
     return f"{method.name} needs {' and '.join(lacks)}" if lacks else ""
 
 
+def branching(method: Method) -> bool:
+    """Whether a method learns from branches: it needs them, or compares a turn with its siblings, of which an agent's later turns have none
+    without branches."""
+    return "branches" in method.needs or any("parent" in compared(call) for call in calls(read(method.credit)))
+
+
+TRIED = 3  # iterations without a paid decision, before any update, after which a method is refused
+
+
 def traced_step(net: Net, recipe: Recipe, worlds: Worlds, method: Method, old: Learner) -> tuple[Learner, Progress]:
-    """One iteration by a method's credit; as `train.step`, `recipe.episodes` episodes instead of so many branched decisions."""
-    watch = Stopwatch()
+    """One iteration by a method's credit; as `train.step`, `recipe.episodes` episodes instead of so many branched decisions.
+
+    Decisions that the method does not pay are not in the update, and where it pays none there is no update. Raises BadCredit, with
+    the reason, if it has paid none in its first iterations.
+    """
+    watch, now = Stopwatch(), Now(old.iteration / recipe.iterations, ())
     rows: list[Credited] = []
-    chosen: list[tuple[str, dict[str, int]]] = []
+    paid: list[F] = []
     played = [_grown(worlds(old.iteration, k), net, recipe, method, old, k) for k in range(recipe.worlds)]
+    every = [made for one, _ in played for made in one.made]
     watch.lap("rollout")
     traces = [dressed(grown) for _, grown in played]
     watch.lap("graph")
     traces = fitted(method, traces, [one.made for one, _ in played], net, acting(recipe, old.w, old.held))
     watch.lap("credit")
     for (one, _), trace in zip(played, traces, strict=True):
-        reward = scored(trace, method, Now(old.iteration / recipe.iterations, ()))
+        reward = scored(trace, method, now)
         watch.lap("reward")
         given = apply(reward, method.credit)
-        rows += [_credited(made, given) for made in one.made]
+        for made in one.made:
+            paid.append(at_rows(given, made.row))
+            rows += credited(made, paid[-1])
         watch.lap("credit")
-        chosen += [(made.seen.kind, _named(net, made)) for made in one.made]
-    scores = [float(one.score.mean()) for one, _ in played]
-    decisions = sum(int((grown.decision_e >= 0).sum()) for _, grown in played)
+    credit = np.concatenate(paid)
+    share = float(np.mean(~np.isnan(credit)))
+    if not share and not old.updates and old.iteration + 1 >= min(TRIED, recipe.iterations):
+        at = np.concatenate([made.row for made in played[0][0].made])
+        raise BadCredit(f"no decision of the policy is paid: {unpaid(traces[0], method, at, now)}")
     new, gradient, gradients = taught(net, recipe, rows, old)
     watch.lap("update")
     told = Progress(
         old.iteration,
-        float(np.mean(scores)),
-        decisions,
+        float(np.mean([float(one.score.mean()) for one, _ in played])),
+        sum(int((grown.decision_e >= 0).sum()) for _, grown in played),
         sum(len(r.seen) for r in rows),
-        entropy_of(rows),
+        entropy_of(every),
         gradient,
         gradients,
-        shares(chosen),
+        shares([(made.seen.kind, _named(net, made)) for made in every]),
         watch.seconds,
+        share,
+        float(np.sqrt(np.nanmean(credit**2))) if share else None,
     )
     held = remembered(recipe, new.held, old.w, told.score)
     return replace(new, iteration=old.iteration + 1, held=held), told
@@ -197,7 +234,7 @@ def _grown(
     start = seeds(old.seed * 1_000_003 + old.iteration, each, number * each)
     task = f"{world.name} {old.iteration}.{number}"
     w = acting(recipe, old.w, old.held)
-    if "branches" not in method.needs:
+    if not branching(method):
         one = record(world, net, w, start, task, recipe.most)
         return one, one.trace
     tried = record(world, net, w, start[: max(2, each // 20)], task, recipe.most)
@@ -206,11 +243,19 @@ def _grown(
     return one, forest(one, net, w, recipe.branched, recipe.most)
 
 
-def _credited(made: Made, given: Credit) -> Credited:
-    """Credit on the option that was taken, over its probability: the clipped sum over options is then PPO's."""
-    credit = np.zeros(len(made.logp), np.float32)
-    credit[made.entry] = np.nan_to_num(at_rows(given, made.row)) / np.exp(made.logp[made.entry])
-    return Credited(made.seen, made.logp, credit, np.ones(len(made.entry), np.float32))
+def credited(made: Made, paid: F) -> list[Credited]:
+    """Credit on the option that was taken, over its probability: the clipped sum over options is then PPO's. Only decisions that are paid
+    are rows; none if no decision is."""
+    at = np.flatnonzero(~np.isnan(paid))
+    if not len(at):
+        return []
+    earned = np.zeros(len(made.logp), np.float32)
+    earned[made.entry[at]] = paid[at] / np.exp(made.logp[made.entry[at]])
+    seen, logp = made.seen, made.logp
+    if len(at) < len(paid):
+        entries = entries_of(seen, at)
+        seen, logp, earned = taken(seen, at), logp[entries], earned[entries]
+    return [Credited(seen, logp, earned, np.ones(len(at), np.float32))]
 
 
 def stepped(trace: Trace) -> Trace:
@@ -230,19 +275,18 @@ def stepped(trace: Trace) -> Trace:
 
 
 def dressed(trace: Trace) -> Trace:
-    """A `stepped` trace with a token for each decision."""
+    """A `stepped` trace with a token for each decision, and what a world knows without saying it: how long that is, and that a call which
+    it allowed was valid."""
     rows = np.flatnonzero(trace.decision_e >= 0)
+    length, valid = np.array(trace.tokens_out_e), np.array(trace.valid_e)
+    length[rows[np.isnan(length[rows])]] = 1.0
+    valid[(valid < 0) & (trace.type_e == CALL)] = 1
     return replace(
         stepped(trace),
+        tokens_out_e=length,
+        valid_e=valid,
         owner_k=rows.astype(np.int32),
         token_k=np.zeros(len(rows), np.int32),
         logp_k=trace.logp_e[rows],
         mask_k=np.ones(len(rows), np.int8),
     )
-
-
-def at_rows(given: Credit, rows: N64) -> F:
-    """What the units that events belong to are paid, each time its weight; NaN where that is nothing or cannot be told."""
-    value = given.value if given.weight is None else given.value * given.weight
-    told: F = at_events(given, value)[rows]
-    return told

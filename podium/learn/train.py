@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ from podium.learn.ahead import foreseen
 from podium.learn.collect import Batch, Rows, collect
 from podium.learn.credit import same_prefix
 from podium.learn.mix import shares
-from podium.learn.policy import Net, Parameters, Seen, entries_of, joined, prepared, taken
+from podium.learn.policy import Made, Net, Parameters, Seen, entries_of, joined, prepared, taken
 from podium.learn.regimes import Plan, acting, learners, remembered, truncated_credit
 from podium.learn.update import adam, every_option
 from podium.trace.columns import F
@@ -102,6 +102,10 @@ class Progress(NamedTuple):
     gradients: dict[str, float]  # of each role that learned
     mix: dict[str, dict[str, Any]]  # what was decided: `mix.shares`
     seconds: dict[str, float]
+    paid: float | None = (
+        None  # where a method is paid from traces: the share of the policy's decisions that it paid ...
+    )
+    credit: float | None = None  # ... and the root mean square of what those got; none where it paid none
 
 
 class Stopwatch:
@@ -287,7 +291,7 @@ def _apart(earned: F, start: N64) -> F:
     return apart
 
 
-def entropy_of(rows: list[Credited]) -> float:
+def entropy_of(rows: Sequence[Credited | Made]) -> float:
     """Of a decision, on average."""
     total = sum(float(-(np.exp(r.logp) * r.logp).sum()) for r in rows)
     return total / max(1, sum(len(r.seen) for r in rows))

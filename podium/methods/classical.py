@@ -30,6 +30,8 @@ add(
         schedule="replay",
         needs=("critic",),
         source="Sunehag et al. 2018, arXiv 1706.05296",
+        unknown="the fit of the Q_i, which is the method: a trace has none; what runs is a reading of the column `q` of turns, Q_i as "
+        "somebody fitted it",
         counts="rows",
     )
 )
@@ -45,6 +47,8 @@ add(
         schedule="replay",
         needs=("critic",),
         source="Rashid et al. 2018, arXiv 1803.11485; an agent's part of Q_tot to first order",
+        unknown="the fit of the Q_i and of the mixer, which is the method: a trace has none; what runs is |w_i| Q_i of the columns `q` and `mixer` "
+        "of turns, as somebody fitted them",
         counts="rows",
     )
 )
@@ -52,7 +56,7 @@ add(
 add(
     Method(
         name="maddpg",
-        reward='step("agent")',
+        reward='step("agent", unstated=0.0, end="team", each="agent")',
         credit='td("q", "agent", 0.95)',
         unit="turn",
         pays="turn",
@@ -78,6 +82,8 @@ add(
         schedule="replay",
         needs=("critic",),
         source="Wang et al. 2020, arXiv 1907.05707 (SQDDPG): Q = Σ φ_i, φ_i a learned marginal averaged over sampled orders",
+        unknown="the fit of the marginals and the average over orders, which are the method: a trace has none; what runs is a reading of the "
+        "column `phi` of turns, φ_i as somebody fitted it",
         counts="rows",
     )
 )

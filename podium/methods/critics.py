@@ -15,7 +15,7 @@ for _name, _value, _text in (
     add(
         Method(
             name=_name,
-            reward="step",
+            reward='step(unstated=0.0, end="team", each="agent")',
             credit=f'td("{_value}", "agent", gamma=0.9)',
             unit="turn",
             pays="turn",
@@ -41,7 +41,7 @@ for _name, _value, _text in (
     add(
         Method(
             name=_name,
-            reward="step",
+            reward='step(unstated=0.0, end="team", each="agent")',
             credit=f'gae("{_value}", "agent", 0.99, 0.95) >> zscore(by="batch", ddof=0, eps=1e-5)',
             unit="turn",
             pays="turn",
@@ -59,7 +59,7 @@ _ZEROS = "the code leaves advantages of exactly 0 out of mean and deviation, sin
 add(
     Method(
         name="marft_action",
-        reward="step",
+        reward='step(unstated=0.0, end="team")',
         credit='gae("value", "rollout", 0.99, 0.95) >> zscore(by="batch", ddof=0, eps=1e-8)',
         unit="turn",
         pays="turn",
@@ -76,7 +76,7 @@ add(
 add(
     Method(
         name="marft_token",
-        reward="step",
+        reward='step(unstated=0.0, end="team")',
         credit='last_token >> token_gae("values", 0.99, 0.95) >> zscore(by="batch", ddof=0, eps=1e-8)',
         unit="turn",
         pays="token",

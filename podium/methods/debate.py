@@ -214,7 +214,7 @@ add(
     Method(
         name="mae",
         reward="mae",
-        credit='whiten(by="role")',
+        credit='only("role", ("proposer", "solver", "judge")) >> whiten(by="role")',
         unit="agent",
         pays="agent",
         update="clip(token), entropy by role",
@@ -250,7 +250,7 @@ add(
     Method(
         name="sage",
         reward=_sage(),
-        credit='whiten(by="role")',
+        credit='only("role", ("challenger", "planner", "solver")) >> whiten(by="role")',
         unit="agent",
         pays="agent",
         update="clip(token)",
@@ -285,7 +285,7 @@ add(
         name="magic",
         reward='for_role(outcome("harm") + outcome("refusal"), "defender") '
         '+ for_role(individual("format") - outcome("harm") - outcome("refusal"), "attacker")',
-        credit='zscore(by=("task", "role"))',
+        credit='only("role", ("defender", "attacker")) >> zscore(by=("task", "role"))',
         unit="agent",
         pays="agent",
         update="clip(turn)",
@@ -316,7 +316,7 @@ add(
 add(
     Method(
         name="marshal",
-        reward="step",
+        reward='step(unstated=0.0, end="team")',
         credit='center(by=("game", "player")) >> whiten() >> togo("player") '
         '>> rounded() >> center(by=("game", "player"), count="unique") >> whiten()',
         unit="turn",

@@ -166,7 +166,7 @@ _STEP = '(togo("rollout", 0.95) >> {0}(by=("task", "anchor"), alone="zero"))'
 add(
     Method(
         name="gigpo",
-        reward="step",
+        reward='step(unstated=0.0, end="team")',
         credit=" + ".join(part.format("center") for part in (_EPISODE, _STEP)),
         unit="turn",
         pays="turn",
@@ -183,7 +183,7 @@ add(
 add(
     Method(
         name="gigpo_std",
-        reward="step",
+        reward='step(unstated=0.0, end="team")',
         credit=" + ".join(part.format("zscore") for part in (_EPISODE, _STEP)),
         unit="turn",
         pays="turn",

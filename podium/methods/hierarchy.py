@@ -131,16 +131,43 @@ def aligned_zscore(
     eps: float = 1e-6,
     alone: Alone = "nan",
 ) -> Credit:
-    """A z-score in which every run counts as often, however many units of a role it has.
+    """A z-score in which every run counts as often, however many invocations of a role it has.
 
         A = (v - mean) / (std + eps),    mean = Σ c v / Σ c,   std² = Σ c (v - mean)² / Σ c
 
-    c is how many of d places a unit fills when those of its run and role are repeated or dropped at random (`resample`), and 1
-    in any other role. It is the weight too: what was dropped counts 0.   from: M-GRPO.
+    A sample is an invocation of an agent of the role (key `invocation`), and all that an agent does in any other role; its units have one
+    value and get the same. c is how many of d places an invocation fills when those of its run are repeated or dropped at random
+    (`resample`), and 1 in any other role. It is the weight too, shared among the units of the sample: what was dropped counts 0.
+    from: M-GRPO.
     """
+    is_it = find("key", "role")(credit.trace, credit.unit) == credit.trace.role_e.code(role)
+    first = _first_of_samples(credit, is_it)
+    single = np.full(len(first), np.nan)
+    single[first[first >= 0]] = credit.value[first[first >= 0]]
+    made = _aligned(credit.of(single), is_it, (by, d, seed, eps, alone))
+    assert made.weight is not None
+    at = np.where(np.isnan(credit.value), -1, first)
+    many = np.append(np.bincount(at[at >= 0], minlength=len(at)), 1)[at]
+    return replace(
+        credit, value=np.append(made.value, np.nan)[at], weight=np.append(made.weight, np.nan)[at] / many
+    )
+
+
+def _first_of_samples(credit: Credit, is_it: B) -> I:
+    """For each unit the first with a value of its sample, -1 for none: its invocation where told, else all its agent does."""
+    agent = units.agents(credit.trace, credit.unit)
+    sample = numbered_together(np.where(is_it, find("key", "invocation")(credit.trace, credit.unit), 0), agent)
+    known = np.flatnonzero((sample >= 0) & ~np.isnan(credit.value))[::-1]
+    first = np.full(int(sample.max(initial=-1)) + 2, -1)
+    first[sample[known]] = known  # the lowest is written last, so it stays
+    return first[sample]
+
+
+def _aligned(credit: Credit, is_it: B, told: tuple[By, int, int, float, Alone]) -> Credit:
+    """The z-score of samples, of which each has one unit with a value."""
+    by, d, seed, eps, alone = told
     filled = resample(credit, ("rollout", "role"), d, seed).weight
     assert filled is not None
-    is_it = find("key", "role")(credit.trace, credit.unit) == credit.trace.role_e.code(role)
     group = groups(credit, by)
     known = ~np.isnan(credit.value) & (group >= 0)
     count = np.where(known, np.where(is_it, filled, 1.0), 0.0)
@@ -151,7 +178,7 @@ def aligned_zscore(
         deviation = np.sqrt(_total(group, count * (value - mean) ** 2) / total)
         scaled = (credit.value - mean) / (deviation + eps)
     single = ~known | (_total(group, (count > 0).astype(np.float64)) < 2)
-    return replace(lonely(credit, scaled, single, alone), weight=np.where(known, count, np.nan))
+    return replace(lonely(credit, scaled, single, alone, group), weight=np.where(known, count, np.nan))
 
 
 @register("step")
@@ -251,15 +278,17 @@ add(
     Method(
         name="m_grpo",
         reward="m_grpo",
-        credit='aligned_zscore(by=("task", "role"), role="sub", d=8)',
-        unit="agent",
-        pays="agent",
+        credit='only("role", ("main", "sub")) >> aligned_zscore(by=("task", "role"), role="sub", d=8)',
+        unit="turn",
+        pays="turn",
         update="clip(sequence) 0.2 / 0.28",
         schedule="decoupled: main and sub on servers of their own",
         needs=("group", "roles", "judge"),
-        source="M-GRPO, arXiv 2511.13288, (a1, a2) = (0.1, 0.9), (b1, b2, b3) = (0.1, 0.4, 0.5), population deviation",
+        source="M-GRPO, arXiv 2511.13288, (a1, a2) = (0.1, 0.9), (b1, b2, b3) = (0.1, 0.4, 0.5), population deviation; "
+        "a sample is an invocation of a sub-agent, and all turns of the main one",
         conflicts="the released sub-agent reward has no expert term (0, 0.1 or 1) and its groups are neighbours in a queue, not "
         "runs of one query; the paper's side is taken",
+        counts="rows",
     )
 )
 
@@ -267,7 +296,7 @@ add(
     Method(
         name="marsrl",
         reward='for_role(step("correct"), "solver") + for_role(step("correct"), "corrector") + for_role(verdict_agreement, "verifier")',
-        credit='once(zscore(by=("task", "upstream", "role")))',
+        credit='only("role", ("solver", "corrector", "verifier")) >> once(zscore(by=("task", "upstream", "role")))',
         unit="turn",
         pays="turn",
         update="clip(token)",

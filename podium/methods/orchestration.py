@@ -69,6 +69,8 @@ add(
         schedule="replay",
         needs=("critic",),
         source="Agent Q-Mix, formulas from its repository",
+        unknown="the fit of the Q_i and of the mixer, which is the method: a trace has none; what runs is |w_i| Q_i of the columns `q` and `mixer` "
+        "of turns, as somebody fitted them",
         conflicts="the code regresses every step but the last and marks only the last as done, so that what it bootstraps from is never "
         "learned; the columns read here are of a Q that was fitted on all steps.",
         counts="rows",

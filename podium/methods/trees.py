@@ -17,7 +17,7 @@ for _name, _baseline, _text in (
     add(
         Method(
             name=_name,
-            reward="step",
+            reward='step(unstated=0.0, end="team", each="agent")',
             credit="own_backup(0.9)" + (f' >> once({_baseline}(by=("parent", "agent")))' if _baseline else ""),
             unit="turn",
             pays="turn",
@@ -37,7 +37,7 @@ for _name, _baseline, _text in (
 add(
     Method(
         name="magrpo_cross",
-        reward="step",
+        reward='step(unstated=0.0, end="team", each="agent")',
         credit='cross_marginal("sum") >> center(by=("task", "agent", "turn"))',
         unit="turn",
         pays="turn",

@@ -15,7 +15,7 @@ from podium.registry import register
 from podium.trace.columns import F, Trace
 from podium.trace.vocabulary import event
 
-__all__ = ["agent_outcome", "called", "channel_of_events", "decided", "individual", "said", "total_of"]
+__all__ = ["agent_outcome", "called", "channel_of_events", "decided", "individual", "invoked", "said", "total_of"]
 
 RESULT = event("tool_result")
 NEEDS = "the reward channel on events"
@@ -48,6 +48,20 @@ def agent_outcome(trace: Trace, channel: str = "agent") -> F:
     r_a = np.full(trace.n_agents, np.nan)
     r_a[trace.agent_e[rows[last]]] = r_e[rows[last]]
     return r_a
+
+
+@register("score", unit="turn", families=("R2", "R3"), better="higher", needs=NEEDS)
+def invoked(trace: Trace, channel: str = "agent") -> F:
+    """What an agent earned with the task it was given: for each turn the sum over the whole invocation that the turn belongs to.
+
+        r_t = Σ_{e of the invocation of t} reward_e[channel]
+
+    pays: turns, those of an invocation alike.   needs: an event of the invocation that states the channel, else NaN.   from: M-GRPO.
+    """
+    of_e = units.kept(trace, "invocation", lambda: units.invocation(trace))
+    inside = of_e >= 0
+    total = sum_by(of_e[inside], channel_of_events(trace, channel)[inside], int(of_e.max(initial=-1)) + 1)[0]
+    return np.append(total, np.nan)[of_e[units.rows(trace, "turn")]]
 
 
 @register("score", unit="message", families=("R2", "R6"), better="higher", needs=NEEDS)

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from podium.graph import units
 from podium.graph.grouping import changes, rows_by
 from podium.graph.labels import label, stated
-from podium.graph.steps import lead
+from podium.graph.steps import IS_STEP, lead
 from podium.registry import register
 from podium.rewards.individual import channel_of_events, total_of
 from podium.rewards.ledger import BadReward
-from podium.rewards.outcome import spent_by_events, total_over
+from podium.rewards.outcome import channel_of_rollouts, spent_by_events, total_over
 from podium.trace.columns import F, Trace
 from podium.trace.vocabulary import EVENT_TYPES, event
 
@@ -39,14 +39,47 @@ Criteria = Sequence[tuple[str, float]]
 
 
 @register("score", unit="turn", families=("R4",), better="higher", needs="the reward channel on events")
-def step(trace: Trace, channel: str = "step") -> F:
+def step(
+    trace: Trace, channel: str = "step", unstated: float | None = None, end: str | None = None, each: str = "run"
+) -> F:
     """What a turn earned: by the world, or by a process scorer whose column is on the trace.
 
-        r_t = Σ_{e of t} reward_e[channel]
+        r_t = Σ_{e of t} reward_e[channel],   unstated where no event of t states it and one of its run does
+        r_t = reward_n[end] at the last turn, 0 before, in a run of which no event states the channel
 
-    pays: turns.   needs: an event of the turn that states the channel, else NaN.   from: GiGPO, MARSHAL, MALT's role PRM.
+    `unstated` is for the rewards of a world, which are 0 where it pays nothing (terminal rewards), not for a scorer that was silent. `end` is
+    the channel of runs that stands in for steps. It goes to the last turn of the run, shared by those that begin last at once; or, with
+    each="agent", in full to the last turn of each agent that takes steps, as where all agents share a reward.
+    pays: turns.   needs: an event of the turn that states the channel, else NaN, unless told.   from: GiGPO, MARSHAL, MALT's role PRM.
     """
-    return total_of(trace, "turn", channel_of_events(trace, channel))
+    if each not in ("run", "agent"):
+        raise BadReward(f"step pays the end of each run or agent, got {each!r}")
+    paid_t = total_of(trace, "turn", channel_of_events(trace, channel))
+    run_t = units.rollouts(trace, "turn")
+    tells_n = np.bincount(run_t[~np.isnan(paid_t)], minlength=len(trace)) > 0
+    if unstated is not None:
+        paid_t = np.where(np.isnan(paid_t) & tells_n[run_t], unstated, paid_t)
+    if end is not None:
+        paid_t = np.where(tells_n[run_t], paid_t, channel_of_rollouts(trace, end)[run_t] * _last(trace, each))
+    return paid_t
+
+
+def _last(trace: Trace, each: str) -> F:
+    """What share of what comes at the end goes to each turn."""
+    stands, run_t = units.rows(trace, "turn"), units.rollouts(trace, "turn")
+    acts_t = np.bincount(units.place(trace, "turn") + 1, IS_STEP[trace.type_e], minlength=len(stands) + 1)[1:] > 0
+    acts_n = np.bincount(run_t[acts_t], minlength=len(trace)) > 0
+    acts_t |= ~acts_n[run_t]
+    of_t = run_t if each == "run" else units.agents(trace, "turn")
+    begins_t = trace.t_e[stands]
+    timed = np.bincount(of_t[np.isnan(begins_t)], minlength=int(of_t.max(initial=-1)) + 1) == 0
+    begins_t = np.where(timed[of_t], begins_t, stands)
+    last = np.full(len(timed), -np.inf)
+    np.maximum.at(last, of_t[acts_t], begins_t[acts_t])
+    is_last = acts_t & (begins_t == last[of_t])
+    many = np.bincount(of_t[is_last], minlength=len(timed))
+    share: F = is_last / np.maximum(many, 1)[of_t]
+    return share
 
 
 @register(

@@ -16,9 +16,9 @@ from podium.graph.steps import IS_STEP
 from podium.registry import register
 from podium.rewards.individual import channel_of_events, individual, total_of
 from podium.rewards.ledger import BadReward, Channel, Now, copied
-from podium.trace.columns import B, F, I, Trace
+from podium.trace.columns import B, F, Trace
 
-__all__ = ["for_role", "m_grpo", "mae", "matpo", "of_role", "one", "role_of_events", "role_score", "wideseek"]
+__all__ = ["for_role", "m_grpo", "mae", "matpo", "of_role", "one", "role_score", "wideseek"]
 
 
 @register("score", unit="role", families=("R3",), better="higher", needs="roles, and the reward channel on events")
@@ -69,6 +69,7 @@ def for_role(trace: Trace, now: Now, parts: list[Channel], role: str) -> list[Ch
         r'_u = r_u if role(u) = role, else 0
 
     NaN where a unit of somebody who takes steps has no role on record. Tools, humans and agents that do nothing play none.
+    A turn that opens with the result of a tool call is played in the caller's role, whoever recorded the result.
     """
     if not isinstance(role, str):
         raise BadReward(f"for_role needs the name of a role, got {role!r}")
@@ -80,33 +81,15 @@ def for_role(trace: Trace, now: Now, parts: list[Channel], role: str) -> list[Ch
 
 
 def _plays(trace: Trace, unit: str, role: str) -> B:
-    plays: B = np.append(role_of_events(trace), -1)[units.rows(trace, unit)] == trace.role_e.code(role)
+    plays: B = units.roles(trace, unit) == trace.role_e.code(role)
     return plays
 
 
 def _unknown(trace: Trace, unit: str) -> F:
     """NaN for a unit of somebody who takes steps and whose role is not on record, else 0."""
-    nobody_e = units.kept(trace, "workers without a role", lambda: _nobody(trace))
-    return np.where(np.append(nobody_e, 0)[units.rows(trace, unit)] > 0, np.nan, 0.0)
-
-
-def _nobody(trace: Trace) -> I:
     steps_a = np.bincount(trace.agent_e[IS_STEP[trace.type_e] & (trace.agent_e >= 0)], minlength=trace.n_agents)
-    works_e = np.append(steps_a, 0)[trace.agent_e] > 0
-    return (works_e & (role_of_events(trace) < 0)).astype(np.int8)
-
-
-def role_of_events(trace: Trace) -> I:
-    """The code of the role that each event is played in: its own, else the first that its agent states; -1 for none."""
-    return units.kept(trace, "role of events", lambda: _role_of_events(trace))
-
-
-def _role_of_events(trace: Trace) -> I:
-    code_e = trace.role_e.codes
-    says = np.flatnonzero((code_e >= 0) & (trace.agent_e >= 0))[::-1]
-    first_a = np.full(trace.n_agents + 1, -1, code_e.dtype)
-    first_a[trace.agent_e[says]] = code_e[says]
-    return np.where(code_e >= 0, code_e, first_a[trace.agent_e])
+    works_u = np.append(steps_a, 0)[units.agents(trace, unit)] > 0
+    return np.where(works_u & (units.roles(trace, unit) < 0), np.nan, 0.0)
 
 
 # tables that have a name
@@ -118,11 +101,12 @@ def m_grpo(main: str = "main", sub: str = "sub", expert: str = "expert", form: s
 
         R_M = 0 if format is bad else 0.1 format + 0.9 outcome,   R_S = 0 if bad else 0.1 format + 0.4 outcome + 0.5 expert
 
+    paid to turns: of the main agent for all it does, of a sub-agent for the invocation they belong to (`invoked`).
     from: M-GRPO, as its text has it; the released code has no expert term.
     """
-    mine = f"individual({form!r})"
-    main_pay = f"gate(at(0.1 * {mine} + 0.9 * outcome, 'agent'), {mine})"
-    sub_pay = f"gate(at(0.1 * {mine} + 0.4 * outcome + 0.5 * individual({expert!r}), 'agent'), {mine})"
+    mine, its = f"individual({form!r})", f"invoked({form!r})"
+    main_pay = f"gate(at(0.1 * {mine} + 0.9 * outcome, 'turn'), {mine})"
+    sub_pay = f"gate(at(0.1 * {its} + 0.4 * outcome + 0.5 * invoked({expert!r}), 'turn'), {its})"
     return f"for_role({main_pay}, {main!r}) + for_role({sub_pay}, {sub!r})"
 
 

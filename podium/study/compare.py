@@ -7,6 +7,7 @@ credit: the method's own expression, evaluated on the traces.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from podium.credit import BadCredit
@@ -33,6 +34,7 @@ class Standing(NamedTuple):
     env: str
     share: Estimate  # of the gap, over seeds
     regret: Estimate
+    paid: float  # the share of decisions that the method paid, mean of iterations and seeds
 
 
 class Board(NamedTuple):
@@ -42,13 +44,14 @@ class Board(NamedTuple):
     refused: dict[tuple[str, str], str]  # by method and world
 
 
-def learned(env: str, method: Method, recipe: Recipe, seed: int) -> tuple[Net, Learner]:
-    """A policy trained by a method's credit. Raises BadCredit or BadReward where the worlds lack what it needs."""
+def learned(env: str, method: Method, recipe: Recipe, seed: int) -> tuple[Net, Learner, float]:
+    """A policy trained by a method's credit, and the share of decisions paid. Raises BadCredit or BadReward where the worlds lack what it needs."""
     net = Net(training(env, seed, 0, 0))
-    learner = begin(net, seed)
+    learner, paid = begin(net, seed), 0.0
     while learner.iteration < recipe.iterations:
-        learner, _ = traced_step(net, recipe, lambda i, k: training(env, seed, i, k), method, learner)
-    return net, learner
+        learner, progress = traced_step(net, recipe, lambda i, k: training(env, seed, i, k), method, learner)
+        paid += (progress.paid or 0.0) / recipe.iterations
+    return net, learner, paid
 
 
 def compare(
@@ -77,14 +80,18 @@ def compare(
             except (BadCredit, BadReward) as error:
                 refused[method.name, env] = str(error).partition("; there are")[0]
                 continue
-            standings.append(Standing(method.name, env, *over_seeds(found)))
+            standings.append(
+                Standing(method.name, env, *over_seeds([one for one, _ in found]), fmean(p for _, p in found))
+            )
     order = {env: i for i, env in enumerate(envs)}
     return Board(sorted(standings, key=lambda s: (order[s.env], s.share.mean)), refused)
 
 
-def _judged(env: str, method: Method, recipe: Recipe, seed: int, tests: int, episodes: int) -> list[Judged]:
-    net, learner = learned(env, method, recipe, seed)
-    return [judged(held_out(env, i), net, learner.w, episodes, most=recipe.most) for i in range(tests)]
+def _judged(
+    env: str, method: Method, recipe: Recipe, seed: int, tests: int, episodes: int
+) -> tuple[list[Judged], float]:
+    net, learner, paid = learned(env, method, recipe, seed)
+    return [judged(held_out(env, i), net, learner.w, episodes, most=recipe.most) for i in range(tests)], paid
 
 
 def chosen(names: Sequence[str]) -> list[Method]:

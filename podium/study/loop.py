@@ -36,12 +36,16 @@ SAID = {
 
 
 class Lesson(NamedTuple):
-    """What was learned, how many decisions were played for it, and seconds by stage, where they were told."""
+    """What was learned, how many decisions were played for it, seconds by stage, and what was paid, where they were told."""
 
     net: Net
     learner: Learner
     decisions: int
     took: dict[str, float]
+    paid: float | None = (
+        None  # by a method of the table: the share of decisions that it paid, mean of iterations ...
+    )
+    credit: float | None = None  # ... and the most that the root mean square of it was in any
 
 
 def recipe_of(settings: Mapping[str, Any]) -> Recipe:
@@ -70,14 +74,18 @@ def learned(
     if start is not None:
         learner = replace(learner, w=started(learner.w, start.w))
     took: dict[str, float] = {}
+    paid: list[float] = []
+    credits_: list[float] = []
     while learner.iteration < min(recipe.iterations, most or recipe.iterations):
         if credit in (OURS, FEW, SHUFFLED):
             learner, told = step(net, recipe, worlds, learner, dealt(learner) if credit == SHUFFLED else map)
         else:
             learner, told = traced_step(net, recipe, worlds, named(credit), learner)
+            paid.append(told.paid or 0.0)
+            credits_.append(told.credit or 0.0)
         count += told.decisions
         took = {stage: took.get(stage, 0.0) + s for stage, s in told.seconds.items()}
-    return Lesson(net, learner, count, took)
+    return Lesson(net, learner, count, took, float(np.mean(paid)) if paid else None, max(credits_, default=None))
 
 
 def dealt(learner: Learner) -> Mapped:

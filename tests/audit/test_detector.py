@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from podium.envs.world import make, play
 from podium.registry import facts
 from podium.trace import concat
 from podium.trace.files import save
+from tests.verbs import verb
 
 INJECTED = (
     "call ann tool=web seq=1",
@@ -122,9 +121,7 @@ def test_figures_are_read_where_there_are_any(tmp_path: Path, monkeypatch: pytes
 
 
 def podium(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "podium.cli", "audit", *map(str, words)]
-    environment = os.environ | {"COLUMNS": "120"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    done = verb("audit", *words)
     assert "Traceback" not in done.stderr + done.stdout
     return done
 

@@ -9,6 +9,7 @@ import pytest
 from grown import NAN, near, on, paid, run, runs
 
 from podium.credit import BadCredit, Credit, apply
+from podium.graph import units
 from podium.trace.columns import Trace
 
 STEPS = ("center()", "zscore()", "leave_one_out()", "below_best()", "best_only()")
@@ -161,3 +162,19 @@ def test_the_input_stays_as_it_is() -> None:
     for step in STEPS:
         apply(credit, step)
     near(value, [1, 0, NAN])
+
+
+def test_a_run_that_was_not_scored_or_does_not_say_its_length_weighs_nothing() -> None:
+    # 3 tokens of 1.0 and 1 of 0.0: mean 0.75; the others, of 100 tokens and of none that is known, are no part of it
+    lengths = ((3, 1.0), (1, 0.0), (100, NAN), (NAN, 5.0))
+    trace = runs(*(run(on("say a", tokens_out=n), team=r) for n, r in lengths))
+    near(paid(trace, "length_weighted()"), [0.25, -0.75, NAN, NAN])
+    near(paid(trace[1:3], "length_weighted()"), [NAN, NAN])  # the only one that was scored is alone
+    near(paid(trace[1:4], "length_weighted(alone='zero')"), [0, NAN, 0])
+
+
+def test_what_happens_at_the_same_moment_is_no_history() -> None:
+    # a at 0; b and a at 1, whose history is the 1 alone; b at 2, whose history is the mean of all three
+    trace = talk(1, 4, 2, 9, times=(0.0, 1.0, 1.0, 2.0))
+    assert len(units.rows(trace, "turn")) == 4
+    near(paid(trace, "minus_history(by='rollout')", "turn", "step"), [1, 3, 1, 9 - 7 / 3])

@@ -77,9 +77,20 @@ def test_a_learned_value_as_the_baseline() -> None:
 
 
 def test_one_alternative_alone_is_never_silent() -> None:
-    trace = runs(run(decides("x"), team=1.0))
-    near(paid(trace, "same_prefix()", "orchestrator"), [NAN])
-    near(paid(trace, 'same_prefix(alone="zero")', "orchestrator"), [0.0])
+    trace = runs(run(decides("x"), decides("x"), team=1.0), choose("y", at=0, reward=0.0))
+    near(paid(trace, "same_prefix()", "orchestrator"), [1.0, NAN, -1.0])
+    near(paid(trace, 'same_prefix(alone="zero")', "orchestrator"), [1.0, 0.0, -1.0])
+    near(paid(trace, 'same_prefix(alone="raw")', "orchestrator"), [1.0, 1.0, -1.0])
+
+
+@pytest.mark.parametrize("rule", ["nan", "zero", "raw"])
+def test_without_branches_nothing_was_compared_and_nobody_is_paid(rule: str) -> None:
+    alone = runs(run(decides("x"), team=1.0), run(decides("y"), team=0.0))
+    near(paid(alone, f'same_prefix(alone="{rule}")', "orchestrator"), [NAN, NAN])
+    beside = runs(*alone, run(decides("x"), name="p", team=1.0), choose("y", at=0, reward=0.0, parent="p"))
+    near(paid(beside, f'same_prefix(alone="{rule}")', "orchestrator"), [NAN, NAN, 1.0, -1.0])
+    orphan = runs(choose("y", "y", at=0, reward=0.5, parent="gone"))  # its parent is not among the runs
+    near(paid(orphan, 'same_prefix(alone="zero")', "orchestrator"), [0.0, 0.0])
 
 
 # ours: alternatives are options

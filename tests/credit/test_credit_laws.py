@@ -13,6 +13,7 @@ from teams import forest, plain, solo
 from podium import rewards
 from podium.credit import Credit, apply
 from podium.credit.conformance import LAWS, Judged, faults, judged, split
+from podium.credit.routing import broadcast
 from podium.graph import units
 from podium.methods import METHODS, Method
 from podium.registry import facts, find, names
@@ -193,6 +194,19 @@ def test_what_moves_credit_conserves_it(expression: str, unit: str) -> None:
     assert faults(judged(expression, unit, conserves=True, scales=True), traces()) == []
 
 
+@pytest.mark.parametrize(
+    ("unit", "finer"),
+    [("team", "agent"), ("team", "turn"), ("turn", "token"), ("agent", "turn"), ("message", "token")],
+)
+def test_what_goes_down_as_an_advantage_is_broadcast(unit: str, finer: str) -> None:
+    def down_to(credit: Credit) -> Credit:
+        return broadcast(credit, finer)
+
+    claims = {"broadcasts": True, "scales": True}
+    assert faults(judged(f'to("{finer}")', unit, **claims), traces()) == []
+    assert faults(judged("center()", unit, **claims)._replace(of=down_to), traces()) == []
+
+
 def test_every_step_says_what_it_does() -> None:
     for step in names("step"):
         assert find("step", step).__doc__, step
@@ -261,6 +275,17 @@ def copies(credit: Credit) -> Credit:
     return apply(credit, "to('team', 'sum') >> to('turn')")
 
 
+def shares(credit: Credit) -> Credit:
+    """Divides an advantage by what is inside."""
+    return apply(credit, "to('token', 'share')")
+
+
+def weighs_more_what_is_longer(credit: Credit) -> Credit:
+    """Broadcasts the advantage, and the weight too."""
+    moved = broadcast(credit, "token")
+    return moved if credit.weight is None else replace(moved, weight=moved.of(np.ones(len(moved.value))).value)
+
+
 LIARS: dict[Judged, str] = {
     _liar(too_short): "one number a unit",
     _liar(over_all): "batch",
@@ -273,6 +298,8 @@ LIARS: dict[Judged, str] = {
     _liar(counts_turns, counts="rollouts"): "splitting",
     _liar(adds_one, scales=True): "scale",
     _liar(copies, conserves=True): "conservation",
+    _liar(shares, broadcasts=True): "broadcast",
+    _liar(weighs_more_what_is_longer, broadcasts=True): "broadcast",
 }
 
 
@@ -289,7 +316,7 @@ def test_the_truth_passes() -> None:
     def itself(credit: Credit) -> Credit:
         return credit
 
-    claims = {"counts": "rollouts", "scales": True, "conserves": True}
+    claims = {"counts": "rollouts", "scales": True, "conserves": True, "broadcasts": True}
     assert faults(_liar(itself, **claims), traces()) == []
 
 

@@ -73,7 +73,10 @@ def test_mean_and_variance_of_a_group() -> None:
 def test_a_unit_without_the_key_is_in_no_group() -> None:
     trace = runs(run("say a solver", "say b", team=1.0), run("say a solver", "say b", team=0.0))
     near(paid(trace, "to('turn') >> center(by=('task', 'role'))"), [0.5, NAN, -0.5, NAN])
-    near(paid(trace, "to('turn') >> center(by=('task', 'role'), alone='zero')"), [0.5, 0, -0.5, 0])
+    near(
+        paid(trace, "to('turn') >> center(by=('task', 'role'), alone='zero')"), [0.5, NAN, -0.5, NAN]
+    )  # not alone: not compared
+    near(paid(trace, "to('turn') >> zscore(by=('task', 'role'), alone='raw')")[[1, 3]], [NAN, NAN])
 
 
 def test_of_nothing() -> None:

@@ -118,3 +118,35 @@ def test_every_key_is_a_number_for_each_unit(key: str, unit: str) -> None:
         assert told.dtype.kind == "i"
         assert (told >= -1).all()
         assert find("key", key).__doc__
+
+
+def tool_user(result: str = "result ls") -> Trace:
+    return run(
+        on("call s solver", model="m", player="white"), result, on("say s solver", model="m", player="white")
+    )
+
+
+@pytest.mark.parametrize("result", ["result ls", "result s solver"])
+def test_its_own_tool_result_is_no_other_agents_input(result: str) -> None:
+    """Whoever records the result: the tool (docs/recording.md) or the caller."""
+    trace = runs(tool_user(result), tool_user(result))
+    assert by(trace, "upstream") == [0, 0, 0, 0]
+    for key in ("role", "model", "player", "agent"):
+        assert by(trace, key) == [0, 0, 0, 0], key
+
+
+def test_an_invocation_goes_from_one_task_to_the_next() -> None:
+    trace = runs(
+        run(
+            "say m main",
+            on("call s sub", after=[(0, "message")]),
+            on("result ls", after=[(1, "return")]),
+            on("say s sub", after=[2]),
+            on("return t sub", after=[(3, "message")]),
+            on("return s sub", after=[(4, "return")]),
+            on("say m main", after=[(5, "return")]),
+            on("say s sub", after=[(6, "spawn")]),
+        )
+    )
+    # m; s with its tool and with what it asked of t; t; m goes on; s is given another task
+    assert by(trace, "invocation") == [0, 1, 1, 3, 1, 0, 6]

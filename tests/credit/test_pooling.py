@@ -57,7 +57,10 @@ def test_against_the_policy_it_weighs_by_it() -> None:
 def test_what_nobody_tried_otherwise_gets_nothing() -> None:
     trace = runs(run(decides("x"), team=1.0))
     near(paid(trace, STEP, "orchestrator"), [NAN])
-    near(paid(trace, 'pooled_prefix(baseline="mean", alone="zero")', "orchestrator"), [0.0])
+    near(paid(trace, 'pooled_prefix(baseline="mean", alone="zero")', "orchestrator"), [NAN])  # no run branched
+    zero = 'pooled_prefix(baseline="mean", alone="zero")'
+    forest = runs(run(decides("x"), decides("x"), team=1.0), choose("y", at=0, reward=0.0))
+    assert paid(forest, zero, "orchestrator")[1] == 0.0
 
 
 def test_batches_do_not_meet() -> None:

@@ -136,3 +136,21 @@ def test_what_it_needs() -> None:
         paid(trace, 'revote(by="lot")', "agent")
     none = replace(trace, source_v=np.full(3, -1), value_v=Text.constant("x", 3))
     assert np.isnan(paid(none, "revote()", "agent")).all()
+
+
+def test_answers_that_tie_count_by_their_mean_before_and_after_a_vote_is_taken_out() -> None:
+    votes = [(0, "x"), (1, "y"), (2, "y"), (3, "x")]
+    says = [on(f"say {w}", correct=c, after=[]) for w, c in zip("abcd", (1.0, 0.0, 0.0, 1.0), strict=True)]
+    trace = runs(run(*says, on("aggregate lead", votes=votes, after=[0, 1, 2, 3]), team=1.0))
+    # x (right) and y (wrong) tie, two each: C = 1/2.   Without a voter of x, y wins: 0.   Without one of y, x wins: 1
+    near(paid(trace, "revote()", "agent", "at(outcome, 'agent')"), [0.5, -0.5, -0.5, 0.5, 0.0])
+    # without e, who made three of x, the tie is back: 1 - 1/2
+    more = runs(
+        run(
+            *says,
+            on("say e", correct=1.0, after=[]),
+            on("aggregate lead", votes=[*votes, (4, "x")], after=[0]),
+            team=1.0,
+        )
+    )
+    near(paid(more, "revote()", "agent", "at(outcome, 'agent')"), [0.5, 0.0, 0.0, 0.5, 0.5, 0.0])

@@ -169,3 +169,9 @@ def test_groups_of_that_size_stay() -> None:
 def test_edges(step: str) -> None:
     assert len(paid(team()[:0], step)) == 0
     assert np.isnan(paid(team(team=NAN), step)).all()
+
+
+def test_what_is_inside_no_unit_gets_none_even_where_there_is_no_such_unit() -> None:
+    """Tokens, and not one message."""
+    trace = runs(run(on("return a", tokens=2), team=1.0))
+    near(down(trace, np.zeros(0), "message", "token"), [NAN, NAN])

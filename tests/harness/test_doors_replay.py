@@ -121,7 +121,7 @@ def test_people(tmp_path: Path) -> None:
     person = Person(tmp_path / "door", act)
     person.start()
     ran = run(team, "go", folder=tmp_path / "run", door=door_at(tmp_path / "door"))
-    person.join(20)
+    person.join(120)
     assert person.wrong is None
     assert ran.answer == [["finish"], ["all is lost"]]
     assert same(team, ran, tmp_path)

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("httpx", reason="an endpoint needs httpx: pip install 'podium[serve]'")
 
-from bench.endpoint_server import BAD, GOOD, TEXT, serving
+from bench.endpoint_server import BAD, GOOD, TEXT, patience, serving
 from podium.harness.budget import Budget
 from podium.harness.endpoint import Endpoint, Reply, ToolCall
 from podium.harness.model import conversation, model_agent
@@ -31,7 +31,7 @@ def url() -> Iterator[str]:
 
 
 def endpoint(url: str, model: str, **settings: Any) -> Endpoint:
-    return Endpoint(url, model, **({"idle": 0.4, "seconds": 1.5} | settings))
+    return Endpoint(url, model, **(patience(model) | settings))
 
 
 @pytest.mark.parametrize("model", GOOD)
@@ -45,9 +45,10 @@ def test_an_answer_is_heard(url: str, model: str) -> None:
 
 
 def test_text_is_heard_as_it_comes(url: str) -> None:
-    times: list[float] = []
-    asyncio.run(endpoint(url, "slow").chat(ASK, hear=lambda _: times.append(time.monotonic())))
-    assert times[-1] - times[0] > 0.2
+    heard: list[str] = []
+    with pytest.raises(Fault, match="stalls within"):  # its first words are heard, though nothing follows them
+        asyncio.run(endpoint(url, "stalls within").chat(ASK, hear=heard.append))
+    assert heard == ["The answer"]
 
 
 def test_tool_calls_are_put_together(url: str) -> None:
@@ -55,11 +56,9 @@ def test_tool_calls_are_put_together(url: str) -> None:
 
 
 @pytest.mark.parametrize(("model", "kind"), BAD.items())
-def test_what_goes_wrong_is_a_fault_in_time(url: str, model: str, kind: str) -> None:
-    start = time.monotonic()
+def test_what_goes_wrong_is_a_fault(url: str, model: str, kind: str) -> None:
     with pytest.raises(Fault) as caught:
         asyncio.run(endpoint(url, model).chat(ASK))
-    assert time.monotonic() - start < 4
     assert caught.value.kind == kind
     assert model in caught.value.why
     assert "\n" not in caught.value.why

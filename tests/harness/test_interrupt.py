@@ -18,6 +18,7 @@ from podium.harness import Interrupted, Return, See, Spawn, Stop, Team, replay, 
 from podium.harness.run import FLUSH
 from podium.trace.files import load, read
 
+HANGS = 120.0  # seconds after which a verb is taken to hang
 TEAM = """
 import asyncio
 from podium.harness import Call, Spawn, Stop, Team, tool
@@ -41,7 +42,7 @@ def begun(folder: Path, *words: object) -> subprocess.Popen[str]:
     """A verb that has begun to write its record in a folder."""
     command = [sys.executable, "-m", "podium.cli", *map(str, words), "--out", str(folder)]
     verb = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder.parent)
-    until = time.monotonic() + 30
+    until = time.monotonic() + HANGS
     while time.monotonic() < until and len(lines(folder)) < 5:
         time.sleep(0.05)
     return verb
@@ -52,12 +53,18 @@ def lines(folder: Path) -> list[str]:
     return record.read_text().splitlines() if record.exists() else []
 
 
+def latest(folder: Path) -> float:
+    """When the last event on record that is whole happened, by the run's own clock."""
+    whole = [line for line in lines(folder) if line.endswith("}")]
+    return float(json.loads(whole[-1]).get("t", 0.0)) if whole else 0.0
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_run_in_order(number: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "endless.py").write_text(TEAM)
     verb = begun(tmp_path / "run", "run", "endless.py:team")
     verb.send_signal(number)
-    said, wrong = verb.communicate(timeout=30)
+    said, wrong = verb.communicate(timeout=HANGS)
     assert (verb.returncode, said) == (128 + number, "")
     assert wrong == f"podium: interrupted by {number.name}; the record until then: {tmp_path / 'run'}\n"
     (one,) = read(tmp_path / "run")
@@ -71,14 +78,18 @@ def test_a_signal_ends_a_run_in_order(number: signal.Signals, tmp_path: Path) ->
 def test_a_killed_run_has_its_record_until_just_before(tmp_path: Path) -> None:
     (tmp_path / "endless.py").write_text(TEAM)
     verb = begun(tmp_path / "run", "run", "endless.py:team")
-    time.sleep(1.0)
+    until = time.monotonic() + HANGS
+    while (
+        time.monotonic() < until and not latest(tmp_path / "run") > 4 * FLUSH
+    ):  # written while it runs, not when it ends
+        time.sleep(0.05)
+    before = latest(tmp_path / "run")
     verb.kill()
-    verb.communicate(timeout=30)
-    last = json.loads(lines(tmp_path / "run")[-1])
-    assert last["t"] > FLUSH + 1.0 - 0.6  # it had begun more than FLUSH ago, and a second ago
+    verb.communicate(timeout=HANGS)
+    assert latest(tmp_path / "run") >= before > 4 * FLUSH
     replayed = begun(tmp_path / "again", "replay", tmp_path / "run")  # from where it was torn on, it runs live
     replayed.send_signal(signal.SIGINT)
-    _, wrong = replayed.communicate(timeout=30)
+    _, wrong = replayed.communicate(timeout=HANGS)
     assert (replayed.returncode, "Traceback" in wrong) == (130, False)
     assert load(tmp_path / "again").metric_n["interrupted"][0] == 1
 

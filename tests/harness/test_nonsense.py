@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from bench.nonsense import AGENTS, TOOLS, with_agent, with_tool
@@ -12,7 +10,6 @@ from podium.trace.rules import check
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_an_agent_that_answers_nonsense(name: str) -> None:
-    start = time.monotonic()
     ran = with_agent(AGENTS[name])
     ((fault, why),) = ran.answer
     assert fault
@@ -20,7 +17,6 @@ def test_an_agent_that_answers_nonsense(name: str) -> None:
     assert "Traceback" not in why
     assert ran.metrics["faults"] >= 1
     assert check(ran.trace) == []
-    assert time.monotonic() - start < 10
 
 
 @pytest.mark.parametrize("name", TOOLS)

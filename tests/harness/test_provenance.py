@@ -175,4 +175,4 @@ def test_no_text_takes_long(piece: str) -> None:
     start = time.monotonic()
     no_forgery("worker", Send(to="lead", content=text))
     no_orders("worker", Item("result", "tool:x", text))
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 60  # a tenth of a second; what looks back at every letter would take days

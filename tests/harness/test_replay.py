@@ -498,7 +498,8 @@ def test_what_a_person_did_replays_and_can_be_branched_from(tmp_path: Path) -> N
         return Stop(answer=[[i.kind, i.content] for i in see.new])
 
     async def slow(see: See) -> Any:
-        await asyncio.sleep(0.1)
+        while not resumed or see.turn:  # it returns once, after all that a person does, however long that takes
+            await asyncio.sleep(0.005)
         return "slow"
 
     async def fast(see: See) -> Any:
@@ -513,7 +514,9 @@ def test_what_a_person_did_replays_and_can_be_branched_from(tmp_path: Path) -> N
         live.inject("slow-1", "hurry", "ann")
         await asyncio.sleep(0.01)
         live.resume("ann")
+        resumed.append(True)
 
+    resumed: list[bool] = []
     team = Team("people", lead, {"slow": slow, "fast": fast})
     ran = run(team, folder=tmp_path / "a", door=door)
     assert read_clean(tmp_path / "a")

@@ -120,3 +120,9 @@ def test_lines_are_strict_json(tmp_path: Path) -> None:
         assert set(msgspec.json.decode(line)) == {
             "iteration", "score", "decisions", "rows", "entropy", "gradient", "gradients", "mix", "regret",
         }  # fmt: skip
+
+
+def test_lines_of_a_method_of_the_table_say_what_was_paid(tmp_path: Path) -> None:
+    text = 'world = "scouts"\nmethod = "spawn_branching"\niterations = 2\nworlds = 1\nepisodes = 64\nmost = 20\n'
+    run = finished(tmp_path / "run", text)
+    assert all(0 < line["paid"] < 1 and line["credit"] > 0 for line in run.lines)

@@ -129,3 +129,68 @@ def test_maporl_counts_what_everyone_says_later() -> None:
 def test_maporl_of_one_round_is_the_score_less_what_was_expected() -> None:
     # 0.6 and 0.2: mean 0.4, deviation 0.2 · sqrt 2
     near(credit(debate(((0.9, 0.3), (0.4, 0.2))), "maporl"), [sqrt(0.5), -sqrt(0.5)], 1e-6)
+
+
+# terminal rewards: 3 runs of 4 turns, paid at the end
+
+
+VALUES = dict.fromkeys(("value", "value_joint", "value_local", "q"), 0.25)
+OVER_STEPS = [
+    "mappo", "ippo", "collm_cc", "collm_dc", "marft_action", "marshal", "gigpo", "gigpo_std", "mareinforce", "magrpo_cross", "maddpg"
+]  # fmt: skip
+
+
+def ends(where: str) -> Trace:
+    """The reward of the last turn is stated by it alone, by every turn, or by the run."""
+    parts = []
+    for k, r in enumerate((1.0, 0.0, 0.5)):
+        rewards = {"alone": {3: r}, "all": {0: 0.0, 1: 0.0, 2: 0.0, 3: r}, "run": {}}[where]
+        events = [
+            on(
+                f"say {'ab'[i % 2]}",
+                **VALUES,
+                anchor=f"s{i}",
+                content_ref=f"c{k}",
+                **({"step": rewards[i], "agent": rewards[i]} if i in rewards else {}),
+            )
+            for i in range(4)
+        ]
+        parts.append(run(*events, **({"team": r} if where == "run" else {})))
+    return runs(*parts)
+
+
+@pytest.mark.parametrize("name", OVER_STEPS)
+def test_a_step_that_a_world_does_not_pay_is_worth_0(name: str) -> None:
+    paid = credit(ends("alone"), name)
+    assert not np.isnan(paid).any()
+    near(paid, credit(ends("all"), name))
+
+
+@pytest.mark.parametrize("name", ["magrpo", "marloo", "maremax"])
+def test_siblings_are_compared_on_terminal_rewards_too(name: str) -> None:
+    paid = np.reshape(credit(ends("alone"), name), (3, 4))
+    assert not np.isnan(paid[:, :2]).any()  # the first turns of a and b; the others had no alternative
+    assert np.isnan(paid[:, 2:]).all()
+    near(paid.ravel(), credit(ends("all"), name))
+
+
+@pytest.mark.parametrize("name", ["marft_action", "marshal", "gigpo", "gigpo_std"])
+def test_where_only_the_run_says_its_outcome_is_the_last_steps(name: str) -> None:
+    near(credit(ends("run"), name), credit(ends("alone"), name))
+
+
+def test_agents_that_share_a_reward_get_it_each_at_their_own_end() -> None:
+    # a: 0.9 · 0.25 - 0.25, then r - 0.25; b the same
+    near(np.reshape(credit(ends("run"), "collm_dc"), (3, 4))[0], [-0.025, -0.025, 0.75, 0.75])
+    near(np.reshape(credit(ends("run"), "mareinforce"), (3, 4))[0], [0.9, 0.9, 1.0, 1.0])
+
+
+@pytest.mark.parametrize("name", OVER_STEPS)
+def test_a_run_without_any_reward_is_not_worth_0(name: str) -> None:
+    silent = runs(*ends("alone"), run(*(on(f"say {w}", **VALUES, anchor="s0", content_ref="c9") for w in "abab")))
+    assert np.isnan(credit(silent, name)[12:]).all()
+
+
+def test_a_scorer_that_was_silent_did_not_say_0() -> None:
+    for name in ("marti_margin", "marti_quality"):
+        assert np.isnan(credit(ends("alone"), name)).sum() == 9

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from handmade import NAN, credit, near, on, run, runs, weight
@@ -10,7 +12,7 @@ from podium.credit import BadCredit, Credit, apply
 from podium.graph import units
 from podium.methods import METHODS, credit_of
 from podium.rewards import score
-from podium.trace.columns import Trace
+from podium.trace.columns import Text, Trace
 
 HALF = 0.5 / (0.5**0.5 + 1e-6)  # the z-score of 1 among 1 and 0: (1 - 0.5) / (sqrt(0.5) + eps)
 
@@ -167,7 +169,7 @@ def test_m_grpo_with_as_many_subs_in_every_run_is_a_z_score_by_role() -> None:
             for r, e in ((1.0, 0.2), (0.0, 0.9), (1.0, 0.5))
         )
     )
-    near(credit(trace, "m_grpo"), plainly(trace, 'zscore(by=("task", "role"), ddof=0)', "agent", "m_grpo"))
+    near(credit(trace, "m_grpo"), plainly(trace, 'zscore(by=("task", "role"), ddof=0)', "turn", "m_grpo"))
 
 
 def test_m_grpo_drops_at_random_and_says_so() -> None:
@@ -394,3 +396,80 @@ def test_no_run_and_a_silent_run_are_fine() -> None:
         for trace in (Trace.of(), runs(run(team=1.0), run(team=0.0))):
             made = credit_of(trace, name)
             assert len(made.value) == len(units.rows(trace, made.unit))
+
+
+# what is not there is not worth 0
+
+
+@pytest.mark.parametrize("result", ["result ls", "result s solver"])
+def test_marsrl_pays_a_solver_that_uses_a_tool(result: str) -> None:
+    def solve(correct: float) -> Trace:
+        return run("call s solver", result, on("say s solver", correct=correct), team=correct)
+
+    near(credit(runs(solve(1.0), solve(0.0)), "marsrl"), [NAN, HALF, NAN, -HALF])
+
+
+@pytest.mark.parametrize("name", ["mae", "sage", "magic", "marsrl", "m_grpo"])
+def test_a_role_that_the_table_does_not_name_is_paid_nothing(name: str) -> None:
+    channels = dict.fromkeys(("score", "format", "correct", "verdict", "expert", "verified"), 1.0)
+    trace = runs(*(run(on("say a clerk", **channels), on("say b scribe", **channels), team=r) for r in (1.0, 0.0)))
+    assert np.isnan(credit(trace, name)).all()
+
+
+# M-GRPO: invocations, and their alignment
+
+
+def invoked(team: float, *experts: float) -> Trace:
+    """A main agent that gives one sub-agent a task after the other, of which each takes two turns."""
+    events = [on("say m main", format=1.0)]
+    for expert in experts:
+        row = len(events)
+        events += [
+            on("call s sub", after=[(row - 1, "message")]),
+            on("result ls", after=[(row, "return")]),
+            on("return s sub", after=[row + 1], format=1.0, expert=expert),
+            on("say m main", after=[(row + 2, "return")]),
+        ]
+    return run(*events, team=team)
+
+
+def test_m_grpo_pays_invocations_not_agents() -> None:
+    trace = runs(invoked(1.0, 1.0), invoked(0.0, 0.6, 0.2))
+    # main 1 and 0.1: mean 0.55, deviation 0.45. sub: 0.1 + 0.4 + 0.5 = 1 eight times; 0.1 + 0.3 = 0.4 and 0.1 + 0.1 = 0.2 four times each:
+    # mean 10.4 / 16 = 0.65, variance (8 * 0.35² + 4 * 0.25² + 4 * 0.45²) / 16 = 0.1275
+    main, std = 0.45 / (0.45 + 1e-6), 0.1275**0.5 + 1e-6
+    a, b, c = 0.35 / std, -0.25 / std, -0.45 / std
+    near(credit(trace, "m_grpo"), [main, a, a, main, -main, b, b, -main, c, c, -main])
+    near(weight(trace, "m_grpo"), [1 / 2, 4, 4, 1 / 2, 1 / 3, 2, 2, 1 / 3, 2, 2, 1 / 3])  # shared inside a sample
+
+
+def dropped(trace: Trace) -> list[int]:
+    """Of each run with nine invocations which one is dropped for eight places."""
+    filled = np.array(weight(trace, "m_grpo")).reshape(len(trace), -1)
+    subs = filled[:, 1::3]  # main, and then two turns of sub and one of main each time
+    np.testing.assert_allclose(subs.sum(axis=1), 4.0)  # eight places, half a place a turn
+    return subs.argmin(axis=1).tolist()
+
+
+def nine(*names: str) -> Trace:
+    return runs(*(run_named(name) for name in names))
+
+
+def run_named(task: str, batch: int = -1) -> Trace:
+    made = invoked(1.0, *(i / 10 for i in range(9)))
+    return replace(made, task_id_n=Text.of([task]), batch_n=np.array([batch]))
+
+
+def test_m_grpo_drops_another_one_in_every_run() -> None:
+    trace = nine(*("q",) * 40)
+    places = dropped(trace)
+    assert set(places) == set(range(9))  # all are dropped somewhere; a fixed permutation drops one place only
+    assert max(map(places.count, range(9))) <= 12
+    assert dropped(trace) == places
+
+
+def test_m_grpo_draws_by_address_whatever_else_is_in_the_batch() -> None:
+    alone = dropped(nine("q", "q", "q"))
+    beside = dropped(nine("p", "q", "p", "q", "q"))
+    assert [beside[i] for i in (1, 3, 4)] == alone
+    assert dropped(nine("p", "p", "p", "p")) != dropped(nine("q", "q", "q", "q"))

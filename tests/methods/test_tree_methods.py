@@ -142,5 +142,15 @@ def test_c3_with_a_critic_that_says_the_reward_needs_no_reward() -> None:
 
 
 def test_c3_gives_nothing_to_what_had_no_alternative() -> None:
+    first = (
+        plan_and_solve(1.0, (0.5, 0.5), name="a"),
+        plan_and_solve(0.0, (0.5, 0.5), name="a/0", parent="a", branch=0),
+    )
     for name in ("c3_reward_only", "c3_value_only", "c3_value_assisted"):
-        near(credit(runs(plan_and_solve(1.0, (0.5, 0.5))), name), [0.0, 0.0])
+        near(credit(runs(*first), name)[1::2], [0.0, 0.0])  # as its code has it: one alternative alone is worth 0
+
+
+def test_c3_without_branches_pays_nobody() -> None:
+    runs_ = runs(*(plan_and_solve(r, (0.5, 0.5)) for r in (1.0, 0.0)))
+    for name in ("c3_reward_only", "c3_value_only", "c3_value_assisted"):
+        near(credit(runs_, name), [NAN] * 4)

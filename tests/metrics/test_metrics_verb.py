@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,14 +14,13 @@ from podium.envs.draws import seeds
 from podium.envs.world import make, play
 from podium.metrics import METRICS
 from podium.trace import save
+from tests.verbs import verb
 
 ROOT = Path(__file__).parents[2]
 
 
 def podium(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "podium.cli", *map(str, words)]
-    environment = os.environ | {"COLUMNS": "120"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    done = verb(*words)
     assert "Traceback" not in done.stderr + done.stdout
     return done
 

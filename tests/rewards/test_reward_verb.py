@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +15,7 @@ from podium.registry import names
 from podium.rewards import Now, ledger
 from podium.trace import save
 from podium.trace.columns import Trace, concat
+from tests.verbs import verb
 
 
 def team(reward: float, name: str) -> Trace:
@@ -35,9 +34,7 @@ RUNS = concat([team(1.0, "one"), team(np.nan, "two")])
 
 
 def podium(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "podium.cli", *map(str, words)]
-    environment = os.environ | {"COLUMNS": "120"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    done = verb(*words)
     assert "Traceback" not in done.stderr + done.stdout
     return done
 

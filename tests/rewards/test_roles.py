@@ -52,9 +52,52 @@ def test_the_mean_over_a_role() -> None:
 
 def test_m_grpo() -> None:
     # main: 0.1 + 0.9; first sub 0.1 + 0.4 + 0.5 * 0.6 = 0.8; second sub: bad format, 0; the tool: 0
-    near(score(team(), "m_grpo"), [1, 0.8, 0, 0])
-    near(score(team(outcome=0.0), "m_grpo"), [0.1, 0.4, 0, 0])  # 0.1 + 0.5 * 0.6
-    near(score(team(main_format=0.0), "m_grpo"), [0, 0.8, 0, 0])
+    # turns: m, s, s with the result that the tool recorded, t, m
+    near(score(team(), "m_grpo"), [1, 0.8, 0.8, 0, 1])
+    near(score(team(outcome=0.0), "m_grpo"), [0.1, 0.4, 0.4, 0, 0.1])  # 0.1 + 0.5 * 0.6
+    near(score(team(main_format=0.0), "m_grpo"), [0, 0.8, 0.8, 0, 0])
+
+
+def test_a_turn_that_opens_with_a_tools_result_is_played_by_the_caller() -> None:
+    """As docs/recording.md has it: the result is recorded under the name of the tool."""
+    trace = act(
+        {"is": "call w solver", "r": {"correct": 0.0}},
+        {"is": "result ls", "after": [(0, "return")]},
+        {"is": "message w solver", "after": [1], "r": {"correct": 1.0}},
+        {"is": "message v verifier", "after": [2]},
+        reward_n={"team": np.array([0.5])},
+    )
+    near(score(trace, "for_role(step('correct'), 'solver')"), [0, 1, 0])
+    near(score(trace, "at(for_role(outcome, 'solver'), 'turn')"), [0.5, 0.5, 0])
+    near(score(trace, "for_role(at(outcome, 'turn'), 'solver')"), [0.5, 0.5, 0])
+    near(score(trace, "for_role(outcome, 'solver')"), [0.5, 0, 0])  # w, the tool, v: a tool plays no role
+
+
+def test_what_a_tool_states_is_not_the_callers_role() -> None:
+    trace = act(
+        {"is": "call w solver"},
+        {"is": "result ls tool", "after": [(0, "return")]},
+        {"is": "message w", "after": [1]},
+        reward_n={"team": np.array([0.5])},
+    )
+    near(score(trace, "for_role(at(outcome, 'turn'), 'solver')"), [0.5, 0.5])
+    near(score(trace, "for_role(at(outcome, 'turn'), 'tool')"), [0, 0])
+
+
+def test_an_invocation_is_paid_for_itself() -> None:
+    trace = act(
+        "decide m main",
+        {"is": "call s sub", "after": [(0, "message")], "r": {"expert": 0.25}},
+        {"is": "result ls", "after": [(1, "return")]},
+        {"is": "return s>m sub", "after": [2], "r": {"expert": 0.5}},
+        {"is": "decide m main", "after": [(3, "return")]},
+        {"is": "return s>m sub", "after": [(4, "message")], "r": {"expert": 1.0}},
+        {"is": "message m main", "after": [(5, "return")]},
+        reward_n={"team": np.array([1.0])},
+    )
+    # turns: m, s calls, s with the result, m, s again, m
+    near(score(trace, "invoked('expert')"), [NAN, 0.75, 0.75, NAN, 1, NAN])
+    near(score(trace, "individual('expert')"), [NAN, 1.75, NAN])
 
 
 def test_matpo() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,6 +14,7 @@ import pytest
 import bench.study
 from podium.learn.folder import BadRecipe
 from podium.study import question
+from podium.study.loop import Lesson
 from podium.study.question import (
     SHIPPED,
     Found,
@@ -27,6 +29,7 @@ from podium.study.question import (
     tell,
     write,
 )
+from podium.study.questions import leaderboard
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,12 +75,66 @@ def test_pages_say_what_was_measured(name: str) -> None:
     assert all(len(some) == len(asked.seeds) >= 5 for some in there[0].arms.values())
 
 
-def test_the_readme_has_the_short_leader_board() -> None:
-    asked = read("leaderboard")
-    there = kept(asked)
-    if there is None:
-        pytest.skip("not measured yet")
-    assert tell(asked, there[0]).tables["short"] in (ROOT / "README.md").read_text()
+def test_the_readme_leads_to_the_leader_board() -> None:
+    page = (ROOT / "README.md").read_text()
+    assert "(docs/studies/leaderboard.md)" in page
+    assert "share of the gap left" not in page  # which is on its page, with what each row pays
+
+
+def _board() -> tuple[leaderboard.How, Found]:
+    """A board of one world and two seeds, from shares, coverage and why not."""
+    how = replace(read("leaderboard", quick=True).how, methods=("grpo", "rloo", "opo", "owl", "coma", "dr_mas"))
+    figures = {
+        "grpo": [(0.5, 1.0, "")] * 2,
+        "rloo": [(0.6, 1.0, "")] * 2,
+        "opo": [(0.7, 0.25, ""), (0.9, 0.35, "")],
+    }
+    figures |= {"coma": [(0.5, 1.0, "")] * 2, "owl": [(None, 0.0, "by role they are lead")] * 2}
+    figures |= {"dr_mas": [(0.1, 0.5, ""), (None, 0.0, "nobody")]}
+    found: dict[str, list[dict[str, object]]] = {}
+    for arm in leaderboard.arms(how):
+        some = figures.get(arm.split("/")[1], [(1.5 + len(found), None, "")] * 2)
+        found[arm] = [{"share": x, "regret": x, "decisions": 9, "paid": p, "refused": why} for x, p, why in some]
+    return how, Found(found, {arm: [1.0, 1.0] for arm in found}, {})
+
+
+def test_the_board_tells_what_is_paid_and_ranks_no_row_that_pays_nobody() -> None:
+    how, found = _board()
+    told = leaderboard.told(how, found)
+    board = [[cell.strip() for cell in line.split("|")[1:-1]] for line in told.tables["board"].splitlines()[2:]]
+    named = {row[1]: row for row in board}
+    assert "`owl`" not in named
+    assert named["`opo`"][5] == "30%"
+    assert named["`grpo`"][5] == "100%"
+    assert named["`coma`"][6] == "`grpo`"
+    assert named["`grpo`"][6] == "`coma`"
+    assert named["`rloo`"][6] == ""
+    assert "`dr_mas`" not in named  # not paid on one of its seeds: the mean of the others would be another figure
+    refused = [[cell.strip() for cell in line.split("|")[1:-1]] for line in told.tables["refused"].splitlines()[2:]]
+    assert ["`owl`", "jury", "0%", "by role they are lead"] in refused
+    assert ["`dr_mas`", "jury", "25%", "nobody (1 of 2 seeds)"] in refused
+    assert "1. `grpo` | 0.50 ± 0.00 (100% paid)" in told.tables["short"]
+    assert "`owl`" not in told.tables["short"]
+    assert "4 rows" in told.tables["short"]
+    assert told.headline[0].what.endswith("the best method, grpo")
+
+
+def test_a_row_whose_credit_is_0_everywhere_is_not_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
+    how = read("leaderboard", quick=True).how
+    lesson = Lesson(None, None, 40, {}, 1.0, 0.0)  # type: ignore[arg-type]
+    monkeypatch.setattr(leaderboard, "learned", lambda *args: lesson)
+    told = leaderboard.measure(how, "jury/grpo", 0)
+    assert told["refused"] == "every decision that it pays gets 0"
+    assert told["paid"] == 1.0
+
+
+def test_the_board_says_why_a_method_is_not_paid() -> None:
+    how = read("leaderboard", quick=True).how
+    told = leaderboard.measure(how, "jury/owl", 0)
+    assert (told["paid"], told["share"] == told["share"]) == (0.0, False)
+    assert "by role they are lead" in told["refused"]
+    paid = leaderboard.measure(how, "jury/magrpo", 0)["paid"]
+    assert 0 < paid < 1
 
 
 def test_the_key_is_of_code_and_settings_and_not_of_words(monkeypatch: pytest.MonkeyPatch) -> None:

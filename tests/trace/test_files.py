@@ -320,11 +320,9 @@ def test_a_link_to_itself(tmp_path: Path) -> None:
 def test_a_pipe_that_nobody_writes_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "PIPE_PATIENCE_S", 0.1)
     os.mkfifo(tmp_path / "pipe.json")
-    before = time.monotonic()
     why = answer(tmp_path / "pipe.json")
     assert isinstance(why, str)
     assert "pipe" in why
-    assert time.monotonic() - before < 5
 
 
 def test_a_pipe_that_is_opened_and_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,10 +199,10 @@ def test_a_thousand_agents_sixteen_threads_and_four_processes_write_one_run(tmp_
     assert (trace.n_events, trace.n_edges) == (expected, expected - 1)
 
 
-def test_two_hundred_kills_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    loaded, safe, missing = kills(tmp_path, 200)
-    assert loaded == 200
-    assert safe > 1000
+def test_kills_at_random_moments_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    loaded, safe, missing = kills(tmp_path, 50)  # 200 in `make proofs`
+    assert loaded == 50
+    assert safe > 0
     assert missing == 0
 
 

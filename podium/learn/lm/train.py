@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from podium.credit import Credit, apply
+from podium.credit import BadCredit, Credit, apply
 from podium.credit.forest import contexts, copies, nodes, roots
 from podium.credit.options import chosen_options, option_probability
 from podium.envs.draws import seeds
@@ -29,8 +29,9 @@ from podium.learn.lm.play import Manner, answered, grown, options_of, recorded
 from podium.learn.lm.tree import Tree, join, tree_of
 from podium.learn.mix import shares
 from podium.learn.policy import role_of
-from podium.learn.traced import at_rows, stepped
+from podium.learn.traced import TRIED, at_rows, stepped
 from podium.learn.train import Stopwatch
+from podium.learn.unpaid import unpaid
 from podium.methods import Method, scored
 from podium.rewards.ledger import Now
 from podium.trace.columns import F, Trace, ranges
@@ -142,6 +143,7 @@ class Lesson(NamedTuple):
     divergence: float | None  # from the reference
     off: float  # how far log-probabilities on record are from those of the update before its first step, on average
     seconds: dict[str, float]
+    paid: float | None = None  # the share of decisions that the method paid
 
 
 class Paid(NamedTuple):
@@ -219,14 +221,23 @@ def learned(
     last: float,
     watch: Stopwatch,
 ) -> Lesson:
-    """What an iteration learns from traces, wherever they come from: rewards, credit and gradient steps, in the learner given."""
+    """What an iteration learns from traces, wherever they come from: rewards, credit and gradient steps, in the learner given.
+
+    Raises BadCredit, with the reason, if the method has paid no decision in its first iterations."""
     left = 1.0 - learner.iteration / last
-    rewards = [scored(stepped(trace), method, Now(1.0 - left, ())) for trace in forests]
+    now = Now(1.0 - left, ())
+    rewards = [scored(stepped(trace), method, now) for trace in forests]
     watch.lap("reward")
+    given = [apply(reward, method.credit) for reward in rewards]
     pays = [
-        (trace, paid(trace, apply(reward, method.credit), settings.entropy * left, settings.even))
-        for trace, reward in zip(forests, rewards, strict=True)
+        (trace, paid(trace, credit, settings.entropy * left, settings.even))
+        for trace, credit in zip(forests, given, strict=True)
     ]
+    own = [_own_decisions(trace) for trace in forests]
+    got = np.concatenate([at_rows(credit, rows) for credit, rows in zip(given, own, strict=True)])
+    share = float((~np.isnan(got)).mean()) if len(got) else 0.0
+    if not share and not learner.updates and learner.iteration + 1 >= min(TRIED, last):
+        raise BadCredit(f"no decision of the policy is paid: {unpaid(stepped(forests[0]), method, own[0], now)}")
     watch.lap("credit")
     lines = updated(learner, settings, update, pays, left)
     watch.lap("update")
@@ -246,9 +257,16 @@ def learned(
         lines.divergence,
         lines.off,
         watch.seconds,
+        share,
     )
     learner.iteration += 1
     return told
+
+
+def _own_decisions(trace: Trace) -> N64:
+    """The decisions that were made, without their copies in branches."""
+    rows = np.flatnonzero(trace.decision_e >= 0)
+    return rows[~copies(trace, rows)]
 
 
 def paid(trace: Trace, given: Credit, entropy: float = 0.0, even: float = 0.0) -> Paid:
@@ -304,8 +322,7 @@ def _odds(trace: Trace) -> tuple[F, F, F]:
 def _beside(trace: Trace) -> NDArray[np.bool_]:
     """Decisions that share their context with others, which decide otherwise; copies are none."""
     there = np.zeros(trace.n_events, np.bool_)
-    rows = np.flatnonzero(trace.decision_e >= 0)
-    own = rows[~copies(trace, rows)]
+    own = _own_decisions(trace)
     where = np.unique(contexts(trace, own), return_inverse=True)[1]
     there[own] = np.bincount(where, minlength=1)[where] > 1
     return there

@@ -1,7 +1,8 @@
 """The leader-board: every method of the table that can act in each world, at equal budgets, beside optimum and trivial policies.
 
 Network, episodes (branches count), update and dice are the same for all; what differs is the credit, the method's own expression on the traces. Methods whose
-expressions are equal are trained once and share a row's figures. Beside them: `same-prefix`, the credit of `podium train`, with about as many decisions;
+expressions are equal are trained once and share a row's figures. A row says what share of the policy's decisions its method pays; one that pays none
+in a world, or 0 to all that it pays, is not ranked there. Beside them: `same-prefix`, the credit of `podium train`, with about as many decisions;
 GRPO's credit, dealt out anew among all decisions of an update (the control); GRPO and Dr. MAS with more iterations; and a single agent, which takes the first
 candidate, plays best with one worker at a time, or asks one source as often.
 """
@@ -22,8 +23,8 @@ from podium.envs.world import World, make, play
 from podium.learn.evaluate import DICE, Judged, beside
 from podium.learn.params import held_out, training
 from podium.learn.policy import Net
-from podium.learn.traced import at_rows, cannot, dressed, record
-from podium.learn.train import Credited, Learner, Recipe, begin, taught
+from podium.learn.traced import at_rows, branching, cannot, credited, dressed, record
+from podium.learn.train import Learner, Recipe, begin, taught
 from podium.methods import METHODS, Method, scored
 from podium.rewards.ledger import BadReward, Now
 from podium.study.figure import dots
@@ -57,7 +58,7 @@ class How:
 
 
 def _key(method: Method) -> tuple[str, str, str, bool]:
-    return method.reward, method.credit, method.unit, "branches" in method.needs
+    return method.reward, method.credit, method.unit, branching(method)
 
 
 @cache
@@ -95,15 +96,17 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
         else:
             lesson = learned(name, recipe, lambda i, k: training(env, seed, i + 1, k), seed)
     except (BadCredit, BadReward) as error:
-        return {**_told([]), "refused": str(error).partition("; there are")[0]}
-    return _told(marks(lesson, tests, how.judged, recipe.most), lesson.decisions)
+        return {**_told([]), "paid": 0.0, "refused": str(error).partition("; there are")[0]}
+    if lesson.credit == 0:
+        return {**_told([], lesson.decisions, lesson.paid), "refused": "every decision that it pays gets 0"}
+    return _told(marks(lesson, tests, how.judged, recipe.most), lesson.decisions, lesson.paid)
 
 
-def _told(found: list[Judged], decisions: int = 0) -> dict[str, Any]:
+def _told(found: list[Judged], decisions: int = 0, paid: float | None = None) -> dict[str, Any]:
     share, regret = (
         float(np.mean([getattr(j, what) for j in found])) if found else float("nan") for what in ("share", "regret")
     )
-    return {"share": share, "regret": regret, "decisions": decisions, "refused": ""}
+    return {"share": share, "regret": regret, "decisions": decisions, "paid": paid, "refused": ""}
 
 
 def _single(world: World, episodes: int) -> Judged:
@@ -134,10 +137,10 @@ def shuffled(env: str, recipe: Recipe, seed: int) -> Lesson:
             )
             given = apply(scored(dressed(one.trace), method, Now(0.0, ())), method.credit)
             for made in one.made:
-                paid = np.zeros(len(made.logp), np.float32)
-                dealt = dice.permutation(np.nan_to_num(at_rows(given, made.row)))
-                paid[made.entry] = dealt / np.exp(made.logp[made.entry])
-                rows.append(Credited(made.seen, made.logp, paid, np.ones(len(made.entry), np.float32)))
+                paid = at_rows(given, made.row)
+                there = ~np.isnan(paid)
+                paid[there] = dice.permutation(paid[there])
+                rows += credited(made, paid)
                 played += len(made.entry)
         learner = replace(taught(net, recipe, rows, learner)[0], iteration=learner.iteration + 1)
     return Lesson(net, learner, played, {})
@@ -147,16 +150,16 @@ def told(how: How, found: Found) -> Told:
     rows, marks_, headline, refused = [], [], [], []
     for env in how.envs:
         here = [arm for arm in arms(how) if arm.startswith(f"{env}/")]
-        there = [arm for arm in here if not found.arms[arm][0]["refused"]]
-        refused += [[arm.split("/")[1], env, found.arms[arm][0]["refused"]] for arm in here if arm not in there]
+        there = [arm for arm in here if not _refused(found, arm)]
+        refused += [
+            [f"`{arm.split('/')[1]}`", env, _percent(found, arm), _refused(found, arm)]
+            for arm in here
+            if arm not in there
+        ]
         ranked = sorted(there, key=lambda arm: float(column(found, arm, "share").mean()))
         for arm in ranked:
-            name = arm.split("/")[1]
-            made, lost = says("", "", column(found, arm, "share")), says("", "", column(found, arm, "regret"))
-            names = ", ".join(f"`{n}`" for n in different(how.methods).get(name, (name,)))
-            cells = [f"{made.mean:.2f}", f"{made.low:.2f} to {made.high:.2f}", f"{lost.mean:.1%}"]
-            spent = [f"{column(found, arm, 'decisions').mean():,.0f}", f"{np.mean(found.seconds[arm]):.1f}"]
-            rows.append([env, names, *cells, *spent])
+            rows.append(_row(how, found, arm, ranked))
+            made, name = says("", "", column(found, arm, "share")), arm.split("/")[1]
             if name in (*_shown(how, found), OURS, SHUFFLED, SINGLE):
                 marks_.append((f"{env}: {name}", min(made.mean, 3.0), min(made.low, 3.0), min(made.high, 3.0)))
         best = next(arm for arm in ranked if arm.split("/")[1] in different(how.methods))
@@ -169,12 +172,11 @@ def told(how: How, found: Found) -> Told:
         ):
             what = f"{env}: share of the gap left, {'the best method, ' if id == 'best' else ''}{arm.split('/')[1]}"
             headline.append(says(f"{env}.{id}", what, column(found, arm, "share")))
+    head = ["world", "method", "share of the gap", "95 % interval", "regret", "decisions paid", "the same here as"]
     tables = {
-        "board": table(
-            ["world", "method", "share of the gap", "95 % interval", "regret", "decisions played", "seconds"], rows
-        ),
+        "board": table([*head, "decisions played", "seconds"], rows),
         "short": _short(how, found),
-        "refused": table(["method", "world", "why not"], refused),
+        "refused": table(["not paid here", "world", "decisions paid", "why not"], refused),
     }
     figure = dots(
         "The leader-board: share of the gap left, at equal budgets",
@@ -185,15 +187,40 @@ def told(how: How, found: Found) -> Told:
     return Told(headline, tables, figure)
 
 
+def _refused(found: Found, arm: str) -> str:
+    """Why a method is not ranked in a world, empty if it is; and on how many seeds, if not on all."""
+    why = [one["refused"] for one in found.arms[arm] if one["refused"]]
+    return (
+        f"{why[0]} ({len(why)} of {len(found.arms[arm])} seeds)"
+        if 0 < len(why) < len(found.arms[arm])
+        else "".join(why[:1])
+    )
+
+
+def _percent(found: Found, arm: str) -> str:
+    """The share of decisions that is paid, where it was recorded."""
+    there = [one["paid"] for one in found.arms[arm] if one.get("paid") is not None]
+    return f"{np.mean(there):.0%}" if there else ""
+
+
+def _row(how: How, found: Found, arm: str, ranked: list[str]) -> list[str]:
+    """A row of the board. Methods that leave the same figures on every seed to the last bit gave every decision the same credit."""
+    env, name = arm.split("/")
+    made, lost = says("", "", column(found, arm, "share")), says("", "", column(found, arm, "regret"))
+    names = ", ".join(f"`{n}`" for n in different(how.methods).get(name, (name,)))
+    same = [f"`{other.split('/')[1]}`" for other in ranked if other != arm and found.arms[other] == found.arms[arm]]
+    cells = [f"{made.mean:.2f}", f"{made.low:.2f} to {made.high:.2f}", f"{lost.mean:.1%}", _percent(found, arm)]
+    spent = [f"{column(found, arm, 'decisions').mean():,.0f}", f"{np.mean(found.seconds[arm]):.1f}"]
+    return [env, names, *cells, ", ".join(same), *spent]
+
+
 def _ranked(how: How, found: Found) -> list[str]:
     """The methods that act in all worlds, by the mean of their shares."""
 
     def mean(name: str) -> float:
         return float(np.mean([column(found, f"{env}/{name}", "share").mean() for env in how.envs]))
 
-    whole = [
-        n for n in different(how.methods) if not any(found.arms[f"{env}/{n}"][0]["refused"] for env in how.envs)
-    ]
+    whole = [n for n in different(how.methods) if not any(_refused(found, f"{env}/{n}") for env in how.envs)]
     return sorted(whole, key=mean)
 
 
@@ -203,15 +230,19 @@ def _shown(how: How, found: Found) -> list[str]:
 
 
 def _short(how: How, found: Found) -> str:
-    """Methods by worlds, and what they are to be compared with."""
+    """Methods by worlds, each with the share of decisions paid, and what they are to be compared with."""
 
     def cells(name: str) -> list[str]:
         made = [says("", "", column(found, f"{env}/{name}", "share")) for env in how.envs]
-        return [f"{s.mean:.2f} ± {s.high - s.mean:.2f}" for s in made]
+        paid = [_percent(found, f"{env}/{name}") for env in how.envs]
+        return [
+            f"{s.mean:.2f} ± {s.high - s.mean:.2f}" + (f" ({share} paid)" if share else "")
+            for s, share in zip(made, paid, strict=True)
+        ]
 
     ranked = _ranked(how, found)
     rows = [["*optimum*", *(["0"] * len(how.envs))], [f"`podium train` ({OURS})", *cells(OURS)]]
     rows += [[f"{1 + ranked.index(n)}. `{n}`", *cells(n)] for n in _shown(how, found)]
     rows += [["*best trivial policy*", *(["1"] * len(how.envs))]]
     rows += [["*shuffled credit*", *cells(SHUFFLED)], ["*one agent*", *cells(SINGLE)]]
-    return table([f"share of the gap left, {len(ranked)} methods", *how.envs], rows)
+    return table([f"share of the gap left, {len(ranked)} rows", *how.envs], rows)
