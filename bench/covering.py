@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ import pytest
 __all__ = ["Project", "Test", "covered", "forked", "pytest_in"]
 
 MEMORY = 12 << 30  # bytes of address space that one process may have: a mutant that wants all of it is stopped
+IGNORED = "ignore::pytest.PytestAssertRewriteWarning"  # of plugins that were imported before the fork
 Lines = dict[str, set[int]]
 
 
@@ -67,12 +69,10 @@ def _python(path: Path) -> list[Path]:
     return sorted(path.rglob("*.py")) if path.is_dir() else [path]
 
 
-def forked(
-    tasks: Iterable[tuple[Callable[[], Any], float]], jobs: int
-) -> Iterator[tuple[int, Any, str]]:
+def forked(tasks: Iterable[tuple[Callable[[], Any], float]], jobs: int) -> Iterator[tuple[int, Any, str]]:
     """Runs each task in a process of its own, `jobs` at a time, and yields its number, what it returned and how it ended.
 
-    A task is a function without arguments and the seconds it may take. How it ended is "" or why it did not return.
+    A task is a function without arguments and the seconds it may take. How it ended is "" or why it did not return: "time" or a signal.
     """
     running: dict[int, tuple[int, float, Path]] = {}
     waiting = enumerate(tasks)
@@ -97,11 +97,14 @@ def forked(
                 del running[pid]
                 with suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)  # what a test of this task left running
-                why = "time" if late or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM) else ""
-                if not path.exists():
-                    yield number, None, why or f"ended with status {status}"
-                else:
+                if path.exists():
                     yield number, json.loads(path.read_text()), ""
+                elif late or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM):
+                    yield number, None, "time"
+                elif os.WIFSIGNALED(status):
+                    yield number, None, f"signal {os.WTERMSIG(status)}"
+                else:
+                    raise RuntimeError(f"a task failed: {path.with_suffix('.log').read_text()[-2000:]}")
             time.sleep(0.005)
     finally:
         for pid in running:
@@ -127,7 +130,11 @@ def _fork(work: Callable[[], Any], path: Path) -> int:
         path.with_suffix(".part").write_text(result)
         path.with_suffix(".part").rename(path)
         status = 0
+    except BaseException:
+        traceback.print_exc()
     finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
         os._exit(status)
 
 
@@ -147,7 +154,19 @@ def pytest_in(root: Path, args: Iterable[str], plugin: object) -> int:
     os.chdir(root)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # what others put into pytest takes seconds to import
     base = tempfile.mkdtemp(prefix="podium-mutation-")
-    always = ["-x", "-p", "_hypothesis_pytestplugin", "-p", "no:cacheprovider", "--tb=short", "--no-header", f"--basetemp={base}/t", f"--rootdir={root}"]
+    always = [
+        "-x",
+        "-p",
+        "_hypothesis_pytestplugin",
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        IGNORED,
+        "--tb=short",
+        "--no-header",
+        f"--basetemp={base}/t",
+        f"--rootdir={root}",
+    ]
     try:
         return int(pytest.main([*always, *args], plugins=[_Hypothesis(), plugin]))
     finally:
@@ -221,7 +240,7 @@ def _traced(project: Project, path: Path) -> dict[str, Any]:
     tests = {}
     for name in set(tracer.tests) - set(tracer.failed):
         test = tracer.tests[name]
-        files = {f for f in (*test.lines, *tracer.before)}
+        files = {*test.lines, *tracer.before}
         lines = {f: sorted(test.lines.get(f, set()) | tracer.before.get(f, set())) for f in sorted(files)}
         tests[name] = {"seconds": test.seconds, "lines": lines}
     return {"status": status, "tests": tests, "failed": sorted(set(tracer.failed))}
@@ -236,12 +255,15 @@ def _digest(paths: Iterable[Path]) -> str:
 
 def covered(project: Project, out: Path, jobs: int, say: Callable[[str], None] = lambda line: None) -> list[Test]:
     """Every test that passes, with the lines it runs; traced again only where something changed."""
-    folder = out / "lines"
+    folder = out / "lines-1"  # the number counts up when what is kept, or how it is found, changes
     folder.mkdir(parents=True, exist_ok=True)
     tested = [p for name in (*project.packages, *project.shared) for p in _python(project.root / name)]
     helpers = [p for name in project.tests for p in _python(project.root / name) if not p.name.startswith("test_")]
-    common = _digest([Path(__file__), *tested, *helpers])
-    kept = {p: folder / (sha256((common + _digest(_python(p))).encode()).hexdigest()[:24] + ".json") for p in project.test_files()}
+    common = _digest([*tested, *helpers])
+    kept = {
+        p: folder / (sha256((common + _digest(_python(p))).encode()).hexdigest()[:24] + ".json")
+        for p in project.test_files()
+    }
     missing = [p for p in kept if not kept[p].exists()]
     tasks = [(functools.partial(_traced, project, p), 1800.0) for p in missing]
     for number, result, why in forked(tasks, jobs):

@@ -242,7 +242,9 @@ def _docstring(parent: ast.AST, child: ast.AST) -> bool:
 def _fault(node: ast.AST, changed: ast.AST, operator: str, place: _Place) -> Iterator[Fault]:
     """The fault as text, where need be of the f-string that holds the node."""
     if place.whole is not None and place.whole is not node:
-        memo: dict[int, ast.AST] = {id(node): changed}  # deepcopy then puts the changed node in the place of the node
+        memo: dict[int, ast.AST] = {
+            id(node): changed
+        }  # deepcopy then puts the changed node in the place of the node
         yield place.whole, ast.unparse(deepcopy(place.whole, memo)), operator, place
         return
     bare = isinstance(changed, ast.Constant | ast.Slice | ast.Name | ast.Attribute | ast.JoinedStr)
@@ -318,7 +320,10 @@ def _prose(node: ast.expr) -> bool:
     if isinstance(node, ast.BinOp):
         return _prose(node.left) or _prose(node.right)
     return isinstance(node, ast.JoinedStr) or (
-        isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value and "(" not in node.value
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and " " in node.value
+        and "(" not in node.value
     )
 
 
@@ -326,7 +331,12 @@ def _strings(node: ast.Call, place: _Place) -> Iterator[Fault]:
     """Faults of the expressions that a call is handed as strings."""
     for keyword in node.keywords:
         value = keyword.value
-        if keyword.arg in EXPRESSIONS and isinstance(value, ast.Constant) and isinstance(value.value, str) and value.value:
+        if (
+            keyword.arg in EXPRESSIONS
+            and isinstance(value, ast.Constant)
+            and isinstance(value.value, str)
+            and value.value
+        ):
             try:
                 tree = ast.parse(value.value, mode="eval").body
             except SyntaxError:
@@ -346,7 +356,12 @@ def _statement_faults(node: ast.stmt, place: _Place) -> Iterator[Fault]:
         case ast.Raise() | ast.Expr(value=ast.Call()):
             yield node, "pass", "deletion", place
         case ast.Assign():
-            stored = {n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            stored = {
+                n.id
+                for t in node.targets
+                for n in ast.walk(t)
+                if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+            }
             if stored <= place.bound:
                 yield node, "pass", "deletion", place
         case ast.AugAssign():

@@ -25,7 +25,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import textwrap
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -55,7 +54,12 @@ PRELOADED = ("numpy.random", "hypothesis", "msgspec", "rich.console", "rich.tabl
 def podium() -> Project:
     """The five packages whose faults are counted, and the tests that may notice them: all but those of worlds, harness and learning."""
     tests = (*(f"tests/{f}" for f in FOLDERS), *(f"tests/{f}" for f in FILES))
-    return Project(ROOT, tuple(f"podium/{p}" for p in PACKAGES), tests, ("podium", "bench/generate.py", "tests/trace/making.py"))
+    return Project(
+        ROOT,
+        tuple(f"podium/{p}" for p in PACKAGES),
+        tests,
+        ("podium", "bench/generate.py", "tests/trace/making.py"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,10 @@ def draw(project: Project, seed: int, count: int | None, packages: Iterable[str]
     chosen = set(packages)
     sources = {str(p.relative_to(project.root)): p.read_text() for p in project.sources()}
     every = [
-        m for path in sorted(sources) if not chosen or Path(path).parent.name in chosen for m in mutants(path, sources[path])
+        m
+        for path in sorted(sources)
+        if not chosen or Path(path).parent.name in chosen
+        for m in mutants(path, sources[path])
     ]
     order = np.random.default_rng(seed).permutation(len(every))
     drawn: list[Mutant] = []
@@ -137,7 +144,9 @@ class _Chosen:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
-        signal.setitimer(signal.ITIMER_REAL, max(10.0, 5 * self.seconds[item.nodeid]))  # whose signal ends the process
+        signal.setitimer(
+            signal.ITIMER_REAL, max(10.0, 5 * self.seconds[item.nodeid])
+        )  # whose signal ends the process
         try:
             return (yield)
         finally:
@@ -192,14 +201,21 @@ def false_kills(project: Project, outcomes: Iterable[Outcome], tests: Iterable[T
     killers = {o.killer for o in outcomes}
     chosen = [t for t in tests if t.name in killers]
     task = functools.partial(_tried, project, None, [chosen])
-    return [why or failed for _, failed, why in forked([(task, 60 + 5 * sum(t.seconds for t in chosen))], jobs) if why or failed]
+    return [
+        why or failed
+        for _, failed, why in forked([(task, 60 + 5 * sum(t.seconds for t in chosen))], jobs)
+        if why or failed
+    ]
 
 
 def survivors_page(project: Project, outcomes: Sequence[Outcome]) -> str:
     """Every survivor with its diff and the verdict on it."""
     verdicts = json.loads(VERDICTS.read_text()) if VERDICTS.exists() else {}
     lines = ["# Mutants that survived", ""]
-    lines += [f"{sum(not o.killer for o in outcomes)} of {len(outcomes)}. A verdict is kept in `bench/verdicts.json` under the key.", ""]
+    lines += [
+        f"{sum(not o.killer for o in outcomes)} of {len(outcomes)}. A verdict is kept in `bench/verdicts.json` under the key.",
+        "",
+    ]
     for o in outcomes:
         if not o.killer:
             source = (project.root / o.mutant.path).read_text()
@@ -235,7 +251,9 @@ def head(root: Path) -> int:
     return int(subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=root, text=True), 16)
 
 
-def run(project: Project, out: Path, seed: int, count: int | None, packages: Sequence[str], jobs: int) -> dict[str, Any]:
+def run(
+    project: Project, out: Path, seed: int, count: int | None, packages: Sequence[str], jobs: int
+) -> dict[str, Any]:
     """Draws, runs and reports; writes the page of survivors and the outcome of every mutant."""
     began = time.monotonic()
     tests = covered(project, out, jobs, lambda line: print(line, file=sys.stderr, flush=True))
@@ -279,43 +297,73 @@ from toy import capped
 def test_capped():
     assert capped(20) == 10
 """
-TOY_MUTANTS = 9  # two of `>`, the condition, two 10s and two returns of `capped`; the sum and the 1 and the return of `unused`
+TOY_SETTINGS = '[tool.pytest.ini_options]\naddopts = "--doctest-modules -q"\npythonpath = ["."]\n'
+# Every mutant of the toy, as (line, text), and the test that kills it: at 10 itself nothing is tested, and `unused` nowhere.
+TOY_KILLERS = {
+    (7, "(x >= 10)"): "",
+    (7, "(x <= 10)"): "tests/test_toy.py::test_capped",
+    (7, "(not (x > 10))"): "tests/test_toy.py::test_capped",
+    (7, "11"): "",
+    (8, "11"): "tests/test_toy.py::test_capped",
+    (8, "return None"): "tests/test_toy.py::test_capped",
+    (9, "return None"): "toy.py::toy.capped",
+    (13, "(x - 1)"): "",
+    (13, "2"): "",
+    (13, "return None"): "",
+}
 
 
-def measure(full: bool) -> list[Row]:
-    if full:
-        report = _fresh([])
-        share = report["killed"] / report["mutants"]
-        parts = ", ".join(f"{p} {k} of {n}" for p, (k, n) in report["packages"].items())
-        return [
-            at_least("23.3.mutants", "small faults drawn by the commit's hash", report["mutants"], COUNT),
-            at_least("23.3.killed", f"share that the tests notice, equivalent ones counted as missed: {parts}", share, 0.92),
-            at_most("23.3.false", "tests that failed on a fault and fail without it", len(report["false_kills"]), 0),
-            at_most("23.3.minutes", "minutes it took on two cores", report["seconds"] / 60, 60),
-            fact("23.3.unjudged", "survivors without a verdict", report["mutants"] - report["killed"] - report["judged"]),
-        ]
+def toy() -> dict[tuple[int, str], str]:
+    """What becomes of all mutants of a module of two functions."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "tests").mkdir()
-        (root / "pyproject.toml").write_text('[tool.pytest.ini_options]\naddopts = "--doctest-modules -q"\npythonpath = ["."]\n')
-        (root / "toy.py").write_text(textwrap.dedent(TOY))
+        (root / "pyproject.toml").write_text(TOY_SETTINGS)
+        (root / "toy.py").write_text(TOY)
         (root / "tests" / "test_toy.py").write_text(TOY_TEST)
-        report = _fresh(["--root", folder, "--jobs", "1"])
-        page = (root / "out" / "mutation" / "survivors.md").read_text()
-    return []
+        _fresh(["--root", folder, "--jobs", "1"])
+        lines = (root / "out" / "mutation" / "outcomes.jsonl").read_text().splitlines()
+    return {(line, text): killer for _, line, _, text, _, killer in map(json.loads, lines)}
+
+
+def measure(full: bool) -> list[Row]:
+    if not full:
+        outcomes = toy()
+        same = sum(outcomes.get(key) == killer for key, killer in TOY_KILLERS.items())
+        return [
+            at_most("23.3.toy_mutants", "mutants of a toy module", len(outcomes), len(TOY_KILLERS)),
+            at_least("23.3.toy", "of them killed by the test that should, or by none", same, len(TOY_KILLERS)),
+        ]
+    report = _fresh([])
+    share = report["killed"] / report["mutants"]
+    parts = ", ".join(f"{p} {k} of {n}" for p, (k, n) in report["packages"].items())
+    unjudged = report["mutants"] - report["killed"] - report["judged"]
+    return [
+        at_least("23.3.mutants", "small faults drawn by the commit's hash", report["mutants"], COUNT),
+        at_least(
+            "23.3.killed", f"share that the tests notice, equivalent ones counted as missed: {parts}", share, 0.92
+        ),
+        at_most("23.3.false", "tests that failed on a fault and fail without it", len(report["false_kills"]), 0),
+        at_most("23.3.minutes", "minutes it took on two cores", report["seconds"] / 60, 60),
+        fact("23.3.unjudged", "survivors without a verdict", unjudged),
+    ]
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seed", type=int, help="draw by this number instead of the commit's hash")
     options.add_argument("--count", type=int, default=COUNT, help="how many mutants")
-    options.add_argument("--package", action="append", default=[], choices=PACKAGES, help="only of this package; may be repeated")
+    options.add_argument(
+        "--package", action="append", default=[], choices=PACKAGES, help="only of this package; may be repeated"
+    )
     options.add_argument("--jobs", type=int, default=2, help="processes at a time")
     options.add_argument("--root", type=Path, help="all mutants of `toy.py` in this folder instead, by its `tests`")
     options.add_argument("--json", action="store_true", help="the report as one line of JSON")
     args = options.parse_args()
     if args.root:
-        report = run(Project(args.root, ("toy.py",), ("tests",)), args.root / "out" / "mutation", 0, None, (), args.jobs)
+        report = run(
+            Project(args.root, ("toy.py",), ("tests",)), args.root / "out" / "mutation", 0, None, (), args.jobs
+        )
     else:
         seed = head(ROOT) if args.seed is None else args.seed
         report = run(podium(), ROOT / "out" / "mutation", seed, args.count, args.package, args.jobs)

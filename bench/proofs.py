@@ -38,6 +38,7 @@ BENCHES = (
     "lm_packed",
     "lm_generate",
     "lm_results",
+    "mutation",
 )
 
 

@@ -17,6 +17,7 @@ from bench import (
     lm_packed,
     lm_results,
     metrics,
+    mutation,
     parl,
     regret,
     shapley,
@@ -46,6 +47,7 @@ PARTS = trace.PARTS | {
     "lm_packed": lm_packed,
     "lm_generate": lm_generate,
     "lm_results": lm_results,
+    "mutation": mutation,
 }
 
 
