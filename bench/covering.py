@@ -30,7 +30,7 @@ from typing import Any
 import _hypothesis_pytestplugin  # noqa: F401  (imported once, before the forks)
 import pytest
 
-__all__ = ["Project", "Test", "covered", "forked", "pytest_in"]
+__all__ = ["CoveringTest", "Project", "covered", "forked", "pytest_in"]
 
 MEMORY = 12 << 30  # bytes of address space that one process may have: a mutant that wants all of it is stopped
 IGNORED = "ignore::pytest.PytestAssertRewriteWarning"  # of plugins that were imported before the fork
@@ -59,7 +59,7 @@ class Project:
 
 
 @dataclass(slots=True)
-class Test:
+class CoveringTest:
     name: str  # as pytest names it
     seconds: float
     lines: Lines = field(default_factory=dict)
@@ -125,6 +125,7 @@ def _fork(work: Callable[[], Any], path: Path) -> int:
         log = os.open(path.with_suffix(".log"), os.O_WRONLY | os.O_CREAT)
         os.dup2(log, 1)
         os.dup2(log, 2)
+        sys.stdout = sys.stderr = os.fdopen(log, "w")
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         result = json.dumps(work())
         path.with_suffix(".part").write_text(result)
@@ -178,7 +179,7 @@ class _Tracer:
 
     def __init__(self, root: Path, files: Iterable[Path]):
         self.local = {str(f): self._of(str(f.relative_to(root))) for f in files}
-        self.tests: dict[str, Test] = {}
+        self.tests: dict[str, CoveringTest] = {}
         self.failed: list[str] = []
         self.before: Lines = {}
         self.lines: Lines = self.before
@@ -209,7 +210,7 @@ class _Tracer:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        test = self.tests[item.nodeid] = Test(item.nodeid, 0.0)
+        test = self.tests[item.nodeid] = CoveringTest(item.nodeid, 0.0)
         start = time.perf_counter()
         try:
             return (yield from self._tracing(test.lines))
@@ -253,7 +254,9 @@ def _digest(paths: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def covered(project: Project, out: Path, jobs: int, say: Callable[[str], None] = lambda line: None) -> list[Test]:
+def covered(
+    project: Project, out: Path, jobs: int, say: Callable[[str], None] = lambda line: None
+) -> list[CoveringTest]:
     """Every test that passes, with the lines it runs; traced again only where something changed."""
     folder = out / "lines-1"  # the number counts up when what is kept, or how it is found, changes
     folder.mkdir(parents=True, exist_ok=True)
@@ -275,5 +278,7 @@ def covered(project: Project, out: Path, jobs: int, say: Callable[[str], None] =
     for path in kept.values():
         if path.exists():
             for name, test in json.loads(path.read_text())["tests"].items():
-                tests.append(Test(name, test["seconds"], {f: set(lines) for f, lines in test["lines"].items()}))
+                tests.append(
+                    CoveringTest(name, test["seconds"], {f: set(lines) for f, lines in test["lines"].items()})
+                )
     return tests
