@@ -176,7 +176,7 @@ def _tried(project: Project, mutant: Mutant | None, staged: Sequence[Sequence[Co
 
 
 def run_mutants(
-    project: Project, drawn: Sequence[Mutant], tests: Sequence[CoveringTest], jobs: int
+    project: Project, drawn: Sequence[Mutant], tests: Sequence[CoveringTest], jobs: int, log: Path
 ) -> list[Outcome]:
     """What becomes of each mutant."""
     for name in PRELOADED if project.root == ROOT else ():
@@ -193,9 +193,28 @@ def run_mutants(
     for number, killer, why in forked(tasks, jobs):
         now = time.monotonic()
         outcomes[number] = Outcome(drawn[number], len(covers[number]), why or killer, now - began)
-        if sys.stderr.isatty() or number % 25 == 0:
+        _log(project, outcomes[number], log)
+        if number % 25 == 0:
             print(f"mutant {number + 1} of {len(drawn)}, {now - began:.0f} s", file=sys.stderr, flush=True)
     return [o for o in outcomes if o is not None]
+
+
+def _log(project: Project, o: Outcome | None, path: Path) -> None:
+    """One line for a mutant, as soon as it is known what became of it."""
+    assert o is not None
+    m = o.mutant
+    key = m.key((project.root / m.path).read_text())
+    with path.open("a") as file:
+        print(json.dumps([key, m.path, m.line, m.operator, m.text, o.tests, o.killer]), file=file)
+
+
+def logged_survivors(project: Project, path: Path) -> list[Mutant]:
+    """The mutants that survived in a run before, as they are in today's source."""
+    rows = [row for row in map(json.loads, path.read_text().splitlines()) if not row[-1]]
+    keys, alike = {row[0] for row in rows}, {(row[1], row[3], row[4]) for row in rows}
+    sources = {p: (project.root / p).read_text() for p in {row[1] for row in rows}}
+    every = (m for p in sorted(sources) for m in mutants(p, sources[p]))
+    return [m for m in every if (m.path, m.operator, m.text) in alike and m.key(sources[m.path]) in keys]
 
 
 def false_kills(
@@ -256,21 +275,26 @@ def head(root: Path) -> int:
 
 
 def run(
-    project: Project, out: Path, seed: int, count: int | None, packages: Sequence[str], jobs: int
+    project: Project,
+    out: Path,
+    seed: int,
+    count: int | None,
+    packages: Sequence[str],
+    jobs: int,
+    again: bool = False,
 ) -> dict[str, Any]:
     """Draws, runs and reports; writes the page of survivors and the outcome of every mutant."""
     began = time.monotonic()
     tests = covered(project, out, jobs, lambda line: print(line, file=sys.stderr, flush=True))
     print(f"{len(tests)} tests, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    outcomes = run_mutants(project, draw(project, seed, count, packages), tests, jobs)
+    log = out / "outcomes.jsonl"
+    drawn = logged_survivors(project, log) if again else draw(project, seed, count, packages)
+    log = out / "again.jsonl" if again else log
+    log.write_text("")
+    outcomes = run_mutants(project, drawn, tests, jobs, log)
     false = false_kills(project, outcomes, tests, jobs)
-    report = _report(project, outcomes, false, time.monotonic() - began)
     (out / "survivors.md").write_text(survivors_page(project, outcomes))
-    with (out / "outcomes.jsonl").open("w") as file:
-        for o in outcomes:
-            m = o.mutant
-            print(json.dumps([m.path, m.line, m.operator, m.text, o.tests, o.killer]), file=file)
-    return report
+    return _report(project, outcomes, false, time.monotonic() - began)
 
 
 def _fresh(args: Sequence[str]) -> dict[str, Any]:
@@ -327,7 +351,7 @@ def toy() -> dict[tuple[int, str], bool]:
         (root / "tests" / "test_toy.py").write_text(TOY_TEST)
         _fresh(["--root", folder, "--jobs", "1"])
         lines = (root / "out" / "mutation" / "outcomes.jsonl").read_text().splitlines()
-    return {(line, text): bool(killer) for _, line, _, text, _, killer in map(json.loads, lines)}
+    return {(line, text): bool(killer) for _, _, line, _, text, _, killer in map(json.loads, lines)}
 
 
 def measure(full: bool) -> list[Row]:
@@ -362,6 +386,9 @@ def main() -> None:
     )
     options.add_argument("--jobs", type=int, default=2, help="processes at a time")
     options.add_argument("--root", type=Path, help="all mutants of `toy.py` in this folder instead, by its `tests`")
+    options.add_argument(
+        "--again", action="store_true", help="only those that survived the last run, in whatever changed since"
+    )
     options.add_argument("--json", action="store_true", help="the report as one line of JSON")
     args = options.parse_args()
     if args.root:
@@ -370,7 +397,7 @@ def main() -> None:
         )
     else:
         seed = head(ROOT) if args.seed is None else args.seed
-        report = run(podium(), ROOT / "out" / "mutation", seed, args.count, args.package, args.jobs)
+        report = run(podium(), ROOT / "out" / "mutation", seed, args.count, args.package, args.jobs, args.again)
     print(json.dumps(report) if args.json else json.dumps(report, indent=1))
 
 
