@@ -103,12 +103,14 @@ def test_covering_tests_are_those_that_ran_the_lines_and_on_import_those_of_the_
         CoveringTest("tests/p/test_a.py::b", 0.1, {"podium/p/m.py": {11}}),
         CoveringTest("tests/p/test_b.py::c", 0.1, {}),
         CoveringTest("tests/q/test_c.py::d", 0.0, {"podium/p/m.py": {3, 10}}),
+        CoveringTest("tests/q/test_c.py::e", 9.0, {"podium/p/other.py": {1}}),
+        CoveringTest("tests/q/test_c.py::f", 0.0, {"podium/q/m.py": {4}}),
     ]
     inside = Mutant("podium/p/m.py", "compare", 10, 10, 10, False, 0, 0, "")
     above = Mutant("podium/p/m.py", "compare", 4, 4, 4, True, 0, 0, "")
     assert [t.name[-1] for t in covering(inside, tests)] == ["a", "d"]
-    assert [t.name[-1] for t in covering(above, tests)] == ["a", "b", "c", "d"]
-    assert [[t.name[-1] for t in stage] for stage in stages(above, tests)] == [["d", "b", "c", "a"]]
+    assert [t.name[-1] for t in covering(above, tests)] == ["a", "b", "c", "d", "e"]
+    assert [[t.name[-1] for t in stage] for stage in stages(above, tests[:4])] == [["d", "b", "c", "a"]]
 
 
 def test_a_key_outlives_a_change_elsewhere() -> None:
