@@ -17,6 +17,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -220,10 +221,12 @@ class _Tracer:
     def _tracing(self, lines: Lines) -> Iterator[None]:
         self.lines = lines
         sys.settrace(self.trace)
+        threading.settrace(self.trace)
         try:
             return (yield)
         finally:
             sys.settrace(None)
+            threading.settrace(None)  # type: ignore[arg-type]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed or report.skipped:
@@ -258,7 +261,7 @@ def covered(
     project: Project, out: Path, jobs: int, say: Callable[[str], None] = lambda line: None
 ) -> list[CoveringTest]:
     """Every test that passes, with the lines it runs; traced again only where something changed."""
-    folder = out / "lines-1"  # the number counts up when what is kept, or how it is found, changes
+    folder = out / "lines-2"  # the number counts up when what is kept, or how it is found, changes
     folder.mkdir(parents=True, exist_ok=True)
     tested = [p for name in (*project.packages, *project.shared) for p in _python(project.root / name)]
     helpers = [p for name in project.tests for p in _python(project.root / name) if not p.name.startswith("test_")]

@@ -10,7 +10,7 @@ they count as survivors. Each survivor is listed with its diff in `out/mutation/
 
 A mutant costs a fork of a process that has numpy, pytest and `podium.trace` imported. The fork imports the rest, with the mutated
 source in the place of the module's, and runs the covering tests: file by file, those of the module's own folder first, fastest first.
-A line that runs on import (a row of a table, a decorator) is covered by the tests of its folder and by those that run its package.
+A line that runs on import only (a row of a table, a decorator) is covered by the tests that run its package or whose file names it.
 """
 
 from __future__ import annotations
@@ -92,14 +92,23 @@ def draw(project: Project, seed: int, count: int | None, packages: Iterable[str]
     return drawn
 
 
-def covering(mutant: Mutant, tests: Iterable[CoveringTest]) -> list[CoveringTest]:
-    """The tests that can notice a mutant."""
-    span = range(mutant.first, mutant.last + 1)
-    own = f"tests/{Path(mutant.path).parent.name}/"
-    if mutant.on_import:
-        folder = str(Path(mutant.path).parent) + "/"
-        return [t for t in tests if t.name.startswith(own) or any(path.startswith(folder) for path in t.lines)]
-    return [t for t in tests if not t.lines.get(mutant.path, set()).isdisjoint(span)]
+def covering(project: Project, mutant: Mutant, tests: Iterable[CoveringTest]) -> list[CoveringTest]:
+    """The tests that can notice a mutant; what runs on import is noticed by tests that run its package, or whose file names it."""
+    tests, span = list(tests), range(mutant.first, mutant.last + 1)
+    ran = [t for t in tests if not t.lines.get(mutant.path, set()).isdisjoint(span)]
+    if ran and not mutant.on_import:
+        return ran
+    folder = str(Path(mutant.path).parent) + "/"
+    named = _naming(
+        project, folder.replace("/", ".").strip("."), tuple(sorted({t.name.split("::")[0] for t in tests}))
+    )
+    return [t for t in tests if t.name.split("::")[0] in named or any(path.startswith(folder) for path in t.lines)]
+
+
+@functools.cache
+def _naming(project: Project, package: str, files: tuple[str, ...]) -> frozenset[str]:
+    """The files that name a package."""
+    return frozenset(f for f in files if package and package in (project.root / f).read_text())
 
 
 def stages(mutant: Mutant, tests: Sequence[CoveringTest]) -> list[list[CoveringTest]]:
@@ -186,7 +195,7 @@ def run_mutants(
         importlib.import_module(name)
     loaded = [m for m in map(project.module, project.sources()) if m in sys.modules]
     assert not loaded, f"imported before they could be mutated: {loaded}"
-    covers = [covering(m, tests) for m in drawn]
+    covers = [covering(project, m, tests) for m in drawn]
     tasks = [
         (functools.partial(_tried, project, m, stages(m, c)), 60 + 5 * sum(t.seconds for t in c))
         for m, c in zip(drawn, covers, strict=True)

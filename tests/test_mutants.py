@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
-from bench.covering import CoveringTest, forked
+from bench.covering import CoveringTest, Project, forked
 from bench.mutants import Mutant, compiles, mutants
 from bench.mutation import covering, stages
 
@@ -97,19 +98,26 @@ def test_which_lines_show_that_a_fault_was_reached() -> None:
     }
 
 
-def test_covering_tests_are_those_that_ran_the_lines_and_on_import_those_of_the_folder() -> None:
+def test_covering_tests_are_those_that_ran_the_lines_and_on_import_those_of_the_package(tmp_path: Path) -> None:
+    for name, text in (("a", ""), ("b", "from podium.p import ROWS"), ("c", "")):
+        (tmp_path / f"test_{name}.py").write_text(text)
     tests = [
-        CoveringTest("tests/p/test_a.py::a", 0.2, {"podium/p/m.py": {10}}),
-        CoveringTest("tests/p/test_a.py::b", 0.1, {"podium/p/m.py": {11}}),
-        CoveringTest("tests/p/test_b.py::c", 0.1, {}),
-        CoveringTest("tests/q/test_c.py::d", 0.0, {"podium/p/m.py": {3, 10}}),
-        CoveringTest("tests/q/test_c.py::e", 9.0, {"podium/p/other.py": {1}}),
-        CoveringTest("tests/q/test_c.py::f", 0.0, {"podium/q/m.py": {4}}),
+        CoveringTest("test_a.py::a", 0.2, {"podium/p/m.py": {10}}),
+        CoveringTest("test_a.py::b", 0.1, {"podium/p/m.py": {11}}),
+        CoveringTest("test_b.py::c", 0.1, {}),
+        CoveringTest("test_c.py::d", 0.0, {"podium/p/m.py": {3, 10}}),
+        CoveringTest("test_c.py::e", 9.0, {"podium/p/other.py": {1}}),
+        CoveringTest("test_c.py::f", 0.0, {"podium/q/m.py": {4}}),
     ]
+    project = Project(tmp_path, ("podium/p",), (".",))
     inside = Mutant("podium/p/m.py", "compare", 10, 10, 10, False, 0, 0, "")
     above = Mutant("podium/p/m.py", "compare", 4, 4, 4, True, 0, 0, "")
-    assert [t.name[-1] for t in covering(inside, tests)] == ["a", "d"]
-    assert [t.name[-1] for t in covering(above, tests)] == ["a", "b", "c", "d", "e"]
+    unseen = Mutant(
+        "podium/p/m.py", "compare", 20, 20, 20, False, 0, 0, ""
+    )  # of a function that runs on import only
+    assert [t.name[-1] for t in covering(project, inside, tests)] == ["a", "d"]
+    assert [t.name[-1] for t in covering(project, above, tests)] == ["a", "b", "c", "d", "e"]
+    assert covering(project, unseen, tests) == covering(project, above, tests)
     assert [[t.name[-1] for t in stage] for stage in stages(above, tests[:4])] == [["d", "b", "c", "a"]]
 
 
