@@ -25,9 +25,9 @@ BYS: tuple[tuple[str, ...], ...] = (("task",), ("task", "agent"), ("rollout",), 
 @cache
 def teams() -> tuple[Trace, ...]:
     """Runs with all times, runs of which some state none, and runs that branched."""
-    silent = plain(1)
+    silent = plain(1, n=4, length=18)
     t_e = np.where(silent.rollout_e % 2 == 0, np.nan, silent.t_e)
-    return plain(0), replace(silent, t_e=t_e), forest(10)
+    return plain(0, n=4, length=18), replace(silent, t_e=t_e), forest(10)[:9]
 
 
 def starts(unit: str = "turn", coarse: bool = False) -> Iterable[Credit]:
@@ -162,11 +162,14 @@ def test_quantiles_of_ranks(tau: float | None) -> None:
                 return sum(v[i] < v[u] for i in us) + (sum(v[i] == v[u] for i in us) + 1) / 2
             return 0.5 + sum(1 / (1 + float(np.exp((v[i] - v[u]) / tau))) for i in us)
 
-        def quantile(u: int, us: list[int], rank: Callable[..., float] = rank) -> float:
-            return normal.inv_cdf((rank(u, us) - 0.5) / len(us))
+        @cache
+        def quantiles(us: tuple[int, ...], rank: Callable[..., float] = rank) -> dict[int, float]:
+            normals = {u: normal.inv_cdf((rank(u, list(us)) - 0.5) / len(us)) for u in us}
+            middle = sum(normals.values()) / len(us)
+            return {u: x - middle for u, x in normals.items()}
 
-        def centred(u: int, us: list[int], quantile: Callable[..., float] = quantile) -> float:
-            return quantile(u, us) - sum(quantile(i, us) for i in us) / len(us)
+        def centred(u: int, us: list[int], quantiles: Callable[..., dict[int, float]] = quantiles) -> float:
+            return quantiles(tuple(us))[u]
 
         for by in (("task",), ("task", "agent")):
             step = f"rank_gaussian(by={by!r}, tau={tau!r})"
