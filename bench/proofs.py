@@ -39,6 +39,7 @@ BENCHES = (
     "lm_packed",
     "lm_generate",
     "lm_results",
+    "mutation",
 )
 
 

@@ -11,7 +11,7 @@ from podium.credit.keys import By, groups
 from podium.credit.orders import before, timeline
 from podium.credit.returns import column
 from podium.graph import units
-from podium.graph.grouping import changes
+from podium.graph.grouping import changes, count_of
 from podium.registry import register
 from podium.trace.columns import B, F, I
 
@@ -100,7 +100,7 @@ def leave_one_out(credit: Credit, by: By = "task", weight: str | None = None, al
 
 def _sum(group: I, values: F | B) -> F:
     """The sum of each group, and what is in none at the end."""
-    n = int(group.max(initial=-1)) + 1
+    n = count_of(group)
     total: F = np.bincount(np.where(group >= 0, group, n), values, minlength=n + 1).astype(np.float64)
     return total
 
@@ -137,7 +137,7 @@ def _ranked(credit: Credit, by: By) -> tuple[F, F, B, I]:
     group = groups(credit, by)
     scored = np.flatnonzero((group >= 0) & ~np.isnan(credit.value))
     of, value = group[scored], credit.value[scored]
-    best = np.full(int(group.max(initial=-1)) + 2, -np.inf)  # the last is of those in no group
+    best = np.full(count_of(group) + 1, -np.inf)  # the last is of those in no group
     second = best.copy()
     np.maximum.at(best, of, value)
     below = value < best[of]

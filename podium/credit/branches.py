@@ -17,6 +17,7 @@ from podium.credit.groups import Alone, lonely
 from podium.credit.keys import By, groups, numbered_together
 from podium.credit.options import chosen_options, option_probability
 from podium.credit.returns import column
+from podium.graph.grouping import count_of
 from podium.interval import student
 from podium.registry import register
 from podium.trace.columns import B, F, I, Trace
@@ -70,7 +71,7 @@ def alternatives(credit: Credit, same: Same = "option") -> Alternatives:
         node = np.where(chosen >= 0, chosen, node + len(trace.chosen_e.words))
         counts_u &= ~copies(trace, rows)
     of_u = numbered_together(context, node)
-    many = int(of_u.max(initial=-1)) + 1
+    many = count_of(of_u)
     n = np.bincount(of_u[counts_u], minlength=many).astype(np.float64)
     with np.errstate(invalid="ignore"):
         mean = np.bincount(of_u[counts_u], credit.value[counts_u], minlength=many) / n
@@ -119,7 +120,7 @@ def same_prefix(
         base = _mean(alts, np.where(told, odds(credit, alts, pi), 0.0), alts.mean)
     else:
         raise BadCredit(f"baseline must be loo, mean, value or policy, got {baseline!r}")
-    several = np.bincount(alts.context[told], minlength=int(alts.context.max(initial=-1)) + 1)[alts.context] > 1
+    several = np.bincount(alts.context[told], minlength=count_of(alts.context))[alts.context] > 1
     paid = np.append(alts.mean - base, np.nan)[alts.of_u]
     paid = np.where(np.isnan(credit.value), np.nan, paid)
     return lonely(credit, paid, ~np.append(several & told, False)[alts.of_u], alone, in_a_tree(credit))
@@ -158,16 +159,12 @@ def odds(credit: Credit, alts: Alternatives, pi: str) -> F:
     """How likely the policy was to choose each alternative, as the first decision of its context that knows says; 0 where none does."""
     trace, rows = credit.trace, credit.rows
     known_o = option_probability(trace, pi)
-    if np.isnan(known_o).all():
-        raise BadCredit(
-            f"needs the policy's log-probabilities of the options, or the label {pi!r}: a JSON list over them"
-        )
     inside = np.flatnonzero(alts.of_u >= 0)[::-1]
     chosen = np.full(len(alts.context), -1)
     chosen[alts.of_u[inside]] = trace.chosen_e.codes[rows[inside]]
     first, many = trace.options_of(rows[inside])
     tells = inside[(many > 0) & ~np.isnan(np.append(known_o, np.nan)[np.where(many > 0, first, -1)])]
-    teller = np.full(int(alts.context.max(initial=-1)) + 1, -1)
+    teller = np.full(count_of(alts.context), -1)
     teller[alts.context[alts.of_u[tells]]] = tells  # the first one is written last, so it stays
     at = teller[alts.context]
     place = np.where(at >= 0, chosen_options(trace, rows[at], chosen), -1)
@@ -236,7 +233,7 @@ class _Ends(NamedTuple):
 def _ends(credit: Credit, alts: Alternatives) -> _Ends:
     held = np.flatnonzero(alts.counts_u & (alts.of_u >= 0))
     value, where = credit.value[held], alts.context[alts.of_u[held]]
-    many = int(alts.context.max(initial=-1)) + 1
+    many = count_of(alts.context)
     low, high = _range(where, value, many)
     between = np.bincount(where, (value != low[where]) & (value != high[where]), minlength=many) > 0
     binary = np.bincount(where, ~np.isin(value, (0.0, 1.0)), minlength=many) == 0
@@ -312,7 +309,7 @@ def _sets(credit: Credit, alts: Alternatives) -> B:
     counts_u = alts.counts_u & (alts.of_u >= 0)
     held = np.flatnonzero(counts_u & (trace.seed_n.codes >= 0)[run])
     of = alts.of_u[held]
-    where, many = alts.context[of], int(alts.context.max(initial=-1)) + 1
+    where, many = alts.context[of], count_of(alts.context)
     pair = numbered_together(where, trace.seed_n.codes[run[held]])
     twice = numbered_together(pair, of)
     whole = np.bincount(pair, minlength=1)[pair] == _options(alts)[of]
@@ -343,7 +340,7 @@ def chance(credit: Credit, alts: Alternatives) -> tuple[F, F]:
     kind = numbered_together(of, (size > 1).astype(np.int64))
     middle = np.bincount(kind, apart, minlength=1) / np.maximum(np.bincount(kind, minlength=1), 1)
     square = (apart - middle[kind]) ** 2 * np.where(size > 1, size / np.maximum(size - 1, 1), 1.0)
-    many, first = int(alts.context.max(initial=-1)) + 1, np.unique(kind, return_index=True)[1]
+    many, first = count_of(alts.context), np.unique(kind, return_index=True)[1]
     freedom = np.bincount(where, minlength=many) - np.bincount(where[first], minlength=many)
     return np.bincount(where, square, minlength=many).astype(np.float64), freedom.astype(np.float64)
 
@@ -383,7 +380,7 @@ def cross_marginal(
         raise BadCredit(f"how must be sum or mean, got {how!r}")
     wrote = numbered_together(groups(credit, by), _written(credit.trace, credit.rows))
     scored = (wrote >= 0) & ~np.isnan(credit.value)
-    n = int(wrote.max(initial=-1)) + 1
+    n = count_of(wrote)
     total = np.append(np.bincount(wrote[scored], credit.value[scored], minlength=n), np.nan)
     many = np.append(np.bincount(wrote[scored], minlength=n), 1)
     found = total if how == "sum" else total / np.maximum(many, 1)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from podium.credit.credit import Credit, apply
 from podium.credit.forest import nodes, roots
 from podium.graph import units
+from podium.graph.grouping import count_of
 from podium.rewards.conformance import matched, renamed, reordered, taken
 from podium.trace.columns import COLUMNS, F, Names, Text, Trace, concat
 from podium.trace.vocabulary import edge, event
@@ -247,7 +248,7 @@ def _luck(trace: Trace, dice: np.random.Generator) -> F:
         family = root_n[trace.rollout_e] == root_n[run]
         before += family * ((local >= trace.branch_n[run]).astype(float) + (local > trace.branch_n[run]))
     _, node = np.unique(nodes(trace, np.arange(trace.n_events)), return_inverse=True)
-    luck = before + dice.random(int(node.max(initial=-1)) + 1)[node]
+    luck = before + dice.random(count_of(node))[node]
     found: F = luck / (luck.max(initial=0.0) + 1.0)
     return found
 

@@ -30,10 +30,9 @@ def own_action(credit: Credit, q: str = "q", pi: str = "pi") -> Credit:
     if credit.unit != "orchestrator":
         raise BadCredit(f"own_action pays decisions (unit orchestrator), not {credit.unit}")
     trace, rows = credit.trace, credit.rows
+    if q not in trace.extra_e:
+        raise BadCredit(f"own_action needs the label {q!r} on decisions: a JSON list, one number an option")
     q_o, pi_o = option_label(trace, q), option_probability(trace, pi)
-    for name, values in ((q, q_o), (pi, pi_o)):
-        if np.isnan(values).all():
-            raise BadCredit(f"own_action needs the label {name!r} on decisions: a JSON list, one number an option")
     first, many = trace.options_of(rows)
     place, of = ranges(first, many), np.repeat(np.arange(len(rows)), many)
     mean = np.bincount(of, (q_o * pi_o)[place], minlength=len(rows))

@@ -7,6 +7,7 @@ import numpy as np
 from podium import rewards
 from podium.credit.credit import Credit
 from podium.credit.keys import By, groups
+from podium.graph.grouping import count_of
 from podium.registry import register
 
 __all__ = ["drop_even"]
@@ -22,7 +23,7 @@ def drop_even(credit: Credit, reward: str = "outcome", by: By = "task") -> Credi
     """
     group, x = groups(credit, by), rewards.score(credit.trace, reward, credit.unit)
     scored = np.flatnonzero((group >= 0) & ~np.isnan(x))
-    least, most = np.full(int(group.max(initial=-1)) + 2, np.inf), np.full(int(group.max(initial=-1)) + 2, -np.inf)
+    least, most = np.full(count_of(group) + 1, np.inf), np.full(count_of(group) + 1, -np.inf)
     np.minimum.at(least, group[scored], x[scored])
     np.maximum.at(most, group[scored], x[scored])
     return credit.of(np.where((least < most)[group], credit.value, np.nan))

@@ -14,6 +14,7 @@ import numpy as np
 
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.keys import By, groups, numbered_together
+from podium.graph.grouping import count_of
 from podium.trace.columns import B, F, I
 
 __all__ = ["Alone", "Count", "Moments", "counts", "lonely", "moments"]
@@ -56,7 +57,7 @@ def moments(credit: Credit, by: By, count: Count = "row", ddof: int = 0) -> Mome
     mean = Σ c v / Σ c,   variance = Σ c (v - mean)² / (Σ c - ddof),   0 where nothing is left below the line
     """
     group = groups(credit, by)
-    n_groups = int(group.max(initial=-1)) + 2
+    n_groups = count_of(group) + 1
     scored = (group >= 0) & ~np.isnan(credit.value)
     every = bool(scored.all())
     of, value = (group, credit.value) if every else (group[scored], credit.value[scored])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.forest import contexts, nodes, roots
 from podium.graph import units
-from podium.graph.grouping import rows_by
+from podium.graph.grouping import count_of, rows_by
 from podium.registry import alternatives, facts, find, names, register
 from podium.trace import sweep
 from podium.trace.columns import I, Text, Trace
@@ -63,7 +63,7 @@ def numbered_together(*columns: I) -> NDArray[np.int64]:
 
 def _dense(key: NDArray[np.int64]) -> NDArray[np.int64]:
     """Whole numbers of 0 or more as 0, 1, ... in their order."""
-    most = int(key.max(initial=-1)) + 1
+    most = count_of(key)
     if most <= 8 * len(key) + 1024:
         there = np.zeros(most, np.bool_)
         there[key] = True

@@ -9,6 +9,7 @@ import numpy as np
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.groups import Alone, Count, lonely, moments
 from podium.credit.keys import By, groups, numbered_together
+from podium.graph.grouping import count_of
 from podium.registry import register
 from podium.trace.columns import F, I
 
@@ -47,7 +48,7 @@ def rank_gaussian(credit: Credit, by: By = "task", tau: float | None = None, alo
     scored = np.flatnonzero((group >= 0) & ~np.isnan(credit.value))
     rank = np.full(len(group), np.nan)
     rank[scored] = _ranks(credit.value[scored], group[scored]) if tau is None else _soft(credit, group, scored, tau)
-    n = np.append(np.bincount(group[scored], minlength=int(group.max(initial=-1)) + 1), 0)[group]
+    n = np.append(np.bincount(group[scored], minlength=count_of(group)), 0)[group]
     with np.errstate(divide="ignore", invalid="ignore"):
         quantile = (rank - 0.5) / n
     normal = credit.of(np.where(np.isnan(quantile), np.nan, _inverse_normal(quantile)))
@@ -72,7 +73,7 @@ def _soft(credit: Credit, group: I, scored: I, tau: float) -> F:
     """Soft ranks, all groups of a size at once: a group of n different values costs n²."""
     value = np.unique(credit.value[scored], return_inverse=True)
     same = numbered_together(group[scored], value[1])  # equal values of a group are ranked once
-    n = int(same.max(initial=-1)) + 1
+    n = count_of(same)
     of, v = np.zeros(n, np.int64), np.zeros(n)
     of[same], v[same] = group[scored], credit.value[scored]
     many, size = np.bincount(same, minlength=n), np.bincount(of, minlength=1)

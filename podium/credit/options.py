@@ -42,7 +42,9 @@ def _numbers(word: str, name: str) -> list[float]:
 def option_probability(trace: Trace, label: str = "pi") -> F:
     """π of every option: e^logp where the policy's log-probabilities are recorded, else what the label says; NaN where nothing does."""
     known_o: F = np.exp(trace.logp_o)
-    if label not in trace.extra_e or not np.isnan(known_o).any():
+    if label not in trace.extra_e:
+        if len(known_o) and np.isnan(known_o).all():
+            raise BadCredit(f"needs the policy's log-probabilities of options, or the label {label!r}: a JSON list over them")
         return known_o
     return np.where(np.isnan(known_o), option_label(trace, label), known_o)
 

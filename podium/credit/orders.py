@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.keys import numbered_together
-from podium.graph.grouping import changes, rows_by, rows_by_time
+from podium.graph.grouping import changes, count_of, rows_by, rows_by_time
 from podium.registry import find
 from podium.trace.columns import B, F, I
 
@@ -68,7 +68,7 @@ def _times(credit: Credit, chain: I) -> F:
     """When each unit began; its row in chains of which a unit does not say. Tokens come one by one after that."""
     trace, rows = credit.trace, credit.rows
     t = np.where(rows >= 0, np.append(trace.t_e, np.nan)[rows], np.nan)
-    silent = np.bincount(chain[np.isnan(t) & (chain >= 0)], minlength=int(chain.max(initial=-1)) + 1) > 0
+    silent = np.bincount(chain[np.isnan(t) & (chain >= 0)], minlength=count_of(chain)) > 0
     when = np.where(np.append(silent, False)[chain], rows.astype(np.float64), t)
     return _token_places(credit.trace.owner_k, when) if credit.unit == "token" else when
 

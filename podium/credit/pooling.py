@@ -10,6 +10,7 @@ from podium.credit.branches import Alternatives, alternatives, chance, in_a_tree
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.groups import Alone, lonely
 from podium.credit.keys import By, groups, numbered_together
+from podium.graph.grouping import count_of
 from podium.registry import register
 from podium.trace.columns import F, I
 
@@ -54,7 +55,7 @@ def pooled_prefix(
 def _places(credit: Credit, alts: Alternatives, by: By) -> I:
     """The place of each alternative: that of the first unit of its context."""
     place_u, inside = groups(credit, by), np.flatnonzero(alts.of_u >= 0)[::-1]
-    place_c = np.full(int(alts.context.max(initial=-1)) + 1, -1)
+    place_c = np.full(count_of(alts.context), -1)
     place_c[alts.context[alts.of_u[inside]]] = place_u[inside]
     return place_c[alts.context]
 
@@ -65,7 +66,7 @@ def _noise(credit: Credit, alts: Alternatives, weight: F, place: I) -> F:
     place_c = np.full(len(square), -1)
     place_c[alts.context] = place
     at, there = np.maximum(place_c, 0), place_c >= 0
-    size = int(place.max(initial=-1)) + 2
+    size = count_of(place) + 1
     total, free = (np.bincount(at, x * there, minlength=size) for x in (square, freedom))
     pooled = np.where(free > 0, total / np.maximum(free, 1.0), _variance(credit, alts, place, size))
     one = ((square + PRIOR * pooled[at]) / (freedom + PRIOR))[alts.context]
@@ -93,12 +94,12 @@ def _drawn(credit: Credit, alts: Alternatives, own: F, noise: F, place: I) -> F:
     option = credit.trace.chosen_e.codes[credit.rows[unit]].astype(np.int64) if len(unit) else unit
     kind = numbered_together(place, option)
     there = (kind >= 0) & ~np.isnan(own)
-    at, size = np.maximum(kind, 0), int(kind.max(initial=-1)) + 1
+    at, size = np.maximum(kind, 0), count_of(kind)
     value = np.where(there, own, 0.0)
     n = np.bincount(at, there, minlength=size)
     mean = np.append(np.bincount(at, value, minlength=size) / np.maximum(n, 1.0), 0.0)[at]
     free = np.where(there, 1.0 - 1.0 / np.maximum(np.append(n, 1.0)[at], 1.0), 0.0)
-    here, places = np.maximum(place, 0), int(place.max(initial=-1)) + 1
+    here, places = np.maximum(place, 0), count_of(place)
     excess = np.where(there, (value - mean) ** 2 - noise * free, 0.0)
     between = np.bincount(here, excess, minlength=places) / np.maximum(
         np.bincount(here, free, minlength=places), 1e-12

@@ -10,6 +10,7 @@ from podium.credit.credit import BadCredit, Credit
 from podium.credit.forest import nodes
 from podium.credit.keys import groups, numbered_together
 from podium.credit.orders import Timeline, backward, mean_at, sum_at, timeline
+from podium.graph.grouping import count_of
 from podium.registry import register
 from podium.trace.columns import F, Trace
 
@@ -105,7 +106,7 @@ def subtree_mean(credit: Credit) -> Credit:
     """
     node = numbered_together(groups(credit, "batch"), nodes(credit.trace, credit.rows))
     scored = (node >= 0) & ~np.isnan(credit.value)
-    n = int(node.max(initial=-1)) + 1
+    n = count_of(node)
     many = np.bincount(node[scored], minlength=n)
     with np.errstate(invalid="ignore"):
         mean = np.bincount(node[scored], credit.value[scored], minlength=n) / many

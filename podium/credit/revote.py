@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.keys import numbered_together
 from podium.graph import units
-from podium.graph.grouping import changes
+from podium.graph.grouping import changes, count_of
 from podium.registry import register
 from podium.trace.columns import F, I, Trace
 
@@ -66,7 +66,7 @@ def _ballots(trace: Trace, unit: str, channel: str, weighted: bool) -> _Ballots:
     weight = trace.weight_v[known] if weighted else np.ones(len(known))
     source, event = trace.source_v[known], trace.event_v[known].astype(np.int64)
     answer = numbered_together(event, trace.value_v.codes[known])
-    n = int(answer.max(initial=-1)) + 1
+    n = count_of(answer)
     told = trace.reward_e[channel][source]
     checked = ~np.isnan(told)
     with np.errstate(invalid="ignore"):

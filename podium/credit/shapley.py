@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.keys import By, groups, numbered_together
 from podium.credit.masks import mask_runs, team_value
+from podium.graph.grouping import count_of
 from podium.registry import register
 from podium.trace.columns import F, I, Trace
 from podium.trace.do import Do
@@ -236,7 +237,7 @@ def _paid(credit: Credit, games: _Games, permutations: int | None, seed: int, sp
     phi = np.full((len(games.many), above.shape[1] + 1), np.nan)  # the last column serves -1
     shape = numbered_together(games.many, *((above + 1).T)) if len(above) else np.zeros(0, np.int64)
     run = np.flatnonzero((games.game_n >= 0) & ~np.isnan(games.value_n))
-    for kind in range(int(shape.max(initial=-1)) + 1):  # games of one size and shape at once
+    for kind in range(count_of(shape)):  # games of one size and shape at once
         here = np.flatnonzero(shape == kind)
         n, spawner = int(games.many[here[0]]), tuple(above[here[0], : games.many[here[0]]].tolist())
         place = _looked_up(here, np.arange(len(here)), games.game_n[run])

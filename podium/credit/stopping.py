@@ -16,7 +16,7 @@ from podium.credit.keys import By, groups, numbered_together
 from podium.credit.masks import team_value
 from podium.credit.orders import timeline
 from podium.credit.returns import column
-from podium.graph.grouping import changes, rows_by
+from podium.graph.grouping import changes, count_of, rows_by
 from podium.graph.labels import number
 from podium.registry import register
 from podium.trace import sweep
@@ -100,7 +100,7 @@ def _grades(trace: Trace, rows: I, graded: str) -> F:
 
 def _policy(chances: _Chances, group: I) -> F:
     went = chances.went_on & ~np.isnan(chances.final) & (group >= 0)
-    n = int(group.max(initial=-1)) + 1
+    n = count_of(group)
     with np.errstate(invalid="ignore"):
         mean = np.bincount(group[went], chances.final[went], minlength=n) / np.bincount(group[went], minlength=n)
     return np.append(mean, np.nan)[group]
@@ -110,7 +110,7 @@ def _best(chances: _Chances, group: I) -> F:
     """Stage by stage from the last: what the others that went on make of it."""
     worth, beyond = np.full(len(group) + 1, np.nan), np.full(len(group), np.nan)
     order = rows_by(chances.stage)
-    first = np.searchsorted(chances.stage[order], np.arange(int(chances.stage.max(initial=-1)) + 2))
+    first = np.searchsorted(chances.stage[order], np.arange(count_of(chances.stage) + 1))
     for stage in range(len(first) - 2, -1, -1):
         here = order[first[stage] : first[stage + 1]]
         after = np.where(chances.next[here] >= 0, worth[chances.next[here]], chances.final[here])

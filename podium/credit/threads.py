@@ -10,6 +10,7 @@ from podium.credit.forest import nodes
 from podium.credit.keys import groups, numbered_together
 from podium.credit.orders import mean_at, previous, timeline
 from podium.graph import units
+from podium.graph.grouping import count_of
 from podium.registry import find, register
 from podium.trace.columns import F, I, Trace
 
@@ -23,7 +24,7 @@ def parent(trace: Trace, unit: str) -> I:
     line = timeline(Credit(trace, unit, np.zeros(len(rows))), "agent")
     before = previous(line)
     told = find("key", "task")(trace, unit)
-    node = nodes(trace, np.append(rows, -1)[before]) + int(told.max(initial=-1)) + 1
+    node = nodes(trace, np.append(rows, -1)[before]) + count_of(told)
     return np.where(line.at < 0, -1, np.where(before >= 0, node, told))
 
 
@@ -57,7 +58,7 @@ def _returned(credit: Credit, along: str, gamma: float) -> Credit:
     last = np.full(len(line.last), -1)
     last[line.at[held]] = node[held]  # the highest row is written last, so it stays
     moment = numbered_together(last)
-    n = int(moment.max(initial=-1)) + 1
+    n = count_of(moment)
     above, reward = np.full(n, -1), np.full(n, np.nan)
     mean, opens = mean_at(line, credit.value), np.append(True, line.last[:-1])[: len(line.last)]
     scored = (moment >= 0) & ~np.isnan(mean)
@@ -74,10 +75,10 @@ def _mean_of_children(trace: Trace, node: I, child: I, worth: F) -> F:
     pairs = np.flatnonzero((node >= 0) & (child >= 0))
     if (trace.parent_n.codes >= 0).any():
         same = numbered_together(node[pairs], child[pairs])
-        first = np.zeros(int(same.max(initial=-1)) + 1, np.int64)
+        first = np.zeros(count_of(same), np.int64)
         first[same[::-1]] = pairs[::-1]
         pairs = first
-    n = int(node.max(initial=-1)) + 1
+    n = count_of(node)
     total, many = np.bincount(node[pairs], worth[child[pairs]], minlength=n), np.bincount(node[pairs], minlength=n)
     found: F = np.append(total / np.maximum(many, 1), 0.0)[node]
     return found
@@ -109,7 +110,7 @@ def once(credit: Credit, inner: Step) -> Credit:
         raise BadCredit(f"once takes a step, such as once(center(by='task')), got {inner!r}")
     node = _nodes(credit)
     scored = np.flatnonzero((node >= 0) & ~np.isnan(credit.value))[::-1]
-    first = np.full(int(node.max(initial=-1)) + 2, -1)
+    first = np.full(count_of(node) + 1, -1)
     first[node[scored]] = scored  # the lowest is written last, so it stays
     stands = first[first >= 0]
     single = np.full(len(node), np.nan)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from podium.trace.columns import B, F, I
 
-__all__ = ["changes", "numbered", "rows_by", "rows_by_time", "sum_by"]
+__all__ = ["changes", "count_of", "numbered", "rows_by", "rows_by_time", "sum_by"]
 
 
 def rows_by(key: I) -> NDArray[np.int64]:
@@ -44,6 +44,15 @@ def rows_by_time(t: F) -> NDArray[np.int64]:
         return np.argsort(t, kind="stable")
     order = np.argsort(((t - low) * scale).astype(np.uint16), kind="stable")
     return order[np.argsort(t[order], kind="stable")]
+
+
+def count_of(number: I) -> int:
+    """How many groups a column of their numbers tells of: one more than the greatest. -1 is no group.
+
+    >>> count_of(np.array([2, -1, 0])), count_of(np.array([-1])), count_of(np.array([], int))
+    (3, 0, 0)
+    """
+    return int(number.max(initial=-1)) + 1
 
 
 def changes(values: NDArray[Any]) -> B:

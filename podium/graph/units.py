@@ -14,7 +14,7 @@ from weakref import ref
 
 import numpy as np
 
-from podium.graph.grouping import changes, numbered, rows_by
+from podium.graph.grouping import changes, count_of, numbered, rows_by
 from podium.trace import sweep
 from podium.trace.columns import I, Trace
 from podium.trace.vocabulary import edge, event
@@ -184,7 +184,7 @@ def _rows(trace: Trace, unit: str) -> I:
 
 def _first_rows(unit_e: I) -> I:
     """The first row of each unit, where units are numbered 0, 1, ... by that row."""
-    first = np.full(int(unit_e.max(initial=-1)) + 1, -1)
+    first = np.full(count_of(unit_e), -1)
     inside = np.flatnonzero(unit_e >= 0)[::-1]
     first[unit_e[inside]] = inside
     return first

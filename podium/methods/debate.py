@@ -14,7 +14,7 @@ from podium.credit.forest import contexts, nodes
 from podium.credit.keys import By, groups, numbered_together
 from podium.credit.orders import before, timeline
 from podium.graph import units
-from podium.graph.grouping import changes
+from podium.graph.grouping import changes, count_of
 from podium.methods.method import Method, add
 from podium.registry import register
 from podium.rewards.individual import channel_of_events
@@ -119,7 +119,7 @@ def shaped_by_tree(credit: Credit, g: float = 0.5, l: float = 0.5) -> Credit:
     place = numbered_together(batch, contexts(credit.trace, credit.rows))
     first = np.unique(np.where(np.isnan(r), -1, node), return_index=True)[1]
     first = first[(node[first] >= 0) & ~np.isnan(r[first])]
-    n = int(place.max(initial=-1)) + 2
+    n = count_of(place) + 1
     total, many = np.bincount(place[first], r[first], minlength=n), np.bincount(place[first], minlength=n)
     with np.errstate(divide="ignore", invalid="ignore"):
         siblings = np.where(many[place] > 1, (total[place] - r) / (many[place] - 1), np.nan)

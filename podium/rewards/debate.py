@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.graph import units
-from podium.graph.grouping import changes
+from podium.graph.grouping import changes, count_of
 from podium.registry import register
 from podium.rewards.individual import channel_of_events, individual
 from podium.rewards.ledger import BadReward
@@ -264,7 +264,7 @@ def _consensus(blocks: _Blocks, less_v: F) -> F:
     """
     event, weight, right, of_v = blocks
     group = np.unique(event, return_inverse=True)[1]
-    n = int(group.max(initial=-1)) + 1
+    n = count_of(group)
     first_g = _heaviest(group, weight, n)
     top = weight == first_g[group]
     second_g = _heaviest(group[~top], weight[~top], n)

@@ -9,6 +9,7 @@ from math import comb
 
 import numpy as np
 
+from podium.graph.grouping import count_of
 from podium.registry import register
 from podium.rewards.ledger import BadReward
 from podium.trace.columns import B, F, I, Trace
@@ -115,7 +116,7 @@ def pass_at(solved_n: F, group_n: I, k: int) -> F:
     [0.666...]
     """
     known = ~np.isnan(solved_n)
-    groups = int(group_n.max(initial=-1)) + 1
+    groups = count_of(group_n)
     runs_g = np.bincount(group_n[known], minlength=groups)
     right_g = np.bincount(group_n[known], solved_n[known] > 0, minlength=groups).astype(np.int64)
     kinds, which = np.unique(np.stack([runs_g, right_g]), axis=1, return_inverse=True)

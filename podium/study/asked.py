@@ -36,8 +36,9 @@ def asking(world: Planted, trace: Trace, budget: int, rounds: int) -> Trace:
 
 def _odds(world: Planted, trace: Trace) -> dict[int, F]:
     rows = units.rows(trace, "orchestrator")
-    told = dressed(world, trace).extra_e["pi"].take(rows).strings()
-    return {int(r): np.array(msgspec.json.decode(str(p))) for r, p in zip(rows, told, strict=True)}
+    first, many = trace.options_of(rows)
+    pi_o = option_probability(dressed(world, trace))
+    return {int(r): pi_o[a : a + n] for r, a, n in zip(rows, first, many, strict=True)}
 
 
 def asked(teams: list[Planted], runs: int, seed: int, each: int = 8, rounds: int = 4) -> list[Found]:

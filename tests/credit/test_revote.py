@@ -154,3 +154,15 @@ def test_answers_that_tie_count_by_their_mean_before_and_after_a_vote_is_taken_o
         )
     )
     near(paid(more, "revote()", "agent", "at(outcome, 'agent')"), [0.5, 0.0, 0.0, 0.5, 0.5, 0.0])
+
+
+def test_weights_that_add_up_to_the_same_tie_whatever_their_last_bit() -> None:
+    """0.1 + 0.2 of x against 0.3 of y: a tie, though they are not the same float; and once a vote is out, 0.4 - 0.1 against 0.3."""
+    says = [on(f"say {w}", correct=c, after=[]) for w, c in zip("abc", (1.0, 1.0, 0.0), strict=True)]
+    tied = [(0, "x", 0.1), (1, "x", 0.2), (2, "y", 0.3)]
+    trace = runs(run(*says, on("aggregate lead", votes=tied, after=[0, 1, 2]), team=1.0))
+    near(paid(trace, 'revote(by="weighted")', "agent", "at(outcome, 'agent')"), [0.5, 0.5, -0.5, 0.0])
+    more = [(0, "x", 0.1), (1, "x", 0.1), (1, "x", 0.1), (2, "y", 0.1), (2, "y", 0.1)]
+    trace = runs(run(*says, on("aggregate lead", votes=more, after=[0, 1, 2]), team=1.0))
+    assert 0.1 + 0.1 + 0.1 - 0.1 != 0.1 + 0.1
+    near(paid(trace, 'revote(by="weighted")', "agent", "at(outcome, 'agent')")[0], 0.5)

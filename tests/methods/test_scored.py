@@ -23,5 +23,5 @@ def test_with_the_same_reward_it_changes_nothing() -> None:
 
 
 def test_what_it_cannot_read_is_refused() -> None:
-    with pytest.raises(BadReward, match="no score called"):
+    with pytest.raises(BadReward, match="no score, shape or reward called"):
         apply(Credit(TRACE, "team", np.array([1.0])), 'scored("nobody")')

@@ -122,7 +122,7 @@ def test_the_scores_are_listed() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--reward", "nobody"), "no score called 'nobody'"),
+        (("--reward", "nobody"), "no score, shape or reward called 'nobody'"),
         (("--reward", "outcome +"), "expected an expression"),
         (("--reward", "parl"), "give progress"),
         (("--reward", "outcome", "--unit", "bee"), "no unit called 'bee'"),

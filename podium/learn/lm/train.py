@@ -309,7 +309,7 @@ def _value(trace: Trace, given: Credit) -> F:
 def _odds(trace: Trace) -> tuple[F, F, F]:
     """Of each decision whose options were weighed, the entropy of their probabilities, that of the one taken, and how many there are; NaN elsewhere."""
     doubt, chosen, many = (np.full(trace.n_events, np.nan) for _ in range(3))
-    pi_o = option_probability(trace)
+    pi_o = np.exp(trace.logp_o) if "pi" not in trace.extra_e else option_probability(trace)
     rows = np.unique(trace.event_o[~np.isnan(pi_o)])
     first, count = trace.options_of(rows)
     place = ranges(first, count)
