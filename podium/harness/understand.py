@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from podium.harness.types import ACTIONS, Action, Did, Fault, Return, Said, Stop, Wait
+from podium.trace.rules import ROUNDING
 
 __all__ = ["Understood", "amount", "content_of", "from_record", "understood"]
 
@@ -52,6 +53,7 @@ def understood(answer: Any) -> Understood:
             action = _decode(raw)
         except msgspec.ValidationError as error:
             raise Fault("nonsense", f"{type(one).__name__} with fields that make no sense: {error}") from None
+        _check_logp(action.logp)
         actions.append(action)
         raws.append(Raw(raw))
         if isinstance(action, _ENDS):
@@ -107,8 +109,14 @@ def _check_usage(usage: dict[str, Any]) -> None:
         isinstance(said, Said) and len(said.tokens) == len(said.logps) == len(said.mask) > 0
     ):
         raise Fault("nonsense", f"said must be tokens with a log-probability and a mask each, got {_shown(said)}")
+    _check_logp(max((p for p in said.logps if p is not None), default=None) if said is not None else None)
     if not isinstance(usage.get("trusted", False), bool):
         raise Fault("nonsense", f"trusted must be True, False or None, got {_shown(usage['trusted'])}")
+
+
+def _check_logp(logp: float | None) -> None:
+    if logp is not None and logp > ROUNDING:
+        raise Fault("nonsense", f"a log-probability must be at most 0, got {logp:g}")
 
 
 def amount(name: str, value: Any) -> float:

@@ -20,7 +20,7 @@ from podium.trace.sweep import latest, reach
 from podium.trace.vocabulary import EventType, edge, event
 from podium.trace.vocabulary import decision as decision_code
 
-__all__ = ["RULES", "Rule", "check", "joined_calls", "released", "trust_edges", "unmatched_calls"]
+__all__ = ["ROUNDING", "RULES", "Rule", "check", "joined_calls", "released", "trust_edges", "unmatched_calls"]
 
 LIMIT = 1000  # findings of one rule in one trace that are spelled out
 ROUNDING = 1e-4  # by which a log-probability in 32-bit arithmetic may exceed 0
