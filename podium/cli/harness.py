@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text as Line
 
 from podium.cli.app import Json, app, out, say
-from podium.harness.find import find_team
+from podium.harness.find import find_team, recorded_team
 from podium.harness.forest import shared
 from podium.harness.human import door_at
 from podium.harness.replay import BadReplay, team_of
@@ -140,7 +140,7 @@ def replay(
         typer.Option(help="choose=VALUE, replace=TEXT, remove, delay=SECONDS, mask or mask=NAME.", metavar="DO"),
     ] = None,
     team: Annotated[
-        str | None, typer.Option(help="The team, where the record's own name for it will not do.")
+        str | None, typer.Option(help="The team, FILE.py:NAME or MODULE:NAME, where it is none of Podium's own.")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="What runs live draws anew, from this.")] = None,
     out_: Annotated[
@@ -152,7 +152,7 @@ def replay(
     trace = files.load(path)
     if at is not None and not 0 <= at < trace.n_events:
         raise BadReplay(f"there is no row {at}; there are {trace.n_events}, numbered from 0")
-    made = find_team(team or team_of(trace))
+    made = recorded_team(team_of(trace)) if team is None else find_team(team)
     folder = out_ or _free(Path(path.rstrip("/") + ("-again" if at is None else f"-at-{at}")))
     with _until_interrupted(folder):
         grown = replay_run(made, trace, at=at, do=do, seed=seed, folder=folder)

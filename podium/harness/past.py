@@ -105,6 +105,8 @@ def _header(trace: Trace) -> Past:
         raise BadReplay(
             f"{name} does not say which team it was and what its task: it was not recorded by the harness"
         )
+    if not isinstance(told["team"], str):
+        raise BadReplay(f"{name}: expected the name of its team, got {told['team']!r}")
     seed = trace.seed_n[0] or ""
     do = _decode(trace.do_n[0] or "null") or {}
     dos = do["value"] if do.get("what") == "several" else [do]
