@@ -25,7 +25,9 @@ from podium.harness.run import Interrupted
 from podium.harness.run import Live as Running
 from podium.harness.run import run as run_team
 from podium.harness.team import BadTeam
+from podium.harness.understand import LEVELS
 from podium.trace import files
+from podium.trace.depth import is_deep
 from podium.view.plain import plain
 
 __all__: list[str] = []
@@ -90,6 +92,8 @@ def _free(path: Path) -> Path:
 def _told_task(task: str | None) -> Any:
     if task is None:
         return None
+    if is_deep(task.encode(errors="replace"), LEVELS):
+        raise BadTeam(f"--task: expected JSON that is nested at most {LEVELS} levels deep, or text that is not")
     try:
         return msgspec.json.decode(task)
     except msgspec.DecodeError as error:

@@ -72,6 +72,13 @@ class Past:
 
 def read_past(trace: Trace) -> Past:
     """What one recorded run was. Raises BadReplay where the trace does not say."""
+    try:
+        return _read_past(trace)
+    except RecursionError:
+        raise BadReplay(f"{trace.trace_id_n[0]} holds something that is nested too deeply to be replayed") from None
+
+
+def _read_past(trace: Trace) -> Past:
     rows = _Rows(trace)
     past = _header(trace)
     past.kinds, past.t = rows.type, rows.t

@@ -76,7 +76,9 @@ def test_a_killed_run_has_its_record_until_just_before(tmp_path: Path) -> None:
     verb.communicate(timeout=30)
     last = json.loads(lines(tmp_path / "run")[-1])
     assert last["t"] > FLUSH + 1.0 - 0.6  # it had begun more than FLUSH ago, and a second ago
-    replayed = begun(tmp_path / "again", "replay", tmp_path / "run")  # from where it was torn on, it runs live
+    replayed = begun(
+        tmp_path / "again", "replay", tmp_path / "run", "--team", "endless.py:team"
+    )  # from where it was torn on, it runs live
     replayed.send_signal(signal.SIGINT)
     _, wrong = replayed.communicate(timeout=30)
     assert (replayed.returncode, "Traceback" in wrong) == (130, False)

@@ -256,7 +256,10 @@ class Team:
                 self.add("safety_event", "monitor")
             case "stop" if agent == "lead" and self.some(0.3):
                 event = self.add("orchestrator_decision", "lead")
-                event.setdefault("podium", {}).update(decision="stop", chosen="stop", options=["stop", "go on"])
+                fields = event.setdefault("podium", {})
+                fields.update(decision="stop", chosen="stop")
+                if "options" in fields:
+                    fields["options"] = ["stop", "go on"]
                 self.stopped = True
 
 

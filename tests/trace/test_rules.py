@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from making import documents, findings, made, trace_of
 
+from podium.trace import log
 from podium.trace.columns import Text, Trace, concat
+from podium.trace.files import check_paths
 from podium.trace.findings import BadTrace, Finding
 from podium.trace.rules import LIMIT, RULES, check
 from podium.trace.vocabulary import EVENT_TYPES
@@ -414,6 +417,13 @@ def test_only_the_rule_that_is_broken_is_reported(rule: str, document: Document,
     reported = findings(document)
     assert {(f.rule, f.level) for f in reported} == {(rule, "error")}
     assert row in [f.row for f in reported]
+
+
+@pytest.mark.parametrize(("rule", "document"), [(r, d) for r, cases in ALONE.items() for d, _ in cases])
+def test_it_is_reported_of_a_log_too(rule: str, document: Document, tmp_path: Path) -> None:
+    """`podium check` reads of a log only the columns that rules look at."""
+    (tmp_path / "run.jsonl").write_bytes(log.write(trace_of(document)))
+    assert {f.rule for f in check_paths(tmp_path / "run.jsonl")} == {rule}
 
 
 def test_an_agent_that_spawned_itself_has_something_to_answer() -> None:
