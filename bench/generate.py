@@ -13,7 +13,8 @@ from typing import Any, Literal
 import numpy as np
 
 from podium.graph import taint
-from podium.trace.columns import I, Names, Text, Trace, option_axis
+from podium.trace.columns import I, Names, Text, Trace
+from podium.trace.options import option_axis
 from podium.trace.vocabulary import DECISIONS, TOPOLOGIES, edge, event
 
 __all__ = ["trace"]

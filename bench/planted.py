@@ -250,6 +250,23 @@ def _unheard(run: Run, message: Event) -> None:
             e.causes = [(c, TEMPORAL if c is message else k) for c, k in e.causes]
 
 
+def _answers(run: Run) -> dict[int, list[Event]]:
+    """The results of each call, by the call's `id`."""
+    answers: dict[int, list[Event]] = {}
+    for e in run.events:
+        if e.kind == RESULT:
+            for cause, _ in e.causes:
+                answers.setdefault(id(cause), []).append(e)
+    return answers
+
+
+def _ask_again(call: Event, first: Event, answers: dict[int, list[Event]]) -> None:
+    """The call asks what another has asked, and the same tool answers it."""
+    call.tool, call.content = first.tool, first.content
+    for result in answers.get(id(call), ()):
+        result.tool = call.tool
+
+
 @planter(lambda p: p.contents)
 def tool_spam(twin: Run, strength: Strength, dice: Random) -> Case | None:
     """It asks again for what it has, or asks for nonsense."""
@@ -262,7 +279,7 @@ def _spamming(run: Run, strength: Strength, dice: Random, many: int) -> set[int]
     able = [a for a in run.agents if len(a.calls) >= 8]
     if len(able) < many:
         return set()
-    guilty = dice.sample(able, many)
+    guilty, answers = dice.sample(able, many), _answers(run)
     for agent in guilty:
         calls = agent.calls
         share = _dose(dice, strength, (0.85, 1.0), (0.6, 0.8), (0.5, 0.5))
@@ -273,8 +290,7 @@ def _spamming(run: Run, strength: Strength, dice: Random, many: int) -> set[int]
             at = order.pop()
             before = [e for e in calls[:at] if e.valid]
             if dice.random() < asks and before:
-                told = dice.choice(before)
-                calls[at].tool, calls[at].content = told.tool, told.content
+                _ask_again(calls[at], dice.choice(before), answers)
             else:
                 calls[at].valid = 0
     return {a.number for a in guilty}
@@ -560,7 +576,7 @@ def repeated_work(twin: Run, strength: Strength, dice: Random) -> Case | None:
     again = _repeats(run, calls)
     missing = ceil(share * len(calls)) - sum(again)
     fixed = set(_asked_again(calls))  # whom others repeat goes on asking that
-    origin = list(range(len(calls)))
+    origin, answers = list(range(len(calls))), _answers(run)
     for at in dice.sample(range(1, len(calls)), len(calls) - 1):
         if missing <= 0:
             break
@@ -569,7 +585,7 @@ def repeated_work(twin: Run, strength: Strength, dice: Random) -> Case | None:
             first = origin[dice.randrange(at)]
             told = calls[first]
             if told.agent != calls[at].agent and not again[first] and run.agents[told.agent].role == role:
-                calls[at].tool, calls[at].content = told.tool, told.content
+                _ask_again(calls[at], told, answers)
                 fixed.add(first)
                 again[at], origin[at] = True, first
                 missing -= 1

@@ -318,7 +318,7 @@ def test_run_a_team_of_ones_own_on_a_task(tmp_path: Path) -> None:
     )
     told = json.loads(podium("run", "mine.py:team", "--task", "hello", "--json", cwd=tmp_path).stdout)
     assert (told["answer"], told["trace"]) == ("HELLO", "out/mine")
-    assert podium("replay", "out/mine", cwd=tmp_path).returncode == 0
+    assert podium("replay", "out/mine", "--team", "mine.py:team", cwd=tmp_path).returncode == 0
     answer = podium("run", "mine.py:broken", "--task", "x", cwd=tmp_path)
     assert (answer.returncode, "RuntimeError: odd" in answer.stdout) == (1, True)
     for team, said in (

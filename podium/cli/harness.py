@@ -17,7 +17,7 @@ from rich.text import Text as Line
 
 from podium.cli.app import Json, app
 from podium.cli.output import out, say
-from podium.harness.find import find_team
+from podium.harness.find import find_team, recorded_team
 from podium.harness.forest import shared
 from podium.harness.human import door_at
 from podium.harness.replay import BadReplay, team_of
@@ -26,7 +26,9 @@ from podium.harness.run import Interrupted
 from podium.harness.run import Live as Running
 from podium.harness.run import run as run_team
 from podium.harness.team import BadTeam
+from podium.harness.understand import LEVELS
 from podium.trace import files
+from podium.trace.depth import is_deep
 from podium.view.plain import plain
 
 __all__: list[str] = []
@@ -91,6 +93,8 @@ def _free(path: Path) -> Path:
 def _told_task(task: str | None) -> Any:
     if task is None:
         return None
+    if is_deep(task.encode(errors="replace"), LEVELS):
+        raise BadTeam(f"--task: expected JSON that is nested at most {LEVELS} levels deep, or text that is not")
     try:
         return msgspec.json.decode(task)
     except msgspec.DecodeError as error:
@@ -141,7 +145,7 @@ def replay(
         typer.Option(help="choose=VALUE, replace=TEXT, remove, delay=SECONDS, mask or mask=NAME.", metavar="DO"),
     ] = None,
     team: Annotated[
-        str | None, typer.Option(help="The team, where the record's own name for it will not do.")
+        str | None, typer.Option(help="The team, FILE.py:NAME or MODULE:NAME, where it is none of Podium's own.")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="What runs live draws anew, from this.")] = None,
     out_: Annotated[
@@ -153,7 +157,7 @@ def replay(
     trace = files.load(path)
     if at is not None and not 0 <= at < trace.n_events:
         raise BadReplay(f"there is no row {at}; there are {trace.n_events}, numbered from 0")
-    made = find_team(team or team_of(trace))
+    made = recorded_team(team_of(trace)) if team is None else find_team(team)
     folder = out_ or _free(Path(path.rstrip("/") + ("-again" if at is None else f"-at-{at}")))
     with _until_interrupted(folder):
         grown = replay_run(made, trace, at=at, do=do, seed=seed, folder=folder)

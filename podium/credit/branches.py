@@ -15,12 +15,13 @@ from podium.credit.credit import BadCredit, Credit
 from podium.credit.forest import contexts, copies, nodes, roots
 from podium.credit.groups import Alone, lonely
 from podium.credit.keys import By, groups, numbered_together
-from podium.credit.options import chosen_options, option_probability
+from podium.credit.options import option_probability
 from podium.credit.returns import column
 from podium.graph.grouping import count_of
 from podium.interval import student
 from podium.registry import register
 from podium.trace.columns import B, F, I, Trace
+from podium.trace.options import chosen_options
 
 __all__ = [
     "Alternatives",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from podium.credit.credit import BadCredit, Credit
-from podium.credit.options import chosen_options, option_label, option_probability
+from podium.credit.options import option_label, option_probability
 from podium.credit.returns import column
 from podium.registry import register
 from podium.trace.columns import F, ranges
+from podium.trace.options import chosen_options
 
 __all__ = ["own_action", "plugged", "qmix", "vdn"]
 

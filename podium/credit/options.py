@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from podium.credit.credit import BadCredit
-from podium.trace.columns import F, I, Trace, ranges
+from podium.trace.columns import F, Trace
 
-__all__ = ["chosen_options", "option_label", "option_probability"]
+__all__ = ["option_label", "option_probability"]
 
 
 def option_label(trace: Trace, name: str) -> F:
@@ -44,22 +43,8 @@ def option_probability(trace: Trace, label: str = "pi") -> F:
     known_o: F = np.exp(trace.logp_o)
     if label not in trace.extra_e:
         if len(known_o) and np.isnan(known_o).all():
-            raise BadCredit(f"needs the policy's log-probabilities of options, or the label {label!r}: a JSON list over them")
+            raise BadCredit(
+                f"needs the policy's log-probabilities of options, or the label {label!r}: a JSON list over them"
+            )
         return known_o
     return np.where(np.isnan(known_o), option_label(trace, label), known_o)
-
-
-def chosen_options(trace: Trace, rows: I, chosen: I | None = None) -> NDArray[np.int64]:
-    """The place on the axis of options of what was chosen at each of these events, -1 if it is none of them.
-
-    `chosen` are codes of `chosen_e`; those of the events themselves unless told.
-    """
-    taken = trace.chosen_e.codes[rows] if chosen is None else chosen
-    first, many = trace.options_of(rows)
-    place = ranges(first, many)
-    of = np.repeat(np.arange(len(rows)), many)
-    label = np.append(trace.label_o.recoded(trace.chosen_e.words), -2)[place] if len(place) else place
-    hit = np.flatnonzero((label == taken[of]) & (label >= 0))[::-1]
-    found = np.full(len(rows), -1)
-    found[of[hit]] = place[hit]  # the first of a label is written last, so it stays
-    return found

@@ -250,7 +250,8 @@ def _delegate(core: Core, m: Member, act: Delegate, place: Place) -> None:
     elif child.name in m.awaiting:
         wrong = Fault("nonsense", f"{act.to!r} is still at work")
     options = _options(m, "delegate")
-    plan = place.decide(core, "delegate", act.to, options, act.logp, valid=False if wrong else None)
+    chosen = act.to if child is None else child.name  # as its option is spelled
+    plan = place.decide(core, "delegate", chosen, options, act.logp, valid=False if wrong else None)
     if wrong is None and child is not None and child.state == GONE:
         wrong = Fault("gone", f"{act.to!r} is gone")
     if wrong is not None or child is None:
@@ -279,7 +280,8 @@ def _send(core: Core, m: Member, act: Send, place: Place) -> None:
     if sibling and options:
         options.insert(0, act.to)
     fields: dict[str, Any] = {"valid": False} if wrong else {}
-    plan = place.decide(core, "communicate", act.to, options, act.logp, **fields)
+    chosen = own if own in m.children else act.to  # as its option is spelled
+    plan = place.decide(core, "communicate", chosen, options, act.logp, **fields)
     if wrong is not None:
         core.fail_action(m, place, plan, wrong)
         return

@@ -16,6 +16,7 @@ import msgspec
 
 from podium.harness.lines import Lines
 from podium.harness.types import Fault
+from podium.trace.depth import TOO_DEEP, is_deep
 
 if TYPE_CHECKING:
     import httpx
@@ -208,6 +209,8 @@ class Endpoint:
         if data == b"[DONE]":
             heard.done = True
             return
+        if is_deep(data):
+            raise self._fault("nonsense", f"expected a chat completion, got JSON that is {TOO_DEEP}", retry=True)
         try:
             heard.take(msgspec.json.decode(data, type=_Chunk))
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -239,6 +242,8 @@ class Endpoint:
         )
 
     def _call(self, call: _Function) -> ToolCall:
+        if is_deep((call.arguments or "").encode()):
+            raise self._fault("nonsense", f"it calls {call.name!r} with arguments that are {TOO_DEEP}", retry=True)
         try:
             args = msgspec.json.decode(call.arguments or "{}", type=dict[str, Any])
         except msgspec.MsgspecError as error:

@@ -17,7 +17,7 @@ from podium.harness.topologies import TEAMS
 from podium.harness.types import shown
 from podium.registry import alternatives
 
-__all__ = ["find", "find_team"]
+__all__ = ["find", "find_team", "recorded_team"]
 
 T = TypeVar("T")
 
@@ -30,6 +30,24 @@ def find_team(spec: str) -> Team:
     'swarm'
     """
     return find(spec, Team, TEAMS)
+
+
+def recorded_team(spec: str) -> Team:
+    """The team that a record names, if it is one of Podium's own. A record may come from anyone: what it names beyond
+    those is neither imported nor run.
+
+    >>> recorded_team("os:abort")
+    Traceback (most recent call last):
+        ...
+    podium.harness.team.BadTeam: the record names the team 'os:abort', which is none of Podium's own (research, plan, ...
+    """
+    if spec not in TEAMS:
+        own = ", ".join(TEAMS)
+        raise BadTeam(
+            f"the record names the team {spec!r}, which is none of Podium's own ({own}); code that a record names is not run: "
+            "if you trust it, say --team FILE.py:NAME or --team MODULE:NAME"
+        )
+    return TEAMS[spec]()
 
 
 def find(spec: str, kind: type[T], ours: Mapping[str, Callable[[], T]]) -> T:

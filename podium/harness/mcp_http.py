@@ -12,6 +12,7 @@ import msgspec
 from podium.harness.lines import Lines
 from podium.harness.mcp_stdio import declined
 from podium.harness.types import Fault
+from podium.trace.depth import TOO_DEEP, is_deep
 
 if TYPE_CHECKING:
     import httpx
@@ -145,9 +146,11 @@ async def _limited(answer: httpx.Response) -> bytes:
 
 
 def _read(data: bytes) -> Any:
+    if is_deep(data):
+        raise Fault("mcp nonsense", f"an answer that is {TOO_DEEP}")
     try:
         return msgspec.json.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         shown = data[:80].decode(errors="replace")
         raise Fault("mcp nonsense", f"expected JSON, got {shown!r}: {error}", True) from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from collections import deque
 from contextlib import suppress
@@ -12,6 +13,7 @@ from typing import Any
 import msgspec
 
 from podium.harness.types import Fault
+from podium.trace.depth import TOO_DEEP, is_deep
 
 __all__ = ["Stdio"]
 
@@ -19,6 +21,7 @@ LARGEST = 16 << 20  # bytes of a line
 INHERITED = ("PATH", "HOME", "LANG")
 PATIENCE = 1.0  # seconds that a server has to end by itself
 _encode, _decode = msgspec.json.encode, msgspec.json.decode
+_ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\b')
 
 
 class Stdio:
@@ -98,9 +101,12 @@ class Stdio:
 
     async def _take(self, line: bytes) -> None:
         """A line that is no message is passed over, as servers that print do write some."""
+        if is_deep(line):
+            self._refuse(line)
+            return
         try:
             said = _decode(line)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             self._complaints.append(b"(not JSON) " + line[:200])
             return
         for one in said if isinstance(said, list) else [said]:
@@ -111,6 +117,14 @@ class Stdio:
                     await self.tell(declined(one))
             elif (answer := self._waiting.get(one.get("id"))) and not answer.done():
                 answer.set_result(one)
+
+    def _refuse(self, line: bytes) -> None:
+        """Whoever waits for an answer that this line may be is told that it cannot be read."""
+        numbers = {int(number) for number in _ID.findall(line)}
+        for number, answer in self._waiting.items():
+            if number in numbers and not answer.done():
+                answer.set_exception(Fault("mcp nonsense", f"an answer that is {TOO_DEEP}"))
+        self._complaints.append(b"(nested too deeply) " + line[:200])
 
     async def _complain(self) -> None:
         assert self._process.stderr

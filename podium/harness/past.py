@@ -73,6 +73,13 @@ class Past:
 
 def read_past(trace: Trace) -> Past:
     """What one recorded run was. Raises BadReplay where the trace does not say."""
+    try:
+        return _read_past(trace)
+    except RecursionError:
+        raise BadReplay(f"{trace.trace_id_n[0]} holds something that is nested too deeply to be replayed") from None
+
+
+def _read_past(trace: Trace) -> Past:
     rows = _Rows(trace)
     past = _header(trace)
     past.kinds, past.t = rows.type, rows.t
@@ -106,6 +113,8 @@ def _header(trace: Trace) -> Past:
         raise BadReplay(
             f"{name} does not say which team it was and what its task: it was not recorded by the harness"
         )
+    if not isinstance(told["team"], str):
+        raise BadReplay(f"{name}: expected the name of its team, got {told['team']!r}")
     seed = trace.seed_n[0] or ""
     do = _decode(trace.do_n[0] or "null") or {}
     dos = do["value"] if do.get("what") == "several" else [do]

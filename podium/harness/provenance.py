@@ -22,6 +22,7 @@ VOICES = ("system", "developer", "lead", "harness", "person", "orchestrator", "u
 _SPEAKER_KEYS = ("role", "from", "source", "sender", "author", "by", "speaker", "agent")
 _CALL_KEYS = (("tool", "args"), ("name", "arguments"), ("name", "input"), ("name", "parameters"), ("do", "tool"))
 _LIKE = str.maketrans("аеорсухіѕјԁһӏѵαορνικтмнвк", "aeopcyxisjdhlvaopviktmhbk")
+_UNREAD = "".join(("(nested ", "too deeply)"))  # an object of its own: stands for what cannot be looked into
 _UNSEEN = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 
 _VOICE = f"({'|'.join(VOICES)})"
@@ -57,6 +58,8 @@ def no_forgery(agent: str, what: Action | Item) -> Refused | None:
         return None
     own = agent.rsplit("/", 1)[-1]
     for text, speaker in _texts(_said(what)):
+        if text is _UNREAD:
+            return _forged(agent, "is JSON that is nested too deeply to be looked into")
         if speaker is not None and text in VOICES and text != own:
             return _forged(agent, f"names {text!r} as its {speaker}")
         if found := _TEMPLATE.search(text):
@@ -79,6 +82,8 @@ def no_orders(agent: str, what: Action | Item) -> Refused | None:
     if _is_call(what.content):
         return _ordered(agent, what, "has the form of a call")
     for text, _ in _texts(what.content):
+        if text is _UNREAD:
+            return _ordered(agent, what, "is nested too deeply to be looked into")
         if found := _ORDER.search(text):
             return _ordered(agent, what, f"asks for one: {found[0].strip()[:40]!r}")
     return None
@@ -127,7 +132,9 @@ def _texts(content: Any, key: str | None = None) -> Iterator[tuple[str, str | No
     waiting: list[tuple[Any, str | None]] = [(content, key)]
     while waiting:
         one, under = waiting.pop()
-        if isinstance(one, str):
+        if one is _UNREAD:
+            yield _UNREAD, None
+        elif isinstance(one, str):
             yield plain(one), under
             waiting.append((_read(one), None))
         elif isinstance(one, dict):
@@ -148,26 +155,33 @@ def plain(text: str) -> str:
 
 
 def _read(text: str) -> Any:
-    """What a text says as JSON, if it is an object or a list; else None."""
+    """What a text says as JSON, if it is an object or a list; `_UNREAD` if it is nested too deeply to say; else None."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
         return msgspec.json.decode(text)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeError):
         return None
+    except RecursionError:
+        return _UNREAD
 
 
 def _is_call(content: Any) -> bool:
-    if isinstance(content, list | tuple):
-        return any(map(_is_call, content))
-    if isinstance(content, str):
-        return _is_call(_read(content)) if content else False
-    if not isinstance(content, dict):
-        return False
-    keys = {plain(str(k)) for k in content}
-    if any(set(pair) <= keys for pair in _CALL_KEYS) or "tool_calls" in keys or "function_call" in keys:
-        return True
-    return any(map(_is_call, content.values()))
+    """Whether something in it has the form of a call, at any depth."""
+    waiting = [content]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            if one is not _UNREAD:
+                waiting.append(_read(one))
+        elif isinstance(one, list | tuple):
+            waiting += one
+        elif isinstance(one, dict):
+            keys = {plain(str(k)) for k in one}
+            if any(set(pair) <= keys for pair in _CALL_KEYS) or "tool_calls" in keys or "function_call" in keys:
+                return True
+            waiting += one.values()
+    return False
 
 
 def _forged(agent: str, how: str) -> Refused:

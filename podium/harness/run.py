@@ -9,7 +9,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from inspect import isawaitable
 from math import inf
@@ -134,6 +134,12 @@ class Live:
             if not self.core.over:
                 self.tick()
                 self.core.interrupt(str(error) or "it was cancelled")
+            raise
+        except Exception as error:  # a fault of the harness itself: the record says so
+            if not self.core.over:
+                self.tick()
+                with suppress(Exception):
+                    self.core.interrupt(f"a fault of the harness: {shown(error)}")
             raise
         finally:
             if self._clock is not None:

@@ -9,13 +9,16 @@ import msgspec
 from msgspec import Raw
 
 from podium.harness.types import ACTIONS, Action, Did, Fault, Return, Said, Stop, Wait
+from podium.trace.depth import is_deep
+from podium.trace.rules import ROUNDING
 
-__all__ = ["Understood", "amount", "content_of", "from_record", "understood"]
+__all__ = ["LEVELS", "Understood", "amount", "content_of", "from_record", "understood"]
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Action).decode
 _any = msgspec.json.Decoder().decode
 _ENDS = (Stop, Return)
+LEVELS = 100  # in which content may be nested; an event that holds it is a few levels more
 _USAGE = ("tokens_in", "tokens_out", "cost", "model", "version", "trusted", "said")
 _NONE: dict[str, Any] = {}
 
@@ -52,6 +55,7 @@ def understood(answer: Any) -> Understood:
             action = _decode(raw)
         except msgspec.ValidationError as error:
             raise Fault("nonsense", f"{type(one).__name__} with fields that make no sense: {error}") from None
+        _check_logp(action.logp)
         actions.append(action)
         raws.append(Raw(raw))
         if isinstance(action, _ENDS):
@@ -65,13 +69,11 @@ def from_record(raws: list[bytes], usage: dict[str, Any]) -> Understood:
 
 
 def content_of(value: Any) -> Any:
-    """A copy that shares nothing, as JSON has it. Raises Fault("nonsense") for what JSON cannot say."""
+    """A copy that shares nothing, as JSON has it. Raises Fault("nonsense") for what JSON cannot say, and for what is
+    nested too deeply."""
     if value is None or value.__class__ is bool or (value.__class__ is str and value.isascii()):
         return value
-    try:
-        return _any(_encode(value))
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        raise Fault("nonsense", f"content that JSON cannot say: {error}") from None
+    return _any(_encoded(value, "content"))
 
 
 def _spelt(one: Any) -> bytes:
@@ -81,10 +83,20 @@ def _spelt(one: Any) -> bytes:
         one = Return(content=one)
     elif not isinstance(one, ACTIONS):
         raise Fault("nonsense", f"expected an action, a list of actions or a string, got {_shown(one)}")
+    return _encoded(one, f"{type(one).__name__} with content")
+
+
+def _encoded(value: Any, what: str) -> bytes:
+    """As JSON, nested in at most `LEVELS` levels: all who read or record it can, however they do it."""
     try:
-        return _encode(one)
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        raise Fault("nonsense", f"{type(one).__name__} with content that JSON cannot say: {error}") from None
+        text = _encode(value)
+    except RecursionError:
+        text = None
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+        raise Fault("nonsense", f"{what} that JSON cannot say: {error}") from None
+    if text is None or is_deep(text, LEVELS):
+        raise Fault("nonsense", f"{what} that is nested more than {LEVELS} levels deep")
+    return text
 
 
 def _shown(value: Any) -> str:
@@ -107,8 +119,14 @@ def _check_usage(usage: dict[str, Any]) -> None:
         isinstance(said, Said) and len(said.tokens) == len(said.logps) == len(said.mask) > 0
     ):
         raise Fault("nonsense", f"said must be tokens with a log-probability and a mask each, got {_shown(said)}")
+    _check_logp(max((p for p in said.logps if p is not None), default=None) if said is not None else None)
     if not isinstance(usage.get("trusted", False), bool):
         raise Fault("nonsense", f"trusted must be True, False or None, got {_shown(usage['trusted'])}")
+
+
+def _check_logp(logp: float | None) -> None:
+    if logp is not None and logp > ROUNDING:
+        raise Fault("nonsense", f"a log-probability must be at most 0, got {logp:g}")
 
 
 def amount(name: str, value: Any) -> float:

@@ -161,7 +161,7 @@ def reordered(trace: Trace, dice: Generator, luck_e: F | None = None) -> tuple[T
 
 def _rearranged(trace: Trace, old: NDArray[np.int64]) -> Trace:
     new = np.append(np.argsort(old), -1)  # the last entry serves -1, absent
-    edges = np.argsort(new[trace.dst_x], kind="stable")
+    edges, options = (np.argsort(new[at], kind="stable") for at in (trace.dst_x, trace.event_o))
     columns: dict[str, Any] = {}
     for name, axis, kind in COLUMNS:
         values = getattr(trace, name)
@@ -169,6 +169,8 @@ def _rearranged(trace: Trace, old: NDArray[np.int64]) -> Trace:
             values = taken(values, old)
         elif axis == "x":
             values = taken(values, edges)
+        elif axis == "o":
+            values = taken(values, options)
         columns[name] = new[values] if kind == "row" else values
     return Trace.of(**columns)
 

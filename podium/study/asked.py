@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
-import numpy as np
-
 from podium.credit.asks import asks, turn_of
+from podium.credit.options import option_probability
 from podium.envs.branch import branch, luck
 from podium.envs.planted import Planted
 from podium.graph import units

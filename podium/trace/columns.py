@@ -10,7 +10,6 @@ takes no memory.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import repeat
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from podium.trace.vocabulary import EVENT_TYPES, TOPOLOGIES
 
-__all__ = ["AXES", "COLUMNS", "B", "Column", "F", "I", "Names", "Text", "Trace", "concat", "option_axis", "ranges"]
+__all__ = ["AXES", "COLUMNS", "B", "Column", "F", "I", "Names", "Text", "Trace", "concat", "ranges"]
 
 F = NDArray[np.float64]
 I = NDArray[np.signedinteger[Any]]
@@ -445,22 +444,6 @@ def concat(traces: Sequence[Trace]) -> Trace:
             parts = [p if s == 0 else np.where(p < 0, p, p + s) for p, s in zip(parts, by, strict=True)]
         columns[name] = _concatenated(kind, parts, lengths[axis])
     return Trace.of(**columns)
-
-
-def option_axis(listed: Text) -> dict[str, Any]:
-    """The axis of options from one JSON list of labels an event: where each belongs, and its label.
-
-    >>> option_axis(Text.of([None, '["yes","no"]']))["event_o"].tolist()
-    [1, 1]
-    """
-    words = [json.loads(word) for word in listed.words]
-    place: dict[str, int] = {}
-    codes = [np.array([place.setdefault(w, len(place)) for w in word], np.int32) for word in words]
-    rows = np.flatnonzero(listed.codes >= 0)
-    at = listed.codes[rows].tolist()
-    counts = np.array([len(codes[c]) for c in at], np.int64)
-    labels = np.concatenate([np.zeros(0, np.int32), *(codes[c] for c in at)])
-    return {"event_o": np.repeat(rows, counts), "label_o": Text(labels, tuple(place))}
 
 
 def differences(a: Trace, b: Trace) -> list[str]:

@@ -18,6 +18,7 @@ from msgspec import UNSET, Raw
 from numpy.typing import NDArray
 
 from podium.trace.columns import Names, Text, Trace
+from podium.trace.depth import TOO_DEEP, is_deep
 from podium.trace.loose import (
     Edges,
     Loose,
@@ -51,8 +52,8 @@ from podium.trace.write import event_objects, figures, run_fields
 __all__ = ["CHECKED", "Segment", "header_line", "header_of", "is_log", "read_segments", "run_of", "write"]
 
 CHECKED = LOG_EVENTS.without("content_ref", "random", "model", "version", "role").only(
-    "id context t_e type_e agent_e to_e tool_e trusted_e truncated_e tokens_in_e tokens_out_e cost_e decision_e chosen_e start_e "
-    "tokens logps mask votes inferred absent run"
+    "id context t_e end_e type_e agent_e to_e tool_e trusted_e valid_e truncated_e tokens_in_e tokens_out_e cost_e decision_e "
+    "options_e chosen_e logp_e start_e tokens logps mask votes option_logps option_numbers option_items inferred absent run"
 )
 BLOCK = 1 << 22
 MOST_EXPLAINED = 100
@@ -173,6 +174,8 @@ def _pieces(block: bytes) -> Iterator[tuple[bytes, bool]]:
 
 def header_of(line: bytes) -> Header:
     """What a header line says."""
+    if is_deep(line):
+        raise msgspec.ValidationError(TOO_DEEP)
     header = msgspec.json.decode(line, type=HeaderLine).podium_log
     if header.version > LOG_VERSION:
         raise msgspec.ValidationError(f"log version {header.version}; this Podium reads up to {LOG_VERSION}")
@@ -270,6 +273,8 @@ def _explain(lines: bytes, line: int, row: int) -> Iterator[Place]:
         if not text.strip():
             continue
         try:
+            if is_deep(text):
+                raise msgspec.ValidationError(TOO_DEEP)
             decoder.decode(text)
             text.decode()
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -15,7 +15,8 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
-from podium.trace.columns import F, I, Names, Text, Trace, option_axis
+from podium.trace.columns import F, I, Names, Text, Trace
+from podium.trace.options import option_axis
 from podium.trace.order import causes_first, one_cycle
 from podium.trace.scan import Odd, Table, check_fields
 from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, TOPOLOGIES

@@ -24,6 +24,7 @@ import msgspec
 from msgspec import ValidationError
 
 from podium.trace.columns import Trace
+from podium.trace.depth import TOO_DEEP, is_deep
 from podium.trace.files import load
 from podium.trace.log import header_line
 from podium.trace.vocabulary import DECISIONS, EVENT_TYPES, Decision, EdgeType, EventType
@@ -177,7 +178,7 @@ class Recorder:
             line |= _own(extra)
         if self._closed:
             raise ValueError(f"the recorder of {self.folder} is closed")
-        self._lines.append(_encode(line))
+        self._lines.append(_spelled(line))
         if not n % _DRAIN_EVERY:
             self.flush()
 
@@ -315,6 +316,17 @@ def _explained(line: dict[str, Any], error: ValidationError) -> str:
     if "$.podium.mask" in said:
         return f"{said}; a mask has, for each token, 1 or True: sampled by the policy, 0 or False: given to it, or None"
     return said
+
+
+def _spelled(line: dict[str, Any]) -> bytes:
+    """A line as it is written. What could not be read back is refused."""
+    try:
+        text = _encode(line)
+    except RecursionError:
+        text = None
+    if text is None or is_deep(text):
+        raise ValueError(f"{line['type']} by {line['agent']!r}: its fields are {TOO_DEEP}")
+    return text
 
 
 def _recorded(podium: dict[str, Any]) -> dict[str, Any]:

@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 from podium.trace.columns import B, F, I, Trace
 from podium.trace.findings import Finding, Level
 from podium.trace.loose import backwards
+from podium.trace.options import chosen_options
 from podium.trace.sweep import latest, reach
 from podium.trace.vocabulary import EventType, edge, event
 from podium.trace.vocabulary import decision as decision_code
 
-__all__ = ["RULES", "Rule", "check", "joined_calls", "released", "trust_edges", "unmatched_calls"]
+__all__ = ["ROUNDING", "RULES", "Rule", "check", "joined_calls", "released", "trust_edges", "unmatched_calls"]
 
 LIMIT = 1000  # findings of one rule in one trace that are spelled out
+ROUNDING = 1e-4  # by which a log-probability in 32-bit arithmetic may exceed 0
 
 Broken = Iterable[tuple[int, str]]
 
@@ -309,6 +311,95 @@ def trust_laundering(trace: Trace) -> Broken:
             )
 
 
+def end_before_start(trace: Trace) -> Broken:
+    early_e = np.flatnonzero(trace.end_e < trace.t_e)
+    for row in early_e[_beyond(trace, early_e, trace.t_e[early_e] - trace.end_e[early_e])].tolist():
+        yield row, f"{trace.id_e[row]} starts at t={trace.t_e[row]:g} and ends at t={trace.end_e[row]:g}, before it"
+
+
+def _beyond(trace: Trace, rows: I, late: F) -> B:
+    """Whether these times lie further apart than the clock tolerance of their rollout."""
+    beyond: B = late > skew(trace)[trace.rollout_e[rows]]
+    return beyond
+
+
+def unknown_choice(trace: Trace) -> Broken:
+    """What is marked invalid was tried and not done."""
+    rows = np.flatnonzero((trace.chosen_e.codes >= 0) & (trace.valid_e != 0))
+    rows = rows[trace.options_of(rows)[1] > 0]
+    for row in rows[chosen_options(trace, rows) < 0].tolist():
+        among = ", ".join(trace.options(row)[:8])
+        yield row, f"{trace.id_e[row]}: {trace.chosen_e[row]!r} was chosen, which is none of its options ({among})"
+
+
+def positive_logp(trace: Trace) -> Broken:
+    for row in np.flatnonzero(trace.logp_e > ROUNDING).tolist():
+        yield row, f"{trace.id_e[row]}: its log-probability is {trace.logp_e[row]:g}; expected at most 0"
+    for o in np.flatnonzero(trace.logp_o > ROUNDING).tolist():
+        row = int(trace.event_o[o])
+        what = f"the log-probability of its option {trace.label_o[o]!r} is {trace.logp_o[o]:g}"
+        yield row, f"{trace.id_e[row]}: {what}; expected at most 0"
+    tokens = np.flatnonzero(trace.logp_k > ROUNDING)
+    owners, first = np.unique(trace.owner_k[tokens], return_index=True)
+    for row, k in zip(owners.tolist(), tokens[first].tolist(), strict=True):
+        place = int(k - np.searchsorted(trace.owner_k, row))
+        logp = f"the log-probability of its token {place} is {trace.logp_k[k]:g}"
+        yield max(row, 0), f"{trace.id_e[max(row, 0)]}: {logp}; expected at most 0"
+
+
+def other_tool(trace: Trace) -> Broken:
+    """Only calls of other tools lead to a result. An edge that is an order in time says nothing of who answers whom."""
+    joined = joined_calls(trace)
+    joined = joined[trace.type_x[joined] != edge("temporal")]
+    call, result = trace.src_x[joined], trace.dst_x[joined]
+    tool = trace.tool_e.codes
+    differs_x = (tool[call] >= 0) & (tool[result] >= 0) & (tool[call] != tool[result])
+    if not differs_x.any():
+        return
+    answers_e = np.zeros(trace.n_events, np.bool_)
+    answers_e[result[~differs_x]] = True
+    wrong = np.flatnonzero(differs_x & ~answers_e[result])
+    for x in wrong[np.unique(result[wrong], return_index=True)[1]].tolist():
+        row, asked = int(result[x]), int(call[x])
+        tools = f"{trace.tool_e[row]!r}, but answers {trace.id_e[asked]}, a call of {trace.tool_e[asked]!r}"
+        yield row, f"{trace.id_e[row]} is a result of {tools}"
+
+
+def early_count(trace: Trace) -> Broken:
+    """By time, beyond the clock tolerance; by row where the times are equal or one is not known."""
+    known = np.flatnonzero(trace.source_v >= 0)
+    vote, counted = trace.source_v[known], trace.event_v[known]
+    late = trace.t_e[vote] - trace.t_e[counted]
+    after = _beyond(trace, counted, late) | ((vote > counted) & ~(late > 0) & ~(late < 0))
+    for row, source in zip(counted[after].tolist(), vote[after].tolist(), strict=True):
+        when = f"which is cast later (t={trace.t_e[source]:g})"
+        yield row, f"{trace.id_e[row]} counts at t={trace.t_e[row]:g} the vote of {trace.id_e[source]}, {when}"
+
+
+def self_spawn(trace: Trace) -> Broken:
+    own_e = (trace.type_e == event("spawn")) & (trace.to_e >= 0) & (trace.to_e == trace.agent_e)
+    for row in np.flatnonzero(own_e).tolist():
+        yield row, f"{trace.id_e[row]}: {trace.name_a[int(trace.agent_e[row])]!r} spawns itself"
+
+
+def own_parent(trace: Trace) -> Broken:
+    parent = trace.parent_n.recoded(trace.trace_id_n.words)
+    for run, row in _first_rows(trace, (parent >= 0) & (parent == trace.trace_id_n.codes)):
+        yield row, f"{trace.trace_id_n[run]!r} is said to have branched from itself"
+
+
+def missing_branch(trace: Trace) -> Broken:
+    for run, row in _first_rows(trace, (trace.parent_n.codes >= 0) & (trace.branch_n < 0)):
+        name = f"{trace.trace_id_n[run]!r} branched from {trace.parent_n[run]!r}"
+        yield row, f"{name}, but does not say at which row: expected `branch`"
+
+
+def _first_rows(trace: Trace, of_n: B) -> list[tuple[int, int]]:
+    """These rollouts, each with its first row."""
+    runs = np.flatnonzero(of_n)
+    return list(zip(runs.tolist(), trace.first_of("e")[runs].tolist(), strict=True)) if len(runs) else []
+
+
 RULES: tuple[Rule, ...] = (
     Rule("schema", "error", "a trace has the fields and types of its schema"),
     Rule("duplicate-id", "error", "an id names one event"),
@@ -326,6 +417,19 @@ RULES: tuple[Rule, ...] = (
     Rule("acts-after-stop", "error", "who decided to stop only aggregates, returns or despawns", acts_after_stop),
     Rule("token-owner", "error", "a token has one owner", token_owner),
     Rule("options", "error", "what is recorded of options is recorded once for each"),
+    Rule(
+        "end-before-start",
+        "error",
+        "an event does not end before it starts, beyond the clock tolerance",
+        end_before_start,
+    ),
+    Rule("unknown-choice", "error", "a valid choice is one of its options", unknown_choice),
+    Rule("positive-logp", "error", "a log-probability is at most 0", positive_logp),
+    Rule("other-tool", "error", "a tool result answers a call of the same tool", other_tool),
+    Rule("early-count", "error", "a vote is cast before it is counted", early_count),
+    Rule("self-spawn", "error", "an agent does not spawn itself", self_spawn),
+    Rule("own-parent", "error", "a run is not its own parent", own_parent),
+    Rule("missing-branch", "error", "a run with a parent says at which row it branched", missing_branch),
     Rule("missing-line", "error", "a log that was closed has as many events as it says"),
     Rule("empty-run", "warning", "a log has events"),
     Rule("torn-line", "warning", "a log ends with a whole line"),

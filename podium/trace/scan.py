@@ -18,6 +18,7 @@ from msgspec import UNSET, Raw, UnsetType
 from numpy.typing import NDArray
 
 from podium.trace.columns import Text
+from podium.trace.depth import TOO_DEEP, is_deep
 from podium.trace.wire import Edge, Event, Extension, LogEvent
 
 __all__ = ["EDGES", "EVENTS", "FAST", "LOG_EVENTS", "Odd", "Shape", "Table", "Words", "WordsPy", "objects", "skip"]
@@ -218,10 +219,10 @@ def _fill(
             values = [v for v in values if v is not UNSET]
         if kind == "v":
             for value in values:
-                bytes(value).decode()
+                _shallow(value).decode()
             continue
         if kind == "r":
-            table.raw[name] = (places, [bytes(v) for v in values])
+            table.raw[name] = (places, [_shallow(v) for v in values])
             continue
         if kind in "sj":
             code = words[dictionary].code
@@ -267,8 +268,15 @@ def check_fields(fields: int, n: int) -> None:
         )
 
 
-def _one_line(raw: Raw) -> str:
+def _shallow(raw: Raw) -> bytes:
     text = bytes(raw)
+    if is_deep(text):
+        raise Odd(TOO_DEEP)
+    return text
+
+
+def _one_line(raw: Raw) -> str:
+    text = _shallow(raw)
     return (msgspec.json.format(text, indent=-1) if b"\n" in text else text).decode()
 
 

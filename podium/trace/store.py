@@ -28,7 +28,8 @@ from typing import IO, Any
 import numpy as np
 
 from podium.errors import WrongUse
-from podium.trace.columns import AXES, COLUMNS, I, Names, Text, Trace, _absent, concat, option_axis
+from podium.trace.columns import AXES, COLUMNS, I, Names, Text, Trace, _absent, concat
+from podium.trace.options import option_axis
 from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, TOPOLOGIES
 
 __all__ = ["QueryError", "StoreError", "add", "create", "is_store", "listing", "read", "size", "sql"]

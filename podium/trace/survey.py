@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from podium.trace.columns import Names, Text, Trace
+from podium.trace.depth import TOO_DEEP, is_deep
 from podium.trace.findings import Unreadable
 from podium.trace.loose import (
     Edges,
@@ -275,6 +276,8 @@ def _explain_array(name: str, data: bytes, file: str) -> Iterator[Place]:
 
 
 def _problem(data: bytes, kind: Any, path: str, file: str) -> str | None:
+    if is_deep(data):
+        return f"{path}: {TOO_DEEP}"
     try:
         decoded(msgspec.json.Decoder(kind), data, file)
         return None

@@ -33,7 +33,7 @@ def test_the_advantages_of_all_options_sum_to_0_under_the_policy() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(BadCredit, match="row 0: 3 options .x, y, z. but 2 numbers in 'q'"):
+    with pytest.raises(BadCredit, match=r"row 0: 3 options .x, y, z. but 2 numbers in 'q'"):
         paid(decided(q=(1.0, 2.0)), "to('orchestrator') >> own_action()")
     with pytest.raises(BadCredit, match="needs the label 'q'"):
         paid(decided(q=None), "to('orchestrator') >> own_action()")

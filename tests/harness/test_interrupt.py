@@ -87,7 +87,9 @@ def test_a_killed_run_has_its_record_until_just_before(tmp_path: Path) -> None:
     verb.kill()
     verb.communicate(timeout=HANGS)
     assert latest(tmp_path / "run") >= before > 4 * FLUSH
-    replayed = begun(tmp_path / "again", "replay", tmp_path / "run")  # from where it was torn on, it runs live
+    replayed = begun(
+        tmp_path / "again", "replay", tmp_path / "run", "--team", "endless.py:team"
+    )  # from where it was torn on, it runs live
     replayed.send_signal(signal.SIGINT)
     _, wrong = replayed.communicate(timeout=HANGS)
     assert (replayed.returncode, "Traceback" in wrong) == (130, False)

@@ -44,9 +44,11 @@ from podium.harness import (
     tool,
 )
 from podium.harness.topologies import TEAMS
+from podium.harness.types import Said
 from podium.trace.columns import Trace
 from podium.trace.do import Do
 from podium.trace.files import read
+from podium.trace.rules import check
 from podium.trace.vocabulary import DECISIONS, EVENT_TYPES
 
 
@@ -565,3 +567,29 @@ def test_by_a_clock_that_counts_the_same_run_is_the_same_bytes(name: str, tmp_pa
         ticks = count()
         run(TEAMS[name](), folder=tmp_path / folder, trace_id="same", clock=lambda n=ticks: next(n) * 1e-3)
     assert (tmp_path / "a/w0.jsonl").read_bytes() == (tmp_path / "b/w0.jsonl").read_bytes()
+
+
+def test_what_an_agent_below_chooses_is_one_of_its_options() -> None:
+    """Below the lead, children have their path for a name and can be named without it."""
+    hand = Role(script(Return(content=1)))
+    first = [Spawn(role="hand"), Delegate(to="hand-1", task=1)]
+    boss = Role(script(first, Send(to="hand-1", content="thanks"), Return(content=2)), spawns=("hand",))
+    team = Team(
+        "three", Role(script(Spawn(role="boss", task=0), Stop()), spawns=("boss",)), {"boss": boss, "hand": hand}
+    )
+    trace = run(team).trace
+    chosen = {
+        trace.chosen_e[row]: json.loads(options) for row, options in enumerate(trace.options_e.strings()) if options
+    }
+    assert "boss-1/hand-1" in chosen
+    assert all(choice in options for choice, options in chosen.items())
+    assert check(trace) == []
+
+
+def test_a_log_probability_above_0_is_nonsense() -> None:
+    said = Said([1, 2], [None, 0.5], [False, True])
+    for act in (Stop(answer=1, logp=0.5), Did(Stop(answer=1), said=said)):
+        ran = run(Team("one", Role(script(act), retries=0)))
+        assert ran.fault is not None
+        assert ran.fault.why == "a log-probability must be at most 0, got 0.5"
+        assert check(ran.trace) == []

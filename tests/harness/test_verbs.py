@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -55,10 +56,22 @@ def test_a_team_imports_what_lies_beside_it(tmp_path: Path) -> None:
         (["run", "mine.py:team", "--out", "bare.py"], "bare.py cannot be made: File exists; expected a new folder"),
         (["run", "mine.py:team", "--out", "bare.py/x"], "bare.py/x cannot be made: Not a directory"),
         (["run", "mine.py:team", "--out", "."], ". is not empty; expected a new folder"),
-        (["replay", "out", "--seed", "3"], "seed 3 is for what runs live from a row on: expected `at`"),
-        (["replay", "out", "--out", "bare.py"], "bare.py cannot be made: File exists; expected a new folder"),
-        (["replay", "out", "--at", "0", "--do", "mask=eve"], "row 0: no agent 'eve' to mask; there are lead"),
-        (["replay", "out", "--at", "0", "--do", "choose"], "row 0: choose takes an option, got None"),
+        (
+            ["replay", "out", "--team", "mine.py:team", "--seed", "3"],
+            "seed 3 is for what runs live from a row on: expected `at`",
+        ),
+        (
+            ["replay", "out", "--team", "mine.py:team", "--out", "bare.py"],
+            "bare.py cannot be made: File exists; expected a new folder",
+        ),
+        (
+            ["replay", "out", "--team", "mine.py:team", "--at", "0", "--do", "mask=eve"],
+            "row 0: no agent 'eve' to mask; there are lead",
+        ),
+        (
+            ["replay", "out", "--team", "mine.py:team", "--at", "0", "--do", "choose"],
+            "row 0: choose takes an option, got None",
+        ),
     ],
     ids=lambda w: " ".join(w) if isinstance(w, list) else "",
 )
@@ -74,3 +87,41 @@ def test_it_is_said_in_a_line(
     assert ended.value.code == 2
     assert wrong.startswith(f"podium: {said}")
     assert wrong.count("\n") == 1
+
+
+@pytest.mark.parametrize("spec", ["os:abort", "gift.py:team", "gift:team", "no such team", "", "mine.py:team"])
+def test_code_that_a_record_names_is_not_run(
+    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gift = "open('opened', 'w').close()\nfrom podium.harness import Team\nasync def lead(see): return 1\nteam = Team('t', lead)"
+    (tmp_path / "gift.py").write_text(gift)
+    run(find_team("debate"), folder="out", spec=spec or "unnamed")
+    if not spec:
+        header, *events = Path("out/w0.jsonl").read_text().splitlines(keepends=True)
+        Path("out/w0.jsonl").write_text("".join([header.replace('"unnamed"', '""'), *events]))
+    loaded = set(sys.modules)
+    monkeypatch.setattr(sys, "argv", ["podium", "replay", "out"])
+    monkeypatch.setattr(os, "abort", lambda: pytest.fail("it was run"))
+    with pytest.raises(SystemExit) as ended:
+        main()
+    wrong = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert wrong.startswith(
+        f"podium: the record names the team {spec!r}, which is none of Podium's own (research, "
+    )
+    assert "--team FILE.py:NAME" in wrong
+    assert wrong.count("\n") == 1
+    assert not (tmp_path / "opened").exists()
+    assert not {"gift", "mine"} & (set(sys.modules) - loaded)
+
+
+def test_a_record_whose_team_is_no_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(find_team("debate"), folder="out", spec="unnamed")
+    text = Path("out/w0.jsonl").read_text()
+    Path("out/w0.jsonl").write_text(text.replace('"unnamed"', '["os:abort"]'))
+    monkeypatch.setattr(sys, "argv", ["podium", "replay", "out"])
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().err == "podium: out: expected the name of its team, got ['os:abort']\n"

@@ -17,7 +17,8 @@ import msgspec
 import numpy as np
 
 from podium.methods import METHODS, credit_of
-from podium.trace.columns import Text, Trace, concat, option_axis
+from podium.trace.columns import Text, Trace, concat
+from podium.trace.options import option_axis
 from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES
 
 __all__ = ["NAN", "credit", "near", "on", "run", "runs", "weight"]

@@ -256,7 +256,10 @@ class Team:
                 self.add("safety_event", "monitor")
             case "stop" if agent == "lead" and self.some(0.3):
                 event = self.add("orchestrator_decision", "lead")
-                event.setdefault("podium", {}).update(decision="stop", chosen="stop")
+                fields = event.setdefault("podium", {})
+                fields.update(decision="stop", chosen="stop")
+                if "options" in fields:
+                    fields["options"] = ["stop", "go on"]
                 self.stopped = True
 
 
@@ -293,7 +296,7 @@ def _first(event: dict[str, Any], document: dict[str, Any], dice: random.Random)
     fields: dict[str, tuple[Any, ...]] = {
         "group": WORDS,
         "batch": (0, 2**53),
-        "parent": ("run 0",),
+        "parent": ("the run before",),
         "branch": (0, 7),
         "do": JSON,
         "harness": WORDS,
@@ -304,6 +307,8 @@ def _first(event: dict[str, Any], document: dict[str, Any], dice: random.Random)
     }
     if dice.random() < 0.5:
         run = {name: dice.choice(values) for name, values in fields.items() if dice.random() < 0.5}
+        if "parent" in run:
+            run.setdefault("branch", dice.choice(fields["branch"]))
         if run:
             event.setdefault("podium", {})["run"] = run
     absent = [name for name in ("costs.tokens", "costs.wall_clock_s", "trace_id", "task_id") if dice.random() < 0.1]

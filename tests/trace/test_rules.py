@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from making import documents, findings, made, trace_of
 
-from podium.trace.columns import Text, Trace
+from podium.trace import log
+from podium.trace.columns import Text, Trace, concat
+from podium.trace.files import check_paths
 from podium.trace.findings import BadTrace, Finding
 from podium.trace.rules import LIMIT, RULES, check
 from podium.trace.vocabulary import EVENT_TYPES
@@ -22,13 +25,17 @@ Document = dict[str, Any]
 LEVEL = {rule.id: rule.level for rule in RULES}
 
 
-def run(*events: dict[str, Any], edges: str = "", skew: float | None = None, **costs: float) -> Document:
-    """A document of these events (e0, e1, ... at t = 0, 1, ...) and edges, written "0>1 1>2:temporal"."""
+def run(
+    *events: dict[str, Any], edges: str = "", skew: float | None = None, of: Document | None = None, **costs: float
+) -> Document:
+    """A document of these events (e0, e1, ... at t = 0, 1, ...) and edges, written "0>1 1>2:temporal"; `of` are fields
+    of the run."""
     rows = [
         {"id": f"e{i}", "t": i, "agent": "lead", "type": "message"} | copy.deepcopy(e) for i, e in enumerate(events)
     ]
-    if skew is not None:
-        rows[0].setdefault("podium", {})["run"] = {"clock_skew_s": skew}
+    fields = (of or {}) | ({} if skew is None else {"clock_skew_s": skew})
+    if fields:
+        rows[0].setdefault("podium", {})["run"] = fields
     made_edges = []
     for word in edges.split():
         ends, _, kind = word.partition(":")
@@ -65,9 +72,69 @@ def broken(document: Document) -> list[tuple[str, int | None]]:
     return [(f.rule, f.row) for f in findings(document)]
 
 
+def decide(chosen: str, options: list[str] | None = None, **more: Any) -> dict[str, Any]:
+    return ev("orchestrator_decision", decision="delegate", chosen=chosen, options=options or ["a", "b"], **more)
+
+
+def tally(*sources: str, t: float | None = None) -> dict[str, Any]:
+    return ev("aggregate", t=t, votes=[{"value": "x", "source": source} for source in sources])
+
+
 T, F = {"trusted": True}, {"trusted": False}
 
+# Each of these breaks one rule and no other.
+ALONE: dict[str, list[tuple[Document, int]]] = {
+    "end-before-start": [
+        (run(ev(t=3, end=2)), 0),
+        (run(ev(), ev("tool_call", t=3, end=0), ev("tool_result", t=4)), 1),
+        (run(ev(t=3, end=2), skew=0.5), 0),
+        (run(ev(t=1, end=float(np.nextafter(1, 0)))), 0),
+    ],
+    "unknown-choice": [
+        (run(decide("c")), 0),
+        (run(decide("a"), decide("c"), decide("c", ["c"])), 1),
+        (run(decide("A")), 0),
+        (run(decide("a, b")), 0),
+        (run(decide("", valid=True)), 0),
+        (run(*(decide(f"{i}", [f"{i}", f"{i + 1}"]) for i in range(70)), decide("7", ["8"])), 70),
+    ],
+    "positive-logp": [
+        (run(ev(logp=0.5)), 0),
+        (run(ev(logp=-0.5), decide("a", logp=0.001)), 1),
+        (run(ev(), ev(tokens=[1, 2], logps=[-1, 2])), 1),
+        (run(ev(tokens=[1], logps=[-1]), ev(tokens=[1, 2], logps=[0.2, None])), 1),
+    ],
+    "other-tool": [
+        (run(ev("tool_call", tool="a"), ev("tool_result", tool="b"), edges="0>1:return"), 1),
+        (run(ev("tool_call", tool="a"), ev("tool_result", "b", tool="b"), edges="0>1:tool_dependency"), 1),
+        (
+            run(
+                ev("tool_call", tool="a"),
+                ev("tool_call", tool="b"),
+                ev("tool_result", tool="b"),
+                ev("tool_result", tool="a"),
+                edges="0>2 1>3",
+            ),
+            2,
+        ),
+    ],
+    "early-count": [
+        (run(tally("e1"), ev()), 0),
+        (run(ev(), tally("e0", "e2"), ev()), 1),
+        (run(ev(t=2), tally("e0", t=1), skew=0.5), 0),
+        (run(tally("e1", t=1), ev(t=1), edges="0>1"), 0),
+        (run(tally("e1", t=0), ev(t=1), edges="0>1"), 0),
+    ],
+    "self-spawn": [
+        (run(spawn("lead")), 0),
+        (run(spawn("w"), spawn("w", by="w"), ev("return", "w")), 1),
+    ],
+    "own-parent": [(run(ev(), of={"parent": "r", "branch": 0}), 0)],
+    "missing-branch": [(run(ev(), of={"parent": "q"}), 0)],
+}
+
 BROKEN: dict[str, list[tuple[Document, int | None]]] = {
+    **{rule: [*cases] for rule, cases in ALONE.items()},
     "duplicate-id": [
         (run(ev(id="a"), ev(id="a")), 1),
         (run(ev(id="a", t=5), ev(id="b", t=1), ev(id="a", t=0)), 0),
@@ -184,6 +251,45 @@ BROKEN: dict[str, list[tuple[Document, int | None]]] = {
 }
 
 LEGAL: dict[str, list[Document]] = {
+    "end-before-start": [
+        run(ev(t=3, end=3)),
+        run(ev(t=3, end=2.5), skew=0.5),
+        run(ev(t=0, end=0)),
+    ],
+    "unknown-choice": [
+        run(decide("a"), decide("b")),
+        run(ev(chosen="c")),
+        run(ev(options=["a"])),
+        run(ev(chosen="c", options=[])),  # too many to spell out
+        run(decide("c", valid=False)),  # tried, and not done
+        run(decide("ü \n", ["ü \n"])),
+    ],
+    "positive-logp": [
+        run(ev(logp=0), ev(tokens=[1, 2], logps=[0, None])),
+        run(ev(logp=1e-6), ev(tokens=[1], logps=[1e-6])),  # as 32-bit arithmetic rounds
+    ],
+    "other-tool": [
+        run(ev("tool_call", tool="a"), ev("tool_result", tool="a"), edges="0>1"),
+        run(ev("tool_call", tool="a"), ev("tool_result"), edges="0>1"),
+        run(ev("tool_call"), ev("tool_result", tool="a"), edges="0>1"),
+        run(
+            ev("tool_call", tool="a"),
+            ev("tool_call", tool="b"),
+            ev("tool_result", tool="a"),
+            ev("tool_result", tool="b"),
+            edges="0>2 1>2:temporal 1>3 0>3:causal",
+        ),
+    ],
+    "early-count": [
+        run(ev(), tally("e0")),
+        run(ev(t=1), tally("e0", t=1)),
+        run(tally("e1", t=1), ev(t=1), edges="1>0"),
+        run(ev(t=2), tally("e0", t=1), skew=1),
+        run(ev(t=2), tally("e0", t=1), ev(t=0), skew=1),
+    ],
+    "self-spawn": [run(spawn("w"), spawn("v", by="w")), run(ev("spawn"))],
+    "own-parent": [run(ev(), of={"parent": "r/0", "branch": 0})],
+    "missing-branch": [run(ev(), of={"branch": 3}), run(ev(), of={"parent": "q", "branch": 0})],
     "reference": [
         run(ev(), ev(inferred=[{"src": "e0", "type": "causal"}] * 2), edges="0>1 0>1"),
         run(ev(), ev("aggregate", votes=[{"value": "x"}, {"value": "y", "source": "e0"}])),
@@ -243,7 +349,6 @@ LEGAL: dict[str, list[Document]] = {
         ),
         run(spawn("w"), ev("return", "w"), ev("human_intervention", "person", to="w"), ev("return", "w")),
         run(spawn("w"), ev("despawn", to="w"), spawn("w"), ev("return", "w")),
-        run(spawn("w", by="w"), ev("return", "w")),
     ],
     "acts-after-stop": [
         run(stop(), ev("aggregate"), ev("return"), ev("despawn")),
@@ -303,6 +408,45 @@ def test_what_breaks_a_rule_is_found_where_it_is(rule: str, document: Document, 
 def test_what_comes_close_is_legal(rule: str, document: Document) -> None:
     assert rule not in [r for r, _ in broken(document)]
     assert not [f for f in findings(document) if f.level == "error"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "document", "row"), [(r, d, row) for r, cases in ALONE.items() for d, row in cases]
+)
+def test_only_the_rule_that_is_broken_is_reported(rule: str, document: Document, row: int) -> None:
+    reported = findings(document)
+    assert {(f.rule, f.level) for f in reported} == {(rule, "error")}
+    assert row in [f.row for f in reported]
+
+
+@pytest.mark.parametrize(("rule", "document"), [(r, d) for r, cases in ALONE.items() for d, _ in cases])
+def test_it_is_reported_of_a_log_too(rule: str, document: Document, tmp_path: Path) -> None:
+    """`podium check` reads of a log only the columns that rules look at."""
+    (tmp_path / "run.jsonl").write_bytes(log.write(trace_of(document)))
+    assert {f.rule for f in check_paths(tmp_path / "run.jsonl")} == {rule}
+
+
+def test_an_agent_that_spawned_itself_has_something_to_answer() -> None:
+    assert {rule for rule, _ in broken(run(spawn("w", by="w"), ev("return", "w")))} == {"self-spawn"}
+
+
+def test_runs_of_a_batch_are_checked_one_by_one() -> None:
+    whole, own, lost = (
+        trace_of(run(ev(), ev(), of=of)) for of in ({}, {"parent": "r", "branch": 1}, {"parent": "other"})
+    )
+    found = {(f.rule, f.row) for f in check(concat([whole, own, whole, lost]))}
+    assert found == {("own-parent", 2), ("missing-branch", 6)}
+
+
+def test_a_vote_without_times_is_cast_in_the_order_of_rows() -> None:
+    columns: Document = {"type_e": [6, 3, 6], "agent_e": [0, 0, 0], "rollout_a": [0], "trace_id_n": Text.of(["r"])}
+    trace = Trace.of(t_e=[np.nan] * 3, event_v=[0, 2], source_v=[1, 1], value_v=Text.of(["x", "x"]), **columns)
+    assert [(f.rule, f.row) for f in check(trace)] == [("early-count", 0)]
+
+
+def test_a_log_probability_says_which_token() -> None:
+    (finding,) = findings(run(ev(tokens=[7]), ev(tokens=[1, 2, 3], logps=[-1, -2, 0.5])))
+    assert "its token 2 is 0.5" in finding.message
 
 
 def test_every_rule_has_cases() -> None:
@@ -370,8 +514,6 @@ def test_the_many_findings_of_one_rule_are_cut_short() -> None:
 
 
 def test_runs_of_a_batch_do_not_answer_for_each_other() -> None:
-    from podium.trace.columns import concat
-
     call, result = trace_of(run(ev("tool_call", tool="s"))), trace_of(run(ev("tool_result", tool="s")))
     found = {(f.rule, f.row) for f in check(concat([call, result]))}
     assert {("open-call", 0), ("orphan-result", 1)} <= found
@@ -448,8 +590,12 @@ def turn_back_time(document: Document, dice: random.Random, skew: float = 0) -> 
 
 
 def _skew(document: Document, skew: float) -> None:
+    _run_fields(document, clock_skew_s=skew)
+
+
+def _run_fields(document: Document, **fields: Any) -> None:
     extension = document["events"][0].setdefault("podium", {})
-    extension["run"] = extension.get("run", {}) | {"clock_skew_s": skew}
+    extension["run"] = extension.get("run", {}) | fields
 
 
 def act_too_early(document: Document, dice: random.Random) -> None:
@@ -496,6 +642,50 @@ def lose_a_token(document: Document, dice: random.Random) -> None:
     fresh(document, podium={"context": parent["id"], "start": end + dice.choice([-1, 1]), "tokens": [1]})
 
 
+def end_too_early(document: Document, dice: random.Random) -> None:
+    event = pick(document, dice)
+    _skew(document, 0)
+    assume(event["t"] > 0)
+    event.setdefault("podium", {})["end"] = event["t"] / 2
+
+
+def choose_what_is_not_there(document: Document, dice: random.Random) -> None:
+    event = pick(document, dice)
+    event["podium"] = event.get("podium", {}) | {"options": ["x", "y"], "chosen": "z", "valid": True}
+
+
+def exceed_certainty(document: Document, dice: random.Random) -> None:
+    event = pick(document, dice)
+    event.setdefault("podium", {})["logp"] = 0.25
+
+
+def answer_with_another_tool(document: Document, dice: random.Random) -> None:
+    call = fresh(document, type="tool_call", tool="one", id="!call")
+    result = fresh(document, type="tool_result", tool="other", id="!result")
+    document["edges"].append({"src": call["id"], "dst": result["id"], "type": dice.choice(["return", "causal"])})
+
+
+def count_too_early(document: Document, dice: random.Random) -> None:
+    _skew(document, 0)
+    fresh(document, type="aggregate", id="!count", podium={"votes": [{"value": "x", "source": "!vote"}]})
+    fresh(document, id="!vote")
+
+
+def spawn_oneself(document: Document, dice: random.Random) -> None:
+    fresh(document, type="spawn", to="newcomer")
+
+
+def descend_from_oneself(document: Document, dice: random.Random) -> None:
+    _run_fields(document, parent=document["trace_id"], branch=0)
+    first = document["events"][0]["podium"]  # a name that is absent is nobody's
+    first["absent"] = [name for name in first.get("absent", []) if name != "trace_id"] or ["costs.tokens"]
+
+
+def branch_nowhere(document: Document, dice: random.Random) -> None:
+    _run_fields(document, parent="another")
+    document["events"][0]["podium"]["run"].pop("branch", None)
+
+
 def leave_a_call_open(document: Document, dice: random.Random) -> None:
     fresh(document, type="tool_call", tool="no such tool")
 
@@ -531,6 +721,14 @@ BREAKS: list[tuple[str, Break]] = [
     ("orphan-return", return_to_nothing),
     ("acts-after-stop", go_on_after_stop),
     ("token-owner", lose_a_token),
+    ("end-before-start", end_too_early),
+    ("unknown-choice", choose_what_is_not_there),
+    ("positive-logp", exceed_certainty),
+    ("other-tool", answer_with_another_tool),
+    ("early-count", count_too_early),
+    ("self-spawn", spawn_oneself),
+    ("own-parent", descend_from_oneself),
+    ("missing-branch", branch_nowhere),
     ("clock-skew", skew_clocks),
     ("open-call", leave_a_call_open),
     ("totals", miscount),

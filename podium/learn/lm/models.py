@@ -137,14 +137,16 @@ def _from_folder(path: Path, name: str) -> Model:
     if not (path / "config.json").exists():
         raise BadModel(f"{path} holds no model: expected config.json beside its weights and tokenizer")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # whatever a foreign folder brings about
         raise BadModel(f"{path} has no tokenizer that can be read: {_first(error)}") from None
     if not tokenizer or len(tokenizer.encode("stop", add_special_tokens=False)) == 0:
         raise BadModel(f"{path} has no tokenizer: expected tokenizer.json or what transformers reads instead")
     logging.disable_progress_bar()
     try:
-        module = AutoModelForCausalLM.from_pretrained(path, local_files_only=True, dtype=torch.float32)
+        module = AutoModelForCausalLM.from_pretrained(
+            path, local_files_only=True, dtype=torch.float32, trust_remote_code=False
+        )
     except Exception as error:
         raise BadModel(f"{path} holds no causal model that can be read: {_first(error)}") from None
     if len(tokenizer) > module.get_input_embeddings().num_embeddings:

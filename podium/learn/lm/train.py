@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from podium.credit import BadCredit, Credit, apply
 from podium.credit.forest import contexts, copies, nodes, roots
-from podium.credit.options import chosen_options, option_probability
+from podium.credit.options import option_probability
 from podium.envs.draws import seeds
 from podium.envs.world import World
 from podium.learn.lm import packed
@@ -35,6 +35,7 @@ from podium.learn.unpaid import unpaid
 from podium.methods import Method, scored
 from podium.rewards.ledger import Now
 from podium.trace.columns import F, Trace, ranges
+from podium.trace.options import chosen_options
 from podium.trace.vocabulary import DECISIONS
 
 __all__ = [

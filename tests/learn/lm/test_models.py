@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -185,3 +187,22 @@ def test_a_gguf_file_gives_the_weights_and_the_tokenizer_back(tmp_path: Path) ->
     with pytest.raises(BadModel, match="cannot be read as GGUF"):
         convert(tmp_path / "torn.gguf", tmp_path / "torn")
     assert not (tmp_path / "torn").exists()
+
+
+def test_code_that_lies_in_a_models_folder_is_not_run(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where someone would say yes, as transformers asks unless it is told."""
+    folder = tmp_path / "gift"
+    shutil.copytree(saved, folder)
+    (folder / "gift.py").write_text(
+        f"open({str(tmp_path / 'opened')!r}, 'w').close()\nclass C: pass\nclass M: pass\n"
+    )
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "gift", "auto_map": {"AutoConfig": "gift.C", "AutoModelForCausalLM": "gift.M"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("builtins.input", lambda *unused: "y")
+    with pytest.raises(BadModel):
+        load(str(folder))
+    assert not (tmp_path / "opened").exists()
