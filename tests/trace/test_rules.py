@@ -215,6 +215,12 @@ BROKEN: dict[str, list[tuple[Document, int | None]]] = {
         (run(stop(), ev("aggregate"), stop()), 2),
         (run(stop(t=1), ev(t=1), edges="0>1"), 1),
     ],
+    "options": [
+        (run(ev(options=["x", "y"], option_logps=[-1])), 0),
+        (run(ev(option_logps=[-1])), 0),
+        (run(ev(), ev(options=["x"], option_numbers=[0, 1])), 1),
+        (run(ev(options=["x", "y"], option_items=[None])), 0),
+    ],
     "token-owner": [
         (run(ev(tokens=[1, 2], logps=[-1])), 0),
         (run(ev(tokens=[1, 2], mask=[True, False, True])), 0),
@@ -359,6 +365,11 @@ LEGAL: dict[str, list[Document]] = {
         run(ev("tool_call", tool="s"), stop(), ev("tool_result", tool="s")),
         run(stop(t=5), ev(t=1)),
         run(stop("a"), ev("message", "b", to="a")),
+    ],
+    "options": [
+        run(ev(options=["x", "y"], option_logps=[-1, None], option_items=[2, None])),
+        run(ev(options=["x"], option_numbers=[7])),
+        run(ev(options=[])),
     ],
     "token-owner": [
         run(
@@ -654,6 +665,12 @@ def choose_what_is_not_there(document: Document, dice: random.Random) -> None:
     event["podium"] = event.get("podium", {}) | {"options": ["x", "y"], "chosen": "z", "valid": True}
 
 
+def forget_an_option(document: Document, dice: random.Random) -> None:
+    event = pick(document, dice)
+    described = {"options": ["x", "y"], "chosen": "x", dice.choice(["option_logps", "option_items"]): [None]}
+    event["podium"] = event.get("podium", {}) | described
+
+
 def exceed_certainty(document: Document, dice: random.Random) -> None:
     event = pick(document, dice)
     event.setdefault("podium", {})["logp"] = 0.25
@@ -720,6 +737,7 @@ BREAKS: list[tuple[str, Break]] = [
     ("orphan-result", result_of_nothing),
     ("orphan-return", return_to_nothing),
     ("acts-after-stop", go_on_after_stop),
+    ("options", forget_an_option),
     ("token-owner", lose_a_token),
     ("end-before-start", end_too_early),
     ("unknown-choice", choose_what_is_not_there),
