@@ -37,7 +37,7 @@ def _whole(low: int, high: int) -> Any:
 
 @dataclass(frozen=True)
 class PlantedParams(Params):
-    team: int = param(468, "a whole number from 0: the seed of the team", lambda s: s >= 0 and s == int(s))
+    team: int = param(468, "a whole number from 0: the seed of the team", lambda s: isinstance(s, int) and s >= 0)
     agents: int = param(3, "a whole number of sub-agents from 0 to 12", _whole(0, 12))
     depth: int = param(2, "a whole number from 1 to 6: how deep spawns nest", _whole(1, 6))
     parallel: int = param(2, "a whole number from 1 to 4: children of the lead at work at once", _whole(1, 4))

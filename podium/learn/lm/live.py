@@ -369,7 +369,12 @@ def _desk() -> tempfile.TemporaryDirectory[str]:
 
 
 def played(
-    door: Door, staff: Callable[[Speak], Staff], tasks: Sequence[Any], seed: U, groups: Sequence[str], first: int = 0
+    door: Door,
+    staff: Callable[[Speak], Staff],
+    tasks: Sequence[Any],
+    seed: U,
+    groups: Sequence[str],
+    first: int = 0,
 ) -> tuple[list[Trace], list[Seat]]:
     """Runs of a team, one a task, all at once: their traces, numbered from `first`, and their seats at the door, from which branches can go on."""
     seats = [Seat(door) for _ in tasks]
