@@ -55,8 +55,8 @@ def envs(
     for what in ("params", "scores"):
         rows = []
         for key, value in said[what].items():
-            shown = f"{value['mean']:.5f} ± {value['error']:.5f}" if what == "scores" else str(value)
-            rows.append((Line(key, style="cyan"), Line(shown)))
+            figure = f"{value['mean']:.5f} ± {value['error']:.5f}" if what == "scores" else str(value)
+            rows.append((Line(key, style="cyan"), Line(figure)))
         print_table(["", ""], rows, head=False)
     out.print(f"optimum {said['optimum']:.6f}")
 
