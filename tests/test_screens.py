@@ -108,6 +108,10 @@ def test_every_number_of_every_verb_has_limits() -> None:
         (["train", "stop", "--cores", 10**18], "expected a whole number from 1 to 256"),
         (["envs", "crew", "--set", "W=true"], "W must be a whole number from 1 to 8: the workers, got True"),
         (["envs", "planted", "--set", "team=1e18"], "team must be a whole number from 0"),
+        (
+            ["envs", "planted", "--set", "agents=2.0"],
+            "agents must be a whole number of sub-agents from 0 to 12, got 2.0",
+        ),
         (["envs", "jury", "--set", "m=nan"], "m must be a number or a list of numbers, got 'nan'"),
     ],
 )

@@ -50,7 +50,7 @@ LIMITS: dict[str, Limits] = {
     "seeds": Limits(1, 1_000),
     "iterations": Limits(1, 1_000_000),
     "scored episodes": Limits(2, 10_000_000),
-    "trained episodes": Limits(8, 1_000_000),
+    "trained episodes": Limits(8, 100_000),
     "cores": Limits(1, 256),
     "progress": Limits(0, 1, float),
     "row": Limits(0, HUGE),

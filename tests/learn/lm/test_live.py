@@ -242,8 +242,9 @@ def test_an_endpoint_that_gives_nothing_or_lies_ends_the_step_with_a_line(
             played(door, office.office, office.questions(2, 0), seeds(0, 2), ["a"] * 2)
 
 
-def test_a_judgement_that_does_not_fit_goes_on_by_halves(tiny: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected, real, refused = judged(tiny, settings(), OFFICE, 6), Engine.take, list[int]()
+def test_a_judgement_that_does_not_fit_goes_on_by_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = team("tiny", office.AGENTS)  # whose memory nobody else holds anything of
+    expected, real, refused = judged(made, settings(), OFFICE, 6), Engine.take, list[int]()
 
     def take(self: Engine, length: int) -> tuple[int, int]:
         if self._held >= 12:
@@ -252,7 +253,7 @@ def test_a_judgement_that_does_not_fit_goes_on_by_halves(tiny: Team, monkeypatch
         return real(self, length)
 
     monkeypatch.setattr(Engine, "take", take)
-    assert differences(judged(tiny, settings(), OFFICE, 6), expected) == []
+    assert differences(judged(made, settings(), OFFICE, 6), expected) == []
     assert refused
 
 
