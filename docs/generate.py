@@ -1,4 +1,5 @@
-"""Writes what docs/ restate: tables of code, and figures of studies in the middle of a text. `python docs/generate.py`; a test says when they are stale."""
+"""Writes what docs/ restate: tables of code, and figures of studies in the middle of a text. `python
+docs/generate.py`; a test says when they are stale."""
 
 from __future__ import annotations
 
@@ -148,7 +149,8 @@ def episode_picture(name: str) -> str:
 
 
 def figure(study: str, arm: str, field: str, form: str) -> str:
-    """A figure of a study as its results have it: the mean over seeds, or the least or the most of them, in a format of Python, or in %.
+    """A figure of a study as its results have it: the mean over seeds, or the least or the most of them, in a
+    format of Python, or in %.
 
     >>> figure("parl", "constant", "short", "%"), figure("scale", "same-prefix", "share[3]", "max .2f")
     ('44.1 %', '0.77')

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.live import Live
-from rich.text import Text as Line
 
 from podium.cli.app import Json, app
-from podium.cli.output import out, print_rows, say
+from podium.cli.limits import number
+from podium.cli.output import out, print_rows, progress, say
 from podium.learn.folder import BadRecipe
 from podium.learn.train import Recipe
 from podium.registry import alternatives
@@ -68,8 +67,8 @@ def regret(
         bool, typer.Option("--full", help="All worlds, five seeds, a million episodes; an hour.")
     ] = False,
     envs: Annotated[str, typer.Option(help="Worlds, with commas.", metavar="NAME,...")] = "relay,jury",
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 2,
-    iterations: Annotated[int, typer.Option(min=1)] = Recipe.iterations,
+    seeds: Annotated[int, number("seeds", "How many seeds.")] = 2,
+    iterations: Annotated[int, number("iterations", "Of training.")] = Recipe.iterations,
     json: Json = False,
 ) -> None:
     """What the one method leaves of the optimum, and of the gap to the best trivial policy, in held-out worlds.
@@ -79,14 +78,14 @@ def regret(
     if unknown := [name for name in names if name not in PROMISES]:
         raise BadRecipe(f"no world {unknown[0]!r} to train in; {alternatives(unknown[0], PROMISES, 'world')}")
     many, episodes = (5, 40_000) if full else (seeds, 4_000)
-    with Live(console=out, auto_refresh=False, transient=True, redirect_stdout=False) as live:
+    with progress(json) as tell:
         found = rows(
             names,
             range(many),
             Recipe(iterations=iterations),
             episodes,
             Path("out") / "regret",
-            say=lambda text: None if json else live.update(Line(text), refresh=True),
+            say=tell,
         )
     if json:
         say({"rows": found})

@@ -13,6 +13,7 @@ import typer
 from rich.text import Text as Line
 
 from podium.cli.app import Json, Paths, app
+from podium.cli.limits import number
 from podium.cli.output import out, print_rows, say
 from podium.cli.rewards import paid_units
 from podium.credit import BadCredit, Credit
@@ -158,9 +159,7 @@ def credit(
             help="Share it among finer units instead, in proportion: equal, tokens or time.", metavar="COLUMN"
         ),
     ] = None,
-    progress: Annotated[
-        float | None, typer.Option(min=0.0, max=1.0, help="How far training is, for schedules.")
-    ] = None,
+    progress: Annotated[float | None, number("progress", "How far training is, for schedules.")] = None,
     to_file: Annotated[
         Path | None, typer.Option("--out", help="Write the column: .csv, .jsonl or .npy.", metavar="FILE")
     ] = None,

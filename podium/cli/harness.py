@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text as Line
 
 from podium.cli.app import Json, app
+from podium.cli.limits import number
 from podium.cli.output import out, say
 from podium.harness.find import find_team, recorded_team
 from podium.harness.forest import shared
@@ -40,7 +41,7 @@ def run(
         str, typer.Argument(help="research, plan, debate, swarm, hierarchy, managed, or FILE.py:NAME.")
     ],
     task: Annotated[str | None, typer.Option(help="JSON, or text; the team's own unless told.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of what agents draw.")] = 0,
+    seed: Annotated[int, number("seed", "Of what agents draw.")] = 0,
     out_: Annotated[
         Path | None, typer.Option("--out", help="A new folder for the record.", metavar="FOLDER")
     ] = None,
@@ -139,7 +140,7 @@ def _watching() -> Iterator[Callable[[Running], None] | None]:
 @app.command(epilog="Example: podium replay out/research --at 2 --do choose=none")
 def replay(
     path: Annotated[str, typer.Argument(help="The record of a run.", metavar="TRACE")],
-    at: Annotated[int | None, typer.Option(help="The row at which something else happens.", metavar="ROW")] = None,
+    at: Annotated[int | None, number("row", "The row at which something else happens.")] = None,
     do: Annotated[
         str | None,
         typer.Option(help="choose=VALUE, replace=TEXT, remove, delay=SECONDS, mask or mask=NAME.", metavar="DO"),
@@ -147,7 +148,7 @@ def replay(
     team: Annotated[
         str | None, typer.Option(help="The team, FILE.py:NAME or MODULE:NAME, where it is none of Podium's own.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="What runs live draws anew, from this.")] = None,
+    seed: Annotated[int | None, number("seed", "What runs live draws anew, from this.")] = None,
     out_: Annotated[
         Path | None, typer.Option("--out", help="A new folder for the record.", metavar="FOLDER")
     ] = None,

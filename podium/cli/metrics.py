@@ -7,11 +7,10 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.table import Table
 from rich.text import Text as Line
 
 from podium.cli.app import Json, Paths, app
-from podium.cli.output import out, say
+from podium.cli.output import out, print_table, say
 from podium.interval import Estimate, estimate
 from podium.metrics import BadMetrics, Measured, bill, card, forecast, margins, measure, strata
 from podium.metrics.cost import price_list
@@ -133,14 +132,14 @@ def _print(told: dict[str, Any]) -> None:
 
 
 def _table(rows: list[dict[str, Any]], notes: dict[str, int]) -> None:
-    table = Table("", "metric", "mean", "95 % interval", "runs", "absent", "better", box=None, pad_edge=False)
+    shown = []
     for row in rows:
         mark = f" {notes.setdefault(row['assumes'], len(notes) + 1)})" if row["assumes"] else ""
         low_high = "" if row["low"] is None else f"{row['low']:.4g} to {row['high']:.4g}"
         mean = "" if row["mean"] is None else f"{row['mean']:.4g}"
         cells = (row["dimension"], row["metric"] + mark, mean or "cannot tell", low_high)
-        table.add_row(*cells, str(row["n"]), str(row["absent"]), row["better"])
-    out.print(table)
+        shown.append((*cells, str(row["n"]), str(row["absent"]), row["better"]))
+    print_table(["", "metric", "mean", "95 % interval", "runs", "absent", "better"], shown)
 
 
 def _interval(value: dict[str, Any]) -> str:
@@ -187,7 +186,5 @@ def _said(value: Any) -> str:
 
 
 def _rows(pairs: list[tuple[str, str]]) -> None:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for name, value in pairs:
-        table.add_row(Line(plain(name), style="cyan"), Line(plain(value)))
-    out.print(table)
+    rows = [(Line(plain(name), style="cyan"), Line(plain(value))) for name, value in pairs]
+    print_table(["", ""], rows, head=False)

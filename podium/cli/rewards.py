@@ -13,6 +13,7 @@ from rich.text import Text as Line
 
 import podium.metrics  # noqa: F401 (its scores can be paid too)
 from podium.cli.app import Json, app
+from podium.cli.limits import number
 from podium.cli.output import out, print_rows, say
 from podium.expression import spell
 from podium.graph import units
@@ -43,9 +44,7 @@ def reward(
         ),
     ] = None,
     unit: Annotated[str | None, typer.Option(help=f"Who is paid: {', '.join(units.UNITS)}.")] = None,
-    progress: Annotated[
-        float | None, typer.Option(min=0.0, max=1.0, help="How far training is, for schedules.")
-    ] = None,
+    progress: Annotated[float | None, number("progress", "How far training is, for schedules.")] = None,
     book: Annotated[bool, typer.Option("--ledger", help="Show what every channel paid.")] = False,
     json: Json = False,
 ) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.live import Live
 from rich.text import Text as Line
 
 from podium.cli.app import Json, app
-from podium.cli.output import out, print_rows, say
+from podium.cli.limits import number
+from podium.cli.output import out, print_rows, progress, say
 from podium.study.question import SHIPPED, Says, last, measured, names, read, write
 
 __all__: list[str] = []
@@ -24,7 +24,7 @@ def study(
         str, typer.Argument(help="A study, or all: a list with their last results.", metavar="NAME")
     ] = "all",
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes and few seeds, to try it out.")] = False,
-    cores: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+    cores: Annotated[int, number("cores", "Processes.")] = 2,
     folder: Annotated[
         Path,
         typer.Option("--out", help="Where numbers, figure and tables go; into its folder quick, with --quick."),
@@ -38,10 +38,8 @@ def study(
         _listed(folder, json)
         return
     question, folder = read(name, quick), folder / "quick" if quick else folder
-    with Live(console=out, auto_refresh=False, transient=True, redirect_stdout=False) as live:
-        found = measured(
-            question, KEPT, cores, say=lambda text: None if json else live.update(Line(text), refresh=True)
-        )
+    with progress(json) as tell:
+        found = measured(question, KEPT, cores, say=tell)
     told = write(question, found, folder)
     if json:
         say(

@@ -59,7 +59,8 @@ def told_tokens(exact: Sequence[tuple[str, Exactness]], allow: Collection[str]) 
 
 
 def show_tokens(told: dict[str, Any]) -> None:
-    table = Table("class", "generations", "first places", box=None)
+    table = Table("class", "generations", box=None)
+    table.add_column("first places", overflow="fold")
     for name, n in told["classes"].items():
         lines = [f"{p['file']}: row {p['row']}: {p['message']}" for p in told["places"].get(name, ())[:3]]
         if name == "clean":

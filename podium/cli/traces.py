@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text as Line
 
 from podium.cli.app import Json, Paths, app
-from podium.cli.output import out, say
+from podium.cli.limits import number
+from podium.cli.output import out, print_table, say
 from podium.cli.tokens import Allowed, show_tokens, told_tokens
 from podium.trace import files, wire
 from podium.trace.findings import Finding, Unreadable
@@ -99,16 +99,13 @@ def rules(json: Json = False) -> None:
     if json:
         say([{"id": r.id, "level": r.level, "sentence": r.sentence} for r in RULES])
         return
-    table = Table("rule", "level", "what it says", box=None)
-    for rule in RULES:
-        table.add_row(rule.id, rule.level, rule.sentence)
-    out.print(table)
+    print_table(["rule", "level", "what it says"], [(rule.id, rule.level, rule.sentence) for rule in RULES])
 
 
 @app.command(epilog="Example: podium show run.json")
 def show(
     path: Annotated[str, typer.Argument(help="A file, folder or store; - is standard input.")],
-    run: Annotated[int, typer.Option(help="Which run, where there are several.")] = 0,
+    run: Annotated[int, number("row", "Which run, where there are several.")] = 0,
     html: Annotated[Path | None, typer.Option(help="Write a page to open in a browser.")] = None,
     json: Json = False,
 ) -> None:
@@ -140,10 +137,8 @@ def show_summary(told: dict[str, Any], lines: list[Line], legend: str) -> None:
         out.print(line)
     if lines:
         out.print(Line(legend + ("" if told["serial_s"] is None else "   bold: the critical path"), style="dim"))
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for name, value in _facts(told):
-        table.add_row(Line(plain(name), style="cyan"), Line(plain(value)))
-    out.print(table)
+    rows = [(Line(plain(name), style="cyan"), Line(plain(value))) for name, value in _facts(told)]
+    print_table(["", ""], rows, head=False)
 
 
 def _facts(told: dict[str, Any]) -> list[tuple[str, str]]:

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text as Line
 
 from podium.cli.app import Json, app
-from podium.cli.output import out, print_rows, say
+from podium.cli.limits import number
+from podium.cli.output import out, print_rows, progress, say
 from podium.learn.folder import BadRecipe, Run, read
 from podium.metrics import measure
 from podium.registry import alternatives
@@ -38,7 +38,7 @@ def train(
         typer.Argument(help="A recipe: a TOML file, or the name of one that comes with Podium.", metavar="RECIPE"),
     ] = "stop",
     folder: Annotated[Path | None, typer.Option("--out", help="The run's folder; out/RECIPE unless told.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the recipe's.")] = None,
+    seed: Annotated[int | None, number("seed", "Instead of the recipe's.")] = None,
     policy: Annotated[
         str,
         typer.Option(help="net: a small network over what the world shows; lm: language models.", metavar="KIND"),
@@ -50,14 +50,14 @@ def train(
         ),
     ] = None,
     cores: Annotated[
-        int, typer.Option(min=1, help="Processes that play episodes, of --policy net; the result is the same.")
+        int, number("cores", "Processes that play episodes, of --policy net; the result is the same.")
     ] = 1,
     json: Json = False,
 ) -> None:
     """Train an orchestrator in a world, or a live team on its tasks, by a method's credit. A run that was ended goes on where it was."""
     run = _run(recipe, folder, seed, policy, model, cores)
     with _until_interrupted(run):
-        _followed(run, quiet=json)
+        _followed(run, json)
         before, after = run.played()
         told = run.told()
     page = run_page(_flat(told), run.lines, before[0], after[0])
@@ -132,12 +132,20 @@ def _until_interrupted(run: Any) -> Iterator[None]:
         raise typer.Exit(128 + getattr(ended, "number", signal.SIGINT)) from None
 
 
-def _followed(run: Any, quiet: bool) -> None:
-    """Trains, with a table that lives."""
-    with Live(console=out, auto_refresh=False, transient=True, redirect_stdout=False) as live:
+def _followed(run: Any, json: bool) -> None:
+    """Trains, and says of each iteration how it went."""
+    with progress(json, every=0.0) as tell:
+        tell(f"training in {run.folder}, {run.last} iterations")
         for line in run.iterations():
-            if not quiet:
-                live.update(_line(run, line), refresh=True)
+            tell(_sentence(run, line), _line(run, line))
+
+
+def _sentence(run: Any, line: dict[str, Any]) -> str:
+    """An iteration in a line of text."""
+    regret = _percent(line["regret"])
+    speed = f"{line['decisions'] / sum(line['seconds'].values()):,.0f} decisions/s"
+    figures = [f"return {line['score']:.4f}", *([f"regret {regret}"] if regret else []), speed]
+    return f"iteration {line['iteration'] + 1} of {run.last}: {', '.join(figures)}"
 
 
 def _line(run: Any, line: dict[str, Any]) -> Table:
@@ -248,21 +256,21 @@ def compare_(
     envs: Annotated[
         str, typer.Option(help="Worlds, with commas.", metavar="NAME,...")
     ] = "costly_search,scouts,crew,relay,jury",
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
-    iterations: Annotated[int, typer.Option(min=1)] = BUDGET.iterations,
-    episodes: Annotated[int, typer.Option(min=8, help="Of an iteration, branches counted.")] = BUDGET.episodes,
+    seeds: Annotated[int, number("seeds", "How many seeds.")] = 3,
+    iterations: Annotated[int, number("iterations", "Of training.")] = BUDGET.iterations,
+    episodes: Annotated[int, number("trained episodes", "Of an iteration, branches counted.")] = BUDGET.episodes,
     folder: Annotated[Path | None, typer.Option("--out", help="Where the page and the table go.")] = None,
     json: Json = False,
 ) -> None:
     """The leader-board: methods side by side in the same worlds, at equal budgets, beside the trivial policies and the optimum."""
     recipe = replace(BUDGET, iterations=iterations, episodes=episodes)
-    with Live(console=out, auto_refresh=False, transient=True, redirect_stdout=False) as live:
+    with progress(json) as tell:
         board = compare(
             chosen(_names(methods)),
             _names(envs),
             range(seeds),
             recipe,
-            say=lambda text: None if json else live.update(Line(text), refresh=True),
+            say=tell,
         )
     rows = _rows(board)
     if folder is not None:

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.table import Table
 from rich.text import Text as Line
 
 from podium.cli.app import Json, app
-from podium.cli.output import out, print_rows, say
+from podium.cli.limits import number
+from podium.cli.output import out, print_rows, print_table, progress, say
 from podium.cli.traces import show_summary
 from podium.envs import draws
 from podium.envs import world as worlds
@@ -22,38 +22,42 @@ from podium.view.summary import summary
 
 __all__: list[str] = []
 
+QUIET = 100_000  # episodes up to which nobody waits for scores
+
 
 @app.command(epilog="Example: podium envs costly_search --set c=0.05 --json")
 def envs(
     name: Annotated[str | None, typer.Argument(help="A world; all of them unless told.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter, k=v.", metavar="K=V")] = None,
-    episodes: Annotated[int, typer.Option(min=2, help="Episodes to play a policy for its score.")] = 20_000,
+    episodes: Annotated[int, number("scored episodes", "Episodes to play a policy for its score.")] = 20_000,
     episode: Annotated[bool, typer.Option("--episode", help="Show an episode of optimal play.")] = False,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, number("seed", "Of what episodes draw.")] = 0,
     json: Json = False,
 ) -> None:
     """The worlds: their parameters, the exact optimum, and what trivial policies score."""
     if name is None:
-        told = [
+        told: list[dict[str, Any]] = [
             {"name": n, "decides": list(w.decides), "about": _first_line(w)} for n, w in worlds.worlds().items()
         ]
-        print_rows(told, json, ["name", "decides", "about"])
+        shown = told if json else [row | {"decides": ", ".join(row["decides"])} for row in told]
+        print_rows(shown, json, ["name", "decides", "about"])
         return
     world = worlds.make(name, **dict(map(_setting, set_ or [])))
     if episode:
         _episode(world, seed, json)
         return
-    said = report(world, episodes, seed)
+    with progress(json) as tell:
+        said = report(world, episodes, seed, tell if episodes > QUIET else None)
     if json:
         say(said)
         return
     out.print(Line(f"{name}: {_first_line(type(world))}", style="bold"))
     for what in ("params", "scores"):
-        table = Table("", "", box=None, show_header=False, pad_edge=False)
+        rows = []
         for key, value in said[what].items():
-            shown = f"{value['mean']:.5f} ± {value['error']:.5f}" if what == "scores" else str(value)
-            table.add_row(Line(key, style="cyan"), Line(shown))
-        out.print(table)
+            figure = f"{value['mean']:.5f} ± {value['error']:.5f}" if what == "scores" else str(value)
+            rows.append((Line(key, style="cyan"), Line(figure)))
+        print_table(["", ""], rows, head=False)
     out.print(f"optimum {said['optimum']:.6f}")
 
 

@@ -32,12 +32,12 @@ NEVER = np.iinfo(np.int64).max
 
 
 def _whole(low: int, high: int) -> Any:
-    return lambda n: low <= n <= high and n == int(n)
+    return lambda n: isinstance(n, int | np.integer) and low <= n <= high
 
 
 @dataclass(frozen=True)
 class PlantedParams(Params):
-    team: int = param(468, "a whole number from 0: the seed of the team", lambda s: s >= 0 and s == int(s))
+    team: int = param(468, "a whole number from 0: the seed of the team", _whole(0, 2**63 - 1))
     agents: int = param(3, "a whole number of sub-agents from 0 to 12", _whole(0, 12))
     depth: int = param(2, "a whole number from 1 to 6: how deep spawns nest", _whole(1, 6))
     parallel: int = param(2, "a whole number from 1 to 4: children of the lead at work at once", _whole(1, 4))

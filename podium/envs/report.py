@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from podium.envs.conformance import random_policy, score_of
@@ -11,10 +12,16 @@ from podium.envs.world import World
 __all__ = ["report"]
 
 
-def report(world: World, n: int = 20_000, seed: int = 0) -> dict[str, Any]:
-    """The exact optimum, and the mean score over n episodes of optimal play, of random play and of trivial policies."""
+def report(
+    world: World, n: int = 20_000, seed: int = 0, tell: Callable[[str], None] | None = None
+) -> dict[str, Any]:
+    """The exact optimum, and the mean score over n episodes of optimal play, of random play and of trivial policies. `tell` hears what is being played."""
     policies = {"optimal play": world.optimal(), "random play": random_policy(seed)} | world.trivial()
-    scores = {name: score_of(world, policy, n, seed) for name, policy in policies.items()}
+    scores = {}
+    for number, (name, policy) in enumerate(policies.items(), 1):
+        if tell is not None:
+            tell(f"{name}: {n:,} episodes, policy {number} of {len(policies)}")
+        scores[name] = score_of(world, policy, n, seed)
     told: dict[str, Any] = {
         "world": world.name,
         "decides": list(world.decides),

@@ -64,7 +64,7 @@ class Params:
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
             try:
-                fine = bool(f.metadata["check"](value)) and value == value
+                fine = bool(f.metadata["check"](value)) and value == value and not isinstance(value, bool)
             except (TypeError, ValueError, OverflowError):
                 fine = False
             if not fine:

@@ -115,7 +115,8 @@ def checked(asked: Asked, where: str) -> Asked:
 
 
 def _tried(asked: Asked, where: str) -> None:
-    """A tiny iteration, or a few until a decision is paid: a method that needs what the world cannot give says so before anything runs."""
+    """A tiny iteration, or a few until a decision is paid: a method that needs what the world cannot give says
+    so before anything runs."""
     world = training(asked.world, asked.seed, 0, 0)
     net = Net(world)
     small = Recipe(iterations=TRIED, worlds=1, episodes=64, epochs=1, parts=1)

@@ -166,7 +166,8 @@ def cannot(method: Method) -> str:
 
 
 def branching(method: Method) -> bool:
-    """Whether a method learns from branches: it needs them, or compares a turn with its siblings, of which an agent's later turns have none
+    """Whether a method learns from branches: it needs them, or compares a turn with its siblings, of which an
+    agent's later turns have none
     without branches."""
     return "branches" in method.needs or any("parent" in compared(call) for call in calls(read(method.credit)))
 
@@ -175,9 +176,11 @@ TRIED = 3  # iterations without a paid decision, before any update, after which 
 
 
 def traced_step(net: Net, recipe: Recipe, worlds: Worlds, method: Method, old: Learner) -> tuple[Learner, Progress]:
-    """One iteration by a method's credit; as `train.step`, `recipe.episodes` episodes instead of so many branched decisions.
+    """One iteration by a method's credit; as `train.step`, `recipe.episodes` episodes instead of so many
+    branched decisions.
 
-    Decisions that the method does not pay are not in the update, and where it pays none there is no update. Raises BadCredit, with
+    Decisions that the method does not pay are not in the update, and where it pays none there is no update.
+    Raises BadCredit, with
     the reason, if it has paid none in its first iterations.
     """
     watch, now = Stopwatch(), Now(old.iteration / recipe.iterations, ())
@@ -244,7 +247,8 @@ def _grown(
 
 
 def credited(made: Made, paid: F) -> list[Credited]:
-    """Credit on the option that was taken, over its probability: the clipped sum over options is then PPO's. Only decisions that are paid
+    """Credit on the option that was taken, over its probability: the clipped sum over options is then PPO's.
+    Only decisions that are paid
     are rows; none if no decision is."""
     at = np.flatnonzero(~np.isnan(paid))
     if not len(at):
@@ -275,7 +279,8 @@ def stepped(trace: Trace) -> Trace:
 
 
 def dressed(trace: Trace) -> Trace:
-    """A `stepped` trace with a token for each decision, and what a world knows without saying it: how long that is, and that a call which
+    """A `stepped` trace with a token for each decision, and what a world knows without saying it: how long
+    that is, and that a call which
     it allowed was valid."""
     rows = np.flatnonzero(trace.decision_e >= 0)
     length, valid = np.array(trace.tokens_out_e), np.array(trace.valid_e)

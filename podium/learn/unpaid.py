@@ -1,4 +1,5 @@
-"""Why a method pays none of the decisions that a policy made: the first part of its reward or its credit at which nothing is left."""
+"""Why a method pays none of the decisions that a policy made: the first part of its reward or its credit at
+which nothing is left."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ N64 = NDArray[np.int64]
 
 
 def at_rows(given: Credit, rows: N64) -> F:
-    """What the units that events belong to are paid, each time its weight; NaN where that is nothing or cannot be told."""
+    """What the units that events belong to are paid, each time its weight; NaN where that is nothing or cannot
+    be told."""
     value = given.value if given.weight is None else given.value * given.weight
     paid: F = at_events(given, value)[rows]
     return paid
@@ -45,7 +47,8 @@ def unpaid(trace: Trace, method: Method, rows: N64, now: Now) -> str:
         return _unscored(trace, method, now)
     if np.isnan(at_rows(reward, rows)).all():
         count = int((~np.isnan(reward.value)).sum())
-        return f"`{method.reward}` is scored for {count:,} of {len(reward.value):,} units ({what}), and none holds a decision"
+        share = f"{count:,} of {len(reward.value):,} units ({what})"
+        return f"`{method.reward}` is scored for {share}, and none holds a decision"
     return _lost(reward, read_credit(method.credit), rows)
 
 
@@ -110,7 +113,8 @@ def compared(call: Call) -> tuple[str, ...]:
 
 
 def _alone(credit: Credit, call: Call, rows: N64) -> str:
-    """Whether a step that compares has nothing to compare these rows with: they lack a key, or each is the only one of its group."""
+    """Whether a step that compares has nothing to compare these rows with: they lack a key, or each is the
+    only one of its group."""
     of = _units(credit, rows)
     for keys in filter(None, map(compared, calls(call))):
         for key in keys:

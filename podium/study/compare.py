@@ -45,7 +45,8 @@ class Board(NamedTuple):
 
 
 def learned(env: str, method: Method, recipe: Recipe, seed: int) -> tuple[Net, Learner, float]:
-    """A policy trained by a method's credit, and the share of decisions paid. Raises BadCredit or BadReward where the worlds lack what it needs."""
+    """A policy trained by a method's credit, and the share of decisions paid. Raises BadCredit or BadReward
+    where the worlds lack what it needs."""
     net = Net(training(env, seed, 0, 0))
     learner, paid = begin(net, seed), 0.0
     while learner.iteration < recipe.iterations:

@@ -36,7 +36,8 @@ SAID = {
 
 
 class Lesson(NamedTuple):
-    """What was learned, how many decisions were played for it, seconds by stage, and what was paid, where they were told."""
+    """What was learned, how many decisions were played for it, seconds by stage, and what was paid, where they
+    were told."""
 
     net: Net
     learner: Learner

@@ -96,7 +96,8 @@ def test_why_a_method_cannot() -> None:
 
 
 def test_decisions_that_are_not_paid_are_not_in_the_update() -> None:
-    """The update is that of the paid rows alone, picked by hand from what was seen; with 0 in place of what is absent it is another."""
+    """The update is that of the paid rows alone, picked by hand from what was seen; with 0 in place of what is
+    absent it is another."""
     env, method = "scouts", METHODS["spawn_branching"]
     net = Net(training(env, 0, 0, 0))
     old = begin(net, 0)
@@ -212,7 +213,8 @@ def test_why_a_method_of_your_own_pays_nobody(row: Method, why: str) -> None:
 
 
 def test_siblings_are_branches() -> None:
-    """MAGRPO compares what was tried in the same place: after an agent's first turn only branches are there to compare with."""
+    """MAGRPO compares what was tried in the same place: after an agent's first turn only branches are there to
+    compare with."""
     assert branching(METHODS["magrpo"])
     assert branching(METHODS["branching_policy"])
     assert not branching(METHODS["mareinforce"])
@@ -225,7 +227,8 @@ def test_siblings_are_branches() -> None:
 
 @pytest.mark.parametrize("method", ["dr_mas", "dapo", "agent_lightning"])
 def test_what_a_world_knows_without_saying_it_is_on_the_trace(method: str) -> None:
-    """A call that it allowed was valid, and a decision is one token long: these methods read that, and pay everyone."""
+    """A call that it allowed was valid, and a decision is one token long: these methods read that, and pay
+    everyone."""
     worlds = lambda i, k: training("costly_search", 0, 1, k)  # noqa: E731
     net = Net(worlds(0, 0))
     assert traced_step(net, SMALL, worlds, METHODS[method], begin(net, 0))[1].paid == 1.0

@@ -111,8 +111,9 @@ class Engine:
         half = self.dtype in (torch.bfloat16, torch.float16)
         self.way = way or ("flash" if self.device.type == "cuda" and half else "dense")
         self.rows, self.width, self.at_once = rows, width, AT_ONCE
+        self._most_rows = rows
         self.stride = STRIDE if self.device.type == "cuda" else 1
-        self.pool = Pool(1 << 10 if self.device.type == "cpu" else 1 << 16)
+        self.pool = self._empty_pool()
         self._free: dict[int, list[int]] = {}  # first places of runs that were given back, by size
         self._top = STEP  # places from here on were never given; those before the first run are waste paper
         self._held = 0  # runs that are not given back
@@ -302,6 +303,18 @@ class Engine:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         return True
+
+    def recover(self) -> None:
+        """As many rows and tokens at once as at the start; a pool that nobody holds places of is given up."""
+        self.rows, self.at_once = self._most_rows, AT_ONCE
+        self._forget()
+        if not self._held:
+            self.pool = self._empty_pool()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _empty_pool(self) -> Pool:
+        return Pool(1 << 10 if self.device.type == "cpu" else 1 << 16)
 
     def _forget(self) -> None:
         """Steps that were made ready, and with the last graph the memory that graphs share."""

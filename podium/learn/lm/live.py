@@ -31,7 +31,7 @@ from podium.harness.types import Said, See
 from podium.learn.lm.endpoint import BadEndpoint, Request
 from podium.learn.lm.generate import SPEECH, picked
 from podium.learn.lm.losses import Update
-from podium.learn.lm.models import BadModel, Mind, Team, role_of
+from podium.learn.lm.models import BadModel, Mind, Team, in_parts, role_of
 from podium.learn.lm.office import Speak
 from podium.learn.lm.play import Manner, Pick, likeliest_of, options_of, reader_of, weighed
 from podium.learn.lm.reader import Reader
@@ -369,9 +369,14 @@ def _desk() -> tempfile.TemporaryDirectory[str]:
 
 
 def played(
-    door: Door, staff: Callable[[Speak], Staff], tasks: Sequence[Any], seed: U, groups: Sequence[str]
+    door: Door,
+    staff: Callable[[Speak], Staff],
+    tasks: Sequence[Any],
+    seed: U,
+    groups: Sequence[str],
+    first: int = 0,
 ) -> tuple[list[Trace], list[Seat]]:
-    """Runs of a team, one a task, all at once: their traces, and their seats at the door, from which branches can go on."""
+    """Runs of a team, one a task, all at once: their traces, numbered from `first`, and their seats at the door, from which branches can go on."""
     seats = [Seat(door) for _ in tasks]
     with _desk() as desk:
         folders = [Path(desk) / f"{i}" for i in range(len(tasks))]
@@ -386,7 +391,7 @@ def played(
                 trace_id=f"{group}#{i}",
             )
             for i, (seat, task, folder, s, group) in enumerate(
-                zip(seats, tasks, folders, seed, groups, strict=True)
+                zip(seats, tasks, folders, seed, groups, strict=True), first
             )
         ]
         to_the_end(door.open(work))
@@ -569,12 +574,15 @@ def _by_role(
 
 
 def judged(team: Team, settings: Settings, live: Live, n: int, seed: int = 0, held_out: bool = True) -> Trace:
-    """Runs on held-out tasks in which the likeliest is always said."""
-    tasks = live.questions(n, seed, held_out)
-    door = Door(team, manner_of(settings), "judged", likeliest_of)
+    """Runs on held-out tasks in which the likeliest is always said; in parts where all at once do not fit into memory."""
+    tasks, dice = live.questions(n, seed, held_out), seeds(0x0DD + seed, n)
+
+    def some(part: slice) -> list[Trace]:
+        door, here = Door(team, manner_of(settings), "judged", likeliest_of), tasks[part]
+        return played(door, live.staff, here, dice[part], [live.name] * len(here), part.start)[0]
+
     with speaking(settings):
-        traces, _ = played(door, live.staff, tasks, seeds(0x0DD + seed, n), [live.name] * n)
-    return concat(traces)
+        return concat([trace for traces in in_parts(team, n, some) for trace in traces])
 
 
 def success(team: Team, settings: Settings, live: Live, n: int, seed: int = 0, held_out: bool = True) -> F:

@@ -5,13 +5,14 @@ Turns are put together from ids. What was tokenised once is never made text and 
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
@@ -25,8 +26,22 @@ from podium.learn.lm.engine import Engine
 if TYPE_CHECKING:
     from podium.learn.lm.endpoint import Voice
 
-__all__ = ["BadModel", "Frame", "Mind", "Model", "Share", "Team", "load", "role_of", "team", "tiny"]
+__all__ = [
+    "BadModel",
+    "Frame",
+    "Mind",
+    "Model",
+    "OutOfMemory",
+    "Share",
+    "Team",
+    "in_parts",
+    "load",
+    "role_of",
+    "team",
+    "tiny",
+]
 
+T = TypeVar("T")
 Share = Literal["one", "role", "agent"]
 ROLE = re.compile(r"\s*\d+$")  # "mate 2" plays the role "mate"
 END, PAD = "<|im_end|>", "<|pad|>"
@@ -34,6 +49,10 @@ END, PAD = "<|im_end|>", "<|pad|>"
 
 class BadModel(BadRecipe):
     """A model that cannot be used; says what was expected, what came, and where."""
+
+
+class OutOfMemory(BadModel):
+    """So many contexts do not fit into memory, even one row at a time."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +98,11 @@ class Model:
         if key not in self._engines:
             self._engines[key] = Engine(self.module, names, rows=rows, width=width, **how)
         return self._engines[key]
+
+    def recover(self) -> None:
+        """Engines as they were before they ran out of memory."""
+        for engine in self._engines.values():
+            engine.recover()
 
     @property
     def longest(self) -> int:
@@ -315,6 +339,24 @@ def adapted(module: Any, names: Sequence[str], rank: int, seed: int) -> Any:
 def out_of_memory(error: BaseException) -> bool:
     said = "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED"
     return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in said)
+
+
+def in_parts(team: Team, count: int, judge: Callable[[slice], T]) -> list[T]:
+    """What a judgement of `count` contexts comes to, part by part: all at once, and where they do not fit into memory half as many. Raises OutOfMemory where one does not fit."""
+    parts, start, size = list[T](), 0, count
+    while start < count:
+        try:
+            parts.append(judge(slice(start, min(start + size, count))))
+            start += size
+            continue
+        except OutOfMemory:
+            if size == 1:
+                raise
+        size = (size + 1) // 2  # here the error is gone, and with it what its frames held
+        gc.collect()
+        for model in {id(mind.model): mind.model for mind in team.minds.values()}.values():
+            model.recover()
+    return parts
 
 
 def finite(values: Any, where: str) -> Any:

@@ -20,7 +20,7 @@ from podium.envs.draws import U, uniform
 from podium.envs.world import BadParameter, View, World, play
 from podium.learn.lm.endpoint import BadEndpoint, Request, Voice
 from podium.learn.lm.generate import SPEECH, Options, Spoken, likeliest, picked, speak
-from podium.learn.lm.models import Mind, Team
+from podium.learn.lm.models import Mind, Team, in_parts
 from podium.learn.lm.reader import Reader
 from podium.learn.traced import others
 from podium.trace.columns import F, Text, Trace, concat
@@ -36,6 +36,7 @@ __all__ = [
     "options_of",
     "reader_of",
     "recorded",
+    "recorded_in_parts",
     "scores",
     "weighed",
 ]
@@ -332,6 +333,17 @@ def recorded(
     return _tokened(trace, talk, version), talk
 
 
+def recorded_in_parts(
+    world: World, team: Team, seed: U, manner: Manner, *, version: str, task: str, pick: Pick = picked
+) -> Trace:
+    """Episodes as `recorded` has them, without the talk: in parts where all at once do not fit into memory."""
+
+    def some(part: slice) -> Trace:
+        return recorded(world, team, seed[part], manner, version=version, task=task, pick=pick)[0]
+
+    return concat(in_parts(team, len(seed), some))
+
+
 def grown(trace: Trace, talk: Talk, share: float, *, version: str) -> Trace:
     """The episodes and branches of a share of their decisions: every option that was not taken, then the policy, with the same dice."""
     asked = zip(*others(talk.world, trace, talk.seed, share), strict=True)
@@ -349,12 +361,18 @@ def likeliest_of(logp: F, u: F) -> N64:
 
 
 def scores(world: World, team: Team, seed: U, manner: Manner) -> F:
-    """What episodes earn when the likeliest is always said; NaN where an endpoint did not answer."""
+    """What episodes earn when the likeliest is always said; NaN where an endpoint did not answer. In parts where all at once do not fit into memory."""
+    parts = in_parts(team, len(seed), lambda part: _scores(world, team, seed[part], manner))
+    answered([heard for _, heard in parts])
+    return np.concatenate([np.zeros(0), *(score for score, _ in parts)])
+
+
+def _scores(world: World, team: Team, seed: U, manner: Manner) -> tuple[F, dict[str, list[Turn]]]:
+    """What episodes earn, all at once, and what endpoints said in them."""
     greedy = Talk(world, team, seed, manner, likeliest_of)
     found = play(world, greedy, seed.copy()).score
-    answered([greedy.heard()])
     lost = [any(turn is not None and turn.how == "lost" for turn in made) for made in greedy.turns]
-    return np.where(lost, np.nan, found)
+    return np.where(lost, np.nan, found), greedy.heard()
 
 
 def answered(heard: Sequence[dict[str, list[Turn]]]) -> None:

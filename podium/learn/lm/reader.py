@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.learn.lm.engine import Engine, Row
-from podium.learn.lm.models import BadModel, Mind, finite, out_of_memory
+from podium.learn.lm.models import BadModel, Mind, OutOfMemory, finite, out_of_memory
 
 __all__ = ["Reader", "trunks"]
 
@@ -295,7 +295,7 @@ class Reader:
         return self.tried(lambda: self.engine.read(rows, columns))
 
     def tried(self, call: Callable[[], T]) -> T:
-        """What a call gives; what does not fit into memory is tried again with half as many rows and tokens at once. Raises BadModel."""
+        """What a call gives; what does not fit into memory is tried again with half as many rows and tokens at once. Raises OutOfMemory."""
         while True:
             try:
                 return call()
@@ -303,11 +303,11 @@ class Reader:
                 self.halve(error)
 
     def halve(self, error: RuntimeError) -> None:
-        """Makes the engine take half as much at once if the error is that it did not fit, else raises it. Raises BadModel where there is no half."""
+        """Makes the engine take half as much at once if the error is that it did not fit, else raises it. Raises OutOfMemory where there is no half."""
         if not out_of_memory(error):
             raise error
         if not self.engine.halve():
-            raise BadModel(
+            raise OutOfMemory(
                 f"out of memory in generation with {len(self.length) - 1} contexts of up to {self.length.max()} tokens; "
                 "fewer episodes at once, or a smaller model, would need less"
             ) from None

@@ -27,7 +27,7 @@ from podium.learn.lm import optimiser
 from podium.learn.lm.endpoint import connect
 from podium.learn.lm.losses import named
 from podium.learn.lm.models import Share, Team, team
-from podium.learn.lm.play import Manner, likeliest_of, recorded, scores
+from podium.learn.lm.play import Manner, likeliest_of, recorded_in_parts, scores
 from podium.learn.lm.train import Settings, begin, own_weights, speaking, step, voiced
 from podium.learn.params import held_out, training
 from podium.learn.regimes import agents_of
@@ -337,8 +337,8 @@ class LmRun(ModelRun[Asked]):
         """Episodes before training, as the model speaks then, and after, its likeliest answers; a few of each are kept as traces."""
         world, dice = self._tests(1)[0], seeds(DICE, episodes)
         with self._threads(), speaking(self.settings):
-            before, _ = recorded(world, self.fresh(), dice, self.manner, version="0", task=world.name)
-            after, _ = recorded(
+            before = recorded_in_parts(world, self.fresh(), dice, self.manner, version="0", task=world.name)
+            after = recorded_in_parts(
                 world,
                 self.learner.team,
                 dice,

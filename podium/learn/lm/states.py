@@ -16,7 +16,7 @@ from podium.envs import text
 from podium.envs.world import View, World
 from podium.learn.lm.critic import Critic
 from podium.learn.lm.generate import Options
-from podium.learn.lm.models import BadModel, Mind, Team, damaged, out_of_memory
+from podium.learn.lm.models import BadModel, Mind, OutOfMemory, Team, damaged, out_of_memory
 from podium.learn.lm.play import options_of, rounded
 from podium.learn.lm.train import Settings
 from podium.learn.policy import Seen, Words, entries_of, joined, seen_by, taken
@@ -257,7 +257,7 @@ def _parts(sizes: Sequence[tuple[int, int]], start: int, stop: int, most_tokens:
 
 
 def weigh(places: Sequence[Place], most_tokens: int) -> None:
-    """Reads the odds of states off their models, into their books. What does not fit into memory is tried by halves."""
+    """Reads the odds of states off their models, into their books. What does not fit into memory is tried by halves. Raises OutOfMemory where one state does not fit."""
     for lot in lots(places, most_tokens):
         book, state = lot[0]
         mind = book.team.minds[book.prompts[state].mind]
@@ -265,9 +265,17 @@ def weigh(places: Sequence[Place], most_tokens: int) -> None:
             with torch.no_grad():
                 found = [(i, x.double().cpu().numpy()) for i, x in log_odds(mind, [b.asked(s) for b, s in lot])]
         except RuntimeError as error:
-            if not out_of_memory(error) or len(lot) == 1:
+            if not out_of_memory(error):
                 raise
-            torch.cuda.empty_cache()
+            found = None  # the halves come when the error is gone, and with it what its frames held
+        if found is None:
+            if len(lot) == 1:
+                size = len(book.prompts[state].ids)
+                raise OutOfMemory(
+                    f"out of memory in reading one context of {size} tokens; a smaller model would need less"
+                )
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
             weigh(lot, max(most_tokens // 2, 1))
             continue
         for which, logp in found:

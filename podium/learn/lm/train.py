@@ -222,7 +222,8 @@ def learned(
     last: float,
     watch: Stopwatch,
 ) -> Lesson:
-    """What an iteration learns from traces, wherever they come from: rewards, credit and gradient steps, in the learner given.
+    """What an iteration learns from traces, wherever they come from: rewards, credit and gradient steps, in
+    the learner given.
 
     Raises BadCredit, with the reason, if the method has paid no decision in its first iterations."""
     left = 1.0 - learner.iteration / last

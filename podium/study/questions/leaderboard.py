@@ -1,8 +1,10 @@
 """The leader-board: every method of the table that can act in each world, at equal budgets, beside optimum and trivial policies.
 
 Network, episodes (branches count), update and dice are the same for all; what differs is the credit, the method's own expression on the traces. Methods whose
-expressions are equal are trained once and share a row's figures. A row says what share of the policy's decisions its method pays; one that pays none
-in a world, or 0 to all that it pays, is not ranked there. Beside them: `same-prefix`, the credit of `podium train`, with about as many decisions;
+expressions are equal are trained once and share a row's figures. A row says what share of the policy's
+decisions its method pays; one that pays none
+in a world, or 0 to all that it pays, is not ranked there. Beside them: `same-prefix`, the credit of `podium
+train`, with about as many decisions;
 GRPO's credit, dealt out anew among all decisions of an update (the control); GRPO and Dr. MAS with more iterations; and a single agent, which takes the first
 candidate, plays best with one worker at a time, or asks one source as often.
 """
@@ -204,7 +206,8 @@ def _percent(found: Found, arm: str) -> str:
 
 
 def _row(how: How, found: Found, arm: str, ranked: list[str]) -> list[str]:
-    """A row of the board. Methods that leave the same figures on every seed to the last bit gave every decision the same credit."""
+    """A row of the board. Methods that leave the same figures on every seed to the last bit gave every
+    decision the same credit."""
     env, name = arm.split("/")
     made, lost = says("", "", column(found, arm, "share")), says("", "", column(found, arm, "regret"))
     names = ", ".join(f"`{n}`" for n in different(how.methods).get(name, (name,)))

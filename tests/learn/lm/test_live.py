@@ -21,7 +21,7 @@ from podium.learn.lm import office  # noqa: E402
 from podium.learn.lm.endpoint import BadEndpoint, Voice  # noqa: E402
 from podium.learn.lm.engine import Engine  # noqa: E402
 from podium.learn.lm.generate import Reader, Spoken  # noqa: E402
-from podium.learn.lm.live import Door, branched, lifted, live_step, played, success  # noqa: E402
+from podium.learn.lm.live import Door, branched, judged, lifted, live_step, played, success  # noqa: E402
 from podium.learn.lm.live_run import find_live  # noqa: E402
 from podium.learn.lm.losses import named  # noqa: E402
 from podium.learn.lm.models import BadModel, Team, team  # noqa: E402
@@ -29,7 +29,7 @@ from podium.learn.lm.play import Manner  # noqa: E402
 from podium.learn.lm.train import Settings, begin  # noqa: E402
 from podium.methods import METHODS  # noqa: E402
 from podium.trace import files  # noqa: E402
-from podium.trace.columns import Trace, concat  # noqa: E402
+from podium.trace.columns import Trace, concat, differences  # noqa: E402
 from podium.trace.rules import check  # noqa: E402
 from podium.trace.tokens import exactness  # noqa: E402
 
@@ -240,6 +240,21 @@ def test_an_endpoint_that_gives_nothing_or_lies_ends_the_step_with_a_line(
         door = Door(tiny, replace(MANNER, remote=True), "0")
         with pytest.raises(BadEndpoint, match=words):
             played(door, office.office, office.questions(2, 0), seeds(0, 2), ["a"] * 2)
+
+
+def test_a_judgement_that_does_not_fit_goes_on_by_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = team("tiny", office.AGENTS)  # whose memory nobody else holds anything of
+    expected, real, refused = judged(made, settings(), OFFICE, 6), Engine.take, list[int]()
+
+    def take(self: Engine, length: int) -> tuple[int, int]:
+        if self._held >= 12:
+            refused.append(length)
+            raise torch.OutOfMemoryError("no room")
+        return real(self, length)
+
+    monkeypatch.setattr(Engine, "take", take)
+    assert differences(judged(made, settings(), OFFICE, 6), expected) == []
+    assert refused
 
 
 def test_out_of_memory_in_generation_is_one_clear_line(tiny: Team, monkeypatch: pytest.MonkeyPatch) -> None:

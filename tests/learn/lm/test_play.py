@@ -16,8 +16,9 @@ from podium.envs import text  # noqa: E402
 from podium.envs.conformance import random_policy  # noqa: E402
 from podium.envs.draws import seeds  # noqa: E402
 from podium.envs.world import World, make, play  # noqa: E402
-from podium.learn.lm.models import Team, team  # noqa: E402
-from podium.learn.lm.play import Manner, grown, options_of, recorded, scores  # noqa: E402
+from podium.learn.lm.engine import Engine  # noqa: E402
+from podium.learn.lm.models import OutOfMemory, Team, team  # noqa: E402
+from podium.learn.lm.play import Manner, grown, options_of, recorded, recorded_in_parts, scores  # noqa: E402
 from podium.learn.params import TRAINING, training  # noqa: E402
 from podium.learn.regimes import agents_of  # noqa: E402
 from podium.methods import credit_of  # noqa: E402
@@ -195,6 +196,36 @@ def test_a_context_that_is_full_begins_anew(search: World) -> None:
 
 def test_greedy_scores_are_those_of_the_likeliest(one: Team, search: World) -> None:
     assert np.array_equal(scores(search, one, seeds(3, 5), SHORT), scores(search, one, seeds(3, 9), SHORT)[:5])
+
+
+def crowded(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
+    """Engines whose memory holds only so many runs at once; how many each refusal would have held."""
+    real, refused = Engine.take, list[int]()
+
+    def take(self: Engine, length: int) -> tuple[int, int]:
+        if self._held >= most:
+            refused.append(self._held + 1)
+            raise torch.OutOfMemoryError("no room")
+        return real(self, length)
+
+    monkeypatch.setattr(Engine, "take", take)
+    return refused
+
+
+def test_a_judgement_that_does_not_fit_goes_on_by_halves(search: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, dice = team("tiny", ["lead"]), seeds(3, 23)
+    expected = scores(search, made, dice, SHORT)
+    whole = recorded(search, made, dice, SHORT, version="1", task="t")[0]
+    refused = crowded(monkeypatch, 14)
+    np.testing.assert_array_equal(scores(search, made, dice, SHORT), expected)
+    assert refused
+    parts = recorded_in_parts(search, made, dice, SHORT, version="1", task="t")
+    assert differences(parts, whole) == []
+    (engine,) = made.model._engines.values()
+    assert (engine.rows, engine._held) == (SHORT.rows, 0)  # the next judgement is as fast as the first
+    crowded(monkeypatch, 0)
+    with pytest.raises(OutOfMemory, match="out of memory in generation with 1 contexts"):
+        scores(search, made, dice, SHORT)
 
 
 def test_what_went_through_the_model_is_what_a_trace_holds(search: World, one: Team) -> None:

@@ -16,7 +16,7 @@ from podium.envs.world import make, play  # noqa: E402
 from podium.learn.lm import states  # noqa: E402
 from podium.learn.lm.explore import Practice, Taken, explored, greedy_scores, sampled  # noqa: E402
 from podium.learn.lm.losses import named  # noqa: E402
-from podium.learn.lm.models import BadModel, Team, team  # noqa: E402
+from podium.learn.lm.models import BadModel, OutOfMemory, Team, team  # noqa: E402
 from podium.learn.lm.play import Manner, likeliest_of, recorded, scores  # noqa: E402
 from podium.learn.lm.practice import (  # noqa: E402
     Pay,
@@ -63,6 +63,28 @@ def test_the_likeliest_is_the_same_both_ways_in_a_world_of_one_turn(tiny: Team) 
     by_state = greedy_scores(world, tiny, SETTINGS, dice)
     np.testing.assert_array_equal(by_state, scores(world, tiny, dice, Manner(digits=3)))
     assert likeliest_of(np.log([[0.2, 0.8]]), np.zeros(1)).tolist() == [1]
+
+
+def test_states_that_do_not_fit_are_weighed_by_halves(tiny: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, dice = make("jury", m=5, s=3), seeds(3, 24)
+    expected, real, sizes = greedy_scores(world, tiny, SETTINGS, dice), states.log_odds, list[int]()
+
+    def small(mind: Any, some: Any) -> Any:
+        sizes.append(len(some))
+        if len(some) > 3:
+            raise torch.OutOfMemoryError("no room")
+        return real(mind, some)
+
+    monkeypatch.setattr(states, "log_odds", small)
+    np.testing.assert_array_equal(greedy_scores(world, tiny, SETTINGS, dice), expected)
+    assert max(sizes) > 3
+
+    def full(mind: Any, some: Any) -> Any:
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(states, "log_odds", full)
+    with pytest.raises(OutOfMemory, match=r"out of memory in reading one context of \d+ tokens"):
+        greedy_scores(world, tiny, SETTINGS, dice)
 
 
 def test_a_prompt_is_weighed_once(tiny: Team, monkeypatch: pytest.MonkeyPatch) -> None:

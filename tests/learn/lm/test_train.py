@@ -15,6 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from podium.credit import BadCredit  # noqa: E402
 from podium.credit.forest import copies  # noqa: E402
 from podium.envs.draws import seeds  # noqa: E402
 from podium.envs.world import make  # noqa: E402
@@ -25,7 +26,7 @@ from podium.learn.lm.models import BadModel, team  # noqa: E402
 from podium.learn.lm.play import Manner, grown, options_of, recorded  # noqa: E402
 from podium.learn.lm.run import LmRun, read  # noqa: E402
 from podium.learn.lm.train import Settings, begin, own_weights, paid, step, trees  # noqa: E402
-from podium.learn.traced import stepped  # noqa: E402
+from podium.learn.traced import TRIED, stepped  # noqa: E402
 from podium.methods import METHODS, credit_of  # noqa: E402
 from podium.trace.columns import Trace  # noqa: E402
 from podium.trace.files import load  # noqa: E402
@@ -387,3 +388,15 @@ def test_before_its_first_step_the_update_finds_what_is_on_record() -> None:
     settings = Settings(episodes=6, digits=1)
     told = step(begin(made, 0, settings, update), settings, SHORT, lambda i, k: SEARCH, METHODS["grpo"], update, 5)
     assert told.off < 1e-5
+
+
+def test_a_method_that_pays_nobody_is_refused_with_the_reason() -> None:
+    settings, update = Settings(episodes=4, parts=1, epochs=1), named("clip(token)")
+    learner = begin(team("tiny", ["lead"]), 0, settings, update)
+    for _ in range(TRIED - 1):
+        told = step(learner, settings, SHORT, lambda i, k: SEARCH, METHODS["owl"], update, 5)
+        assert (told.paid, told.rows, learner.updates) == (0.0, 0, 0)
+    with pytest.raises(BadCredit, match=r"no decision of the policy is paid: .*by role they are lead"):
+        step(learner, settings, SHORT, lambda i, k: SEARCH, METHODS["owl"], update, 5)
+    told = step(learner, settings, SHORT, lambda i, k: SEARCH, METHODS["grpo"], update, 5)
+    assert told.paid == told.rows / told.decisions == 0.8  # two of ten were ended by the cap, which nobody chose
