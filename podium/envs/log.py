@@ -100,7 +100,7 @@ class Log:
         handles = self.add(rows, "orchestrator_decision", agent, t, after, **more, **columns)
         self.decided[rows] = handles
         if len(options):
-            self._options.append((handles, *self._listed(options, len(rows))))
+            self._options.append((handles.copy(), *self._listed(options, len(rows))))
         return handles
 
     def _listed(self, options: Sequence[str] | Sequence[Sequence[str]], n: int) -> tuple[NDArray[np.int64], ...]:

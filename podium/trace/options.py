@@ -19,13 +19,14 @@ def option_axis(listed: Text) -> dict[str, Any]:
     >>> option_axis(Text.of([None, '["yes","no"]']))["event_o"].tolist()
     [1, 1]
     """
-    words = [json.loads(word) for word in listed.words]
     place: dict[str, int] = {}
-    codes = [np.array([place.setdefault(w, len(place)) for w in word], np.int32) for word in words]
+    lists = [[place.setdefault(label, len(place)) for label in json.loads(word)] for word in listed.words]
+    flat = np.array([code for codes in lists for code in codes], np.int32)
+    many = np.array([len(codes) for codes in lists], np.int64)
     rows = np.flatnonzero(listed.codes >= 0)
-    at = listed.codes[rows].tolist()
-    counts = np.array([len(codes[c]) for c in at], np.int64)
-    labels = np.concatenate([np.zeros(0, np.int32), *(codes[c] for c in at)])
+    at = listed.codes[rows]
+    counts = many[at]
+    labels = flat[ranges((np.cumsum(many) - many)[at], counts)]
     return {"event_o": np.repeat(rows, counts), "label_o": Text(labels, tuple(place))}
 
 
