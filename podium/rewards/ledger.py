@@ -18,7 +18,7 @@ import numpy as np
 from podium.errors import WrongUse
 from podium.expression import BadExpression, Call, Node, Scaled, Sum, parse, spell
 from podium.graph import units
-from podium.registry import alternatives, facts, find, names
+from podium.registry import alternatives, facts, find, kind_of, names
 from podium.trace.columns import F, Trace
 
 __all__ = ["BadReward", "Channel", "Ledger", "Now", "copied", "ledger", "read", "score", "summed"]
@@ -125,9 +125,8 @@ def _written_out(node: Node) -> Node:
 
 
 def _function(name: str) -> tuple[str, Callable[..., Any]]:
-    for kind in ("score", "shape", "reward"):
-        if name in names(kind):
-            return kind, find(kind, name)
+    if (kind := kind_of(name, "score", "shape", "reward")) is not None:
+        return kind, find(kind, name)
     known = [known for kind in ("score", "shape", "reward") for known in names(kind)]
     raise BadReward(f"no score, shape or reward called {name!r}; {alternatives(name, known, 'score')}")
 
