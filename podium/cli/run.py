@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from typing import Any
 
 from podium.cli.app import app
 from podium.errors import WrongUse
@@ -13,6 +15,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run a verb; whatever goes wrong is said in one line."""
+    warnings.formatwarning = _one_line
     try:
         app()
     except WrongUse as error:
@@ -24,6 +27,10 @@ def main() -> None:
         sys.exit(141)
     except Exception as error:
         _fail(f"{type(error).__name__}: {error} (this is a fault of Podium's; please report it)", 70)
+
+
+def _one_line(message: Warning | str, *where: Any, **line: Any) -> str:
+    return f"podium: warning: {message}\n"
 
 
 def _fail(message: str, code: int) -> None:

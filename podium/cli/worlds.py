@@ -25,7 +25,7 @@ __all__: list[str] = []
 
 @app.command(epilog="Example: podium envs costly_search --set c=0.05 --json")
 def envs(
-    name: Annotated[str | None, typer.Argument(help="A world; all of them unless told.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A world, or FILE.py:NAME; all of them unless told.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter, k=v.", metavar="K=V")] = None,
     episodes: Annotated[int, typer.Option(min=2, help="Episodes to play a policy for its score.")] = 20_000,
     episode: Annotated[bool, typer.Option("--episode", help="Show an episode of optimal play.")] = False,
@@ -39,6 +39,7 @@ def envs(
         ]
         print_rows(told, json, ["name", "decides", "about"])
         return
+    name = worlds.use_world(name)
     world = worlds.make(name, **dict(map(_setting, set_ or [])))
     if episode:
         _episode(world, seed, json)

@@ -18,10 +18,11 @@ import numpy as np
 from podium.errors import WrongUse
 from podium.expression import BadExpression, Call, Node, Scaled, Sum, parse, spell
 from podium.graph import units
-from podium.registry import alternatives, facts, find, kind_of, names
+from podium.outside import load_file, names_a_file, use
+from podium.registry import alternatives, facts, find, kind_of, name_of, names
 from podium.trace.columns import F, Trace
 
-__all__ = ["BadReward", "Channel", "Ledger", "Now", "copied", "ledger", "read", "score", "summed"]
+__all__ = ["BadReward", "Channel", "Ledger", "Now", "copied", "ledger", "read", "score", "summed", "use_reward"]
 
 
 class BadReward(WrongUse, ValueError):
@@ -104,6 +105,15 @@ def read(reward: str | Node) -> Node:
     except BadExpression as error:
         raise BadReward(str(error)) from None
     return parse(spell(_written_out(tree)))  # which folds sums in sums and weights on weights
+
+
+def use_reward(text: str) -> str:
+    """The expression that a user names: as it is, or for FILE.py:NAME, which is loaded, the score or reward of that name. Never for what a record names."""
+    if not names_a_file(text):
+        return text
+    where, _, name = text.rpartition(":")
+    thing = getattr(load_file(where), name, None)
+    return use("score" if name_of("reward", thing) is None else "reward", text)
 
 
 def _written_out(node: Node) -> Node:
