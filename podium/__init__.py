@@ -1,7 +1,8 @@
 """Podium: train and understand teams of language-model agents through the record of how they worked together.
 
-Names are imported when they are first used, so that `import podium` costs nothing. `podium.credit`, `podium.metrics` and `podium.audit` are
-packages; what one calls is `credit_of`, `measure` and `audit_of`. One name for both would mean one or the other by what was imported before.
+Names are imported when they are first used, so that `import podium` costs nothing. `podium.credit`, `metrics` and
+`audit` are packages; what one calls is `credit_of`, `measure` and `audit_of`. A name for both would be one or the
+other, by what was imported before.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What a user brings in a file or module: a team, a method, a score, a world, a detector.
 
-Only what the user names is loaded, on the command line or in a recipe. What a record names is looked up in the registry and never loaded.
+Only what the user names is loaded, on the command line or in a recipe. What a record names is looked up in the
+registry and never loaded.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def names_a_file(text: str) -> bool:
 
 
 def use(kind: str, spec: str, admit: Callable[[Any], Any] | None = None) -> str:
-    """The registered name that a word stands for: the word itself, or for FILE.py:NAME (or MODULE:NAME) that of what is loaded.
+    """The registered name that a word stands for: itself, or for FILE.py:NAME or MODULE:NAME that of what is there.
 
     What the file holds but did not register is given to `admit`, if there is one, which does or says why not.
     """
@@ -62,7 +63,10 @@ def use(kind: str, spec: str, admit: Callable[[Any], Any] | None = None) -> str:
 
 
 def load_file(where: str) -> ModuleType:
-    """The module in a file, or of that name; what it registers can be named from now on. A file is run once, and again when it changed."""
+    """The module in a file, or of that name; what it registers can be named from now on.
+
+    A file is run once, and again when it changed.
+    """
     if not where.endswith(".py"):
         return load_module(where)
     path = Path(where).resolve()

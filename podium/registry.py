@@ -1,18 +1,24 @@
 """One dict from (kind, name) to a function, method or world, and what there is to know of it.
 
-It is filled from three sides. *Our folders*: a kind may be filled by several packages, some of them downstream of whoever asks (scores
-come from `rewards` and from `metrics`); `PACKAGES` names them, and they are imported when somebody first asks for a name of
-that kind, so that the answer does not depend on what was imported before. *Installed packages*: an entry point in the group `podium`
-names a module, which is imported when a name is asked for that ours do not have, or when all names are. *A user's file*, which
-the command line loads (`podium.outside`). Nothing else is imported: a name in a record is only looked up.
+It is filled from three sides.
+- *Our folders*: `PACKAGES` names the packages that fill a kind, some of them downstream of whoever asks (scores
+  come from `rewards` and from `metrics`). They are imported when somebody first asks for a name of that kind, so
+  that the answer does not depend on what was imported before.
+- *Installed packages*: an entry point in the group `podium` names a module. It is imported when somebody asks for a
+  name that ours do not have, or for all names.
+- *A user's file*, which the command line loads (`podium.outside`).
+
+Nothing else is imported: a name in a record is only looked up.
 """
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from typing import Any, TypeVar
 
 from podium.errors import WrongUse, shown
@@ -28,6 +34,7 @@ __all__ = [
     "kind_of",
     "name_of",
     "names",
+    "outsiders",
     "register",
 ]
 
@@ -70,9 +77,10 @@ class BrokenPlugin(UserWarning):
 
 
 def register(kind: str, name: str | None = None, /, **facts: Any) -> Callable[[Thing], Thing]:
-    """Puts a function into the table, under its own name unless another is given, with facts about it; hands it back untouched.
+    """Puts a function into the table, under its own name unless another is given, with facts about it.
 
-    A name can be taken once. The same definition, run again as a notebook does, takes the place of the earlier one.
+    It hands the function back untouched. A name can be taken once; the same definition, run again as in a notebook,
+    takes the place of the earlier one.
 
     >>> @register("example", unit="team")
     ... def half(x: float) -> float:
@@ -111,7 +119,7 @@ def find(kind: str, name: str) -> Any:
 
 
 def kind_of(name: str, *kinds: str) -> str | None:
-    """The first of these kinds that has such a name, None if none has. Installed packages are asked where ours have none."""
+    """The first of these kinds that has such a name, or None. Installed packages are asked where ours have none."""
     for load in (_load, lambda *kinds: _load_plugins()):
         if any((kind, name) not in _TABLE for kind in kinds):
             load(*kinds)
@@ -151,6 +159,15 @@ def facts(kind: str, name: str) -> Mapping[str, Any]:
     return _FACTS[kind, name]
 
 
+def outsiders() -> set[str]:
+    """The files of what is registered and not ours."""
+    modules = {str(getattr(thing, "__module__", "")) for thing in _TABLE.values()}
+    files = {getattr(sys.modules.get(name), "__file__", None) for name in modules if not name.startswith("podium.")}
+    codes = {getattr(getattr(thing, "__code__", None), "co_filename", None) for thing in _TABLE.values()}
+    ours = str(Path(__file__).parent)
+    return {file for file in files | codes if file and not file.startswith(ours)}
+
+
 def names(kind: str) -> list[str]:
     """The names of a kind, sorted."""
     return sorted(entries(kind))
@@ -174,7 +191,7 @@ _plugins: list[str] = []  # the entry points that were loaded
 
 
 def _load_plugins() -> None:
-    """Imports what installed packages register: once, and only when a look-up needs it (finding them takes a while)."""
+    """Imports what installed packages register: once, when a look-up needs it, as finding them takes a while."""
     if _plugins:
         return
     _plugins.append(GROUP)
@@ -185,9 +202,10 @@ def _load_plugins() -> None:
         try:
             point.load()
         except (Exception, SystemExit) as error:
+            why = " ".join(shown(error).split())
             whose = f" of {point.dist.name} {point.dist.version}" if point.dist else ""
             warnings.warn(
-                f"the plug-in {point.name!r}{whose} ({point.value}) cannot be loaded: {' '.join(shown(error).split())}",
+                f"the plug-in {point.name!r}{whose} ({point.value}) cannot be loaded: {why}",
                 BrokenPlugin,
                 stacklevel=2,
             )

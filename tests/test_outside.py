@@ -149,6 +149,18 @@ def test_what_cannot_be_used_is_refused_in_a_line(folder: Path, words: list[str]
     assert why in done.stderr
 
 
+def test_a_fault_in_a_users_file_is_told_as_that_files(folder: Path) -> None:
+    (folder / "faulty.py").write_text(
+        "from podium import register\n@register('score', unit='team')\ndef faulty(t):\n    return 1 / 0\n"
+    )
+    done = verb("reward", "run", "--reward", "faulty.py:faulty", cwd=folder)
+    assert done.returncode == 70
+    assert (
+        done.stderr
+        == f"podium: ZeroDivisionError: division by zero ({folder / 'faulty.py'}, line 4, which is not Podium's)\n"
+    )
+
+
 USED = """
 import numpy as np, podium
 trace = podium.load("run")

@@ -17,8 +17,8 @@ from podium.cli.app import Json, Paths, app
 from podium.cli.output import out, print_rows, say
 from podium.cli.rewards import paid_units
 from podium.credit import BadCredit, Credit
+from podium.credit.credit import read as read_credit
 from podium.credit.routing import broadcast, to
-from podium.expression import spell
 from podium.graph import units
 from podium.methods import Method, credit_of, use_method
 from podium.methods.choose import ASKS, Choice, choose, lacking
@@ -153,27 +153,19 @@ def credit(
     paths: Paths,
     method: Annotated[
         str | None,
-        typer.Option(
-            help="A method: podium methods lists them, FILE.py:NAME is yours.", metavar="NAME|FILE.py:NAME"
-        ),
+        typer.Option(help="A method of the table (podium methods), or FILE.py:NAME.", metavar="NAME"),
     ] = None,
     reward: Annotated[
         str | None,
-        typer.Option(
-            help="A sum of scores, instead of the method's, or with --credit without one.", metavar="EXPR"
-        ),
+        typer.Option(help="A sum of scores, instead of the method's, or with --credit alone.", metavar="EXPR"),
     ] = None,
     expression: Annotated[
         str | None,
-        typer.Option(
-            "--credit", help="Steps, instead of the method's, or with --reward without one.", metavar="EXPR"
-        ),
+        typer.Option("--credit", help="Steps, instead of the method's, or with --reward alone.", metavar="EXPR"),
     ] = None,
     at: Annotated[
         str | None,
-        typer.Option(
-            help=f"The unit that the reward is read at, team unless told: {', '.join(units.UNITS)}.", metavar="UNIT"
-        ),
+        typer.Option(help="The unit that the reward is read at; team unless told.", metavar="UNIT"),
     ] = None,
     unit: Annotated[
         str | None,
@@ -213,6 +205,11 @@ def credit(
     if json:
         say(told | ({"out": str(to_file)} if to_file is not None else {"column": rows}))
         return
+    _show_credit(paid, row, rows, to_file)
+
+
+def _show_credit(paid: Credit, row: Method, rows: list[dict[str, Any]], to_file: Path | None) -> None:
+    there = paid.value[~np.isnan(paid.value)]
     out.print(Line(f"{row.reward}: {row.credit}", style="bold"))
     if extent(row) == "part":
         out.print(Line(f"{row.name} runs in part; missing: {plain(row.unknown)}", style="yellow"), soft_wrap=True)
@@ -230,20 +227,21 @@ def credit(
 
 
 def ad_hoc(method: str | None, reward: str | None, credit: str | None, at: str | None = None) -> Method:
-    """The method that a command names: a row of the table, one with another reward, credit or unit, or these alone."""
+    """The method that a command names: one of the table, one with another reward or credit, or these alone."""
+    base = None if method is None else use_method(method)  # first: its file may bring the scores and steps
     if reward is not None:
-        reward = spell(read_reward(use_reward(reward)))
-    changes: dict[str, Any] = {
-        k: v for k, v in {"reward": reward, "credit": credit, "unit": at}.items() if v is not None
-    }
+        read_reward(reward := use_reward(reward))
+    if credit is not None:
+        read_credit(credit)
     if at is not None and at not in units.UNITS:
         raise BadCredit(f"--at: no unit called {at!r}; there are {', '.join(units.UNITS)}")
-    if method is not None:
-        row = use_method(method)
-        return replace(row, name=f"{row.name}, changed", **changes) if changes else row
-    if reward is None or credit is None:
-        raise BadCredit("say which method with --method, or what to pay with --reward and --credit")
-    return Method("ad hoc", reward, credit, at or "team", "", "", "", (), "the command line")
+    if base is None:
+        if reward is None or credit is None:
+            raise BadCredit("say which method with --method, or what to pay with --reward and --credit")
+        return Method("ad hoc", reward, credit, at or "team", "", "", "", (), "the command line")
+    given = {"reward": reward, "credit": credit, "unit": at}
+    changes: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
+    return replace(base, name=f"{base.name}, changed", **changes) if changes else base
 
 
 def refuse_unpaid(paid: Credit, method: Method) -> None:

@@ -39,7 +39,7 @@ def train(
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the recipe's.")] = None,
     method: Annotated[
         str | None,
-        typer.Option(help="Instead of the recipe's; podium methods lists them.", metavar="NAME|FILE.py:NAME"),
+        typer.Option(help="Instead of the recipe's: a method, or FILE.py:NAME.", metavar="NAME"),
     ] = None,
     policy: Annotated[
         str,

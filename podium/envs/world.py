@@ -210,7 +210,7 @@ class World(ABC):
 
     @classmethod
     def training(cls, dice: np.random.Generator) -> Mapping[str, Any]:
-        """Parameters for a world to train in, drawn from ranges that hold those of `held_out`. Without it nobody can train here."""
+        """Parameters for a world to train in, from ranges that hold those of `held_out`."""
         raise BadParameter(f"{cls.name} says nothing of parameters to train with: it has no `training(dice)`")
 
     def trace(self, state: State) -> Trace:
@@ -272,7 +272,7 @@ def worlds() -> dict[str, type[World]]:
 
 
 def use_world(spec: str) -> str:
-    """The name of the world that a user names: as it is, or FILE.py:NAME, which is loaded. Never for what a record names."""
+    """The world that a user names: a name, or FILE.py:NAME, which is loaded. Never for what a record names."""
     return use("world", spec, register)
 
 

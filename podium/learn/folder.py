@@ -66,7 +66,7 @@ def table_of(recipe: str | Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def read(recipe: str | Mapping[str, Any], where: str) -> Asked:
-    """A recipe as TOML or as a table: `world`, and whatever of the rest is not as it is by default. Raises BadRecipe.
+    """A recipe, TOML or a table: `world`, and whatever of the rest is not as it is by default. Raises BadRecipe.
 
     >>> read('world = "scouts"\\niterations = 10', "a recipe").recipe.iterations
     10

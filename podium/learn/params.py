@@ -91,7 +91,7 @@ def _held_out(name: str, number: int) -> Mapping[str, Any]:
 
 
 def trainable() -> list[str]:
-    """The names of worlds that can be trained in: ours, and those from outside that have a `training` of their own."""
+    """The worlds that can be trained in: ours, and those from outside that have a `training` of their own."""
     others = [name for name, world in worlds().items() if name not in TRAINING and _says_how(world)]
     return [*TRAINING, *others]
 

@@ -21,10 +21,11 @@ RECIPES = Path(__file__).parent / "recipes"
 def train_by_recipe(
     recipe: str | Path | Mapping[str, Any] = "stop", folder: str | Path | None = None, **options: Any
 ) -> dict[str, Any]:
-    """Trains by a recipe to its end and says how the policy plays: value, optimum, regret, the share of the gap to the optimum.
+    """Trains by a recipe to its end and says how the policy plays: value, optimum, regret, share of the gap.
 
-    `recipe` is the name of one of ours, a TOML file or a dict of settings such as `{"world": "scouts", "method": "dr_mas"}`. `options` are
-    those of `open_run`. The run is kept in `folder`, out/RECIPE unless told; one that was ended goes on where it was.
+    `recipe` is the name of one of ours, a TOML file or a dict of settings such as `{"world": "scouts", "method":
+    "dr_mas"}`. `options` are those of `open_run`. The run is kept in `folder`, out/RECIPE unless told; one that was
+    ended goes on where it was.
     """
     run = open_run(recipe, folder, **options)
     for _ in run.iterations():
@@ -46,7 +47,8 @@ def open_run(
 ) -> Any:
     """The run: of a small network (policy="net") or of language models ("lm"); in a world, or of a live team.
 
-    `seed` and `method` are instead of the recipe's. A method or world may be FILE.py:NAME, which is loaded. Raises BadRecipe.
+    `seed` and `method` are instead of the recipe's. A method or world may be FILE.py:NAME, which is loaded. Raises
+    BadRecipe.
     """
     where, stem = ("the recipe",) * 2 if isinstance(recipe, Mapping) else (str(recipe), Path(recipe).stem)
     table = dict(recipe) if isinstance(recipe, Mapping) else _table(str(recipe))

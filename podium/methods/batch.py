@@ -1,7 +1,7 @@
 """Advantages for other trainers: rows as they have them in, one advantage for each row or token out.
 
-A row is what one agent generated in one turn of one rollout. The rows become a trace, the method's credit is computed on it, and each
-row receives that of its unit.
+A row is what one agent generated in one turn of one rollout. The rows become a trace, the method's credit is
+computed on it, and each row receives that of its unit.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ def advantages(
     per: Literal["row", "token"] = "row",
     now: Now = Now(),  # noqa: B008 (immutable)
 ) -> F:
-    """The advantage of every row by a method: what the method pays the row's unit, broadcast. NaN where it pays nothing.
+    """The advantage of every row by a method: what it pays the row's unit, broadcast. NaN where it pays none.
 
-    `batch` is a dict of columns or a list of dicts. Each row has a `task` (rows of one task are compared), a `rollout` and the `reward` of
-    that rollout, and may have:
+    `batch` is a dict of columns or a list of dicts. Each row has a `task` (rollouts of one task are compared), a
+    `rollout` and the `reward` of that rollout, and may have:
 
         agent, role    who generated it; one agent called "agent" unless given
-        turn           its place in the rollout; rows with the same number were generated at the same time. The order of rows unless given
-        length, mask   how many tokens it has, or for each token 1 if the policy sampled it and 0 if it was given. One token unless given
+        turn           its place in the rollout; rows with one number came at once. Unless given, in order
+        length, mask   how many tokens it has, or of each 1 if the policy sampled it, else 0. Unless given, one
         valid          whether it could be used: False is an invalid action; not stated unless given
-        others         a number is a reward or a fitted value of that name (`step`, `value`), anything else a label (`anchor`)
+        others         a number is a reward or fitted value of that name (`step`, `value`), else a label (`anchor`)
 
     `per="token"` gives one row of tokens each, as wide as the longest, NaN after the end.
 
@@ -87,7 +87,7 @@ def advantages(
 
 
 def trace_of_rows(batch: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Rows:
-    """The rows as a trace: a message each. Between one turn and the next of a rollout stands a message of nobody, the input."""
+    """The rows as a trace: a message each. Between two turns of a rollout stands a message of nobody, the input."""
     table = _columns(batch)
     n = len(table["task"])
     runs, run = _numbered(table["rollout"])

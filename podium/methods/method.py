@@ -94,7 +94,7 @@ def named(name: str) -> Method:
 
 
 def use_method(spec: str) -> Method:
-    """The method that a user names: one of the registry, or FILE.py:NAME, which is loaded. Never for what a record names."""
+    """The method that a user names: a name, or FILE.py:NAME, which is loaded. Never for what a record names."""
     return named(use("method", spec, add))
 
 

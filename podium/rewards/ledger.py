@@ -108,7 +108,7 @@ def read(reward: str | Node) -> Node:
 
 
 def use_reward(text: str) -> str:
-    """The expression that a user names: as it is, or for FILE.py:NAME, which is loaded, the score or reward of that name. Never for what a record names."""
+    """The reward that a user names: an expression, or FILE.py:NAME, which is loaded. Never for a record's."""
     if not names_a_file(text):
         return text
     where, _, name = text.rpartition(":")

@@ -66,7 +66,7 @@ class AskedLive:
 
 
 def read(recipe: str | Mapping[str, Any], where: str, model: str | None = None) -> AskedLive:
-    """A recipe as TOML or as a table: `team`, and whatever of the rest is not as it is by default. Raises BadRecipe.
+    """A recipe, TOML or a table: `team`, and whatever of the rest is not as it is by default. Raises BadRecipe.
 
     >>> asked = read('team = "office"\\n[lm]\\niterations = 9', "a recipe")
     >>> asked.team, asked.method, asked.iterations
