@@ -220,6 +220,16 @@ def test_what_needs_no_package_looks_for_none(folder: Path, tmp_path: Path) -> N
     for words in (["-m", "podium.cli", "--help"], ["-m", "podium.cli", "check", "run"], ["-c", ours]):
         done = run(*words, cwd=folder, site=tmp_path / "site")
         assert (done.returncode, "loaded" in done.stdout) == (0, False), done.stderr
+    code = """
+import sys
+import podium.cli
+sys.argv = ["podium", "--help"]
+try:
+    podium.cli.main()
+except SystemExit:
+    print("\\n", sorted({"importlib.metadata", "podium.outside", "podium.methods"} & set(sys.modules)))
+"""
+    assert run("-c", code, cwd=folder).stdout.split("\n")[-2].strip() == "[]"
     asked = run("-m", "podium.cli", "methods", cwd=folder, site=tmp_path / "site")
     assert asked.stdout.startswith("loaded\n")
 
