@@ -91,7 +91,7 @@ def test_every_package_that_registers_a_kind_is_on_the_list_of_that_kind() -> No
     for package in sorted({p for packages in PACKAGES.values() for p in packages}):
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
             for node in ast.walk(ast.parse(inspect.getsource(importlib.import_module(module.name)))):
-                if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "register":
+                if isinstance(node, ast.Call) and "register" in (getattr(node.func, w, "") for w in ("id", "attr")):
                     registered.setdefault(ast.literal_eval(node.args[0]), set()).add(package)
     assert registered == {kind: set(packages) for kind, packages in PACKAGES.items()}
 

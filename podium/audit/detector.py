@@ -154,7 +154,8 @@ def detectors() -> list[str]:
 
     def place(name: str) -> tuple[int, int, str]:
         told = facts("detector", name)
-        return GROUPS.index(told["group"]), -told["severity"], name
+        group = GROUPS.index(told["group"]) if told["group"] in GROUPS else len(GROUPS)  # an outsider's own
+        return group, -told["severity"], name
 
     return sorted(names("detector"), key=place)
 

@@ -106,10 +106,26 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _load_files(paths: list[str] | None) -> None:
+    """Files whose methods, scores, worlds and detectors the verb may then name."""
+    if paths:
+        from podium.outside import load_file
+
+        for path in paths:
+            load_file(path)
+
+
 @app.callback(epilog="Example: podium check run.json; podium COMMAND --help has one for each.")
 def _podium(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
+    load: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Your methods, scores, worlds and detectors: a file to load; repeatable.", metavar="FILE.py"
+        ),
+    ] = None,
 ) -> None:
     """Podium: what a team of agents did, checked, measured and shown, from the record of how it worked."""
+    _load_files(load)

@@ -14,6 +14,7 @@ from podium.audit.report import described, report
 from podium.cli.app import Json, app
 from podium.cli.output import out, say
 from podium.graph.trust import WRITERS
+from podium.outside import use
 from podium.trace import files
 from podium.trace.columns import Trace
 from podium.trace.findings import Unreadable
@@ -48,7 +49,9 @@ def audit(
         Path | None,
         typer.Option(help='JSON: {"tool or pattern": who writes what it returns}.', metavar="FILE.json"),
     ] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Only this detector.", metavar="NAME")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only this detector, or FILE.py:NAME.", metavar="NAME")
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 1 if there is a finding; observations are none.")
     ] = False,
@@ -71,6 +74,7 @@ def audit(
         frozenset(privileged or ()),
         {} if writers is None else _writers(writers),
     )
+    only = None if only is None else [use("detector", name) for name in only]
     told = report(trace, second, only, None if json else 3)
     if json:
         say(told)

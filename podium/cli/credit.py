@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,16 +18,18 @@ from podium.cli.limits import number
 from podium.cli.output import out, print_rows, say
 from podium.cli.rewards import paid_units
 from podium.credit import BadCredit, Credit
+from podium.credit.credit import read as read_credit
 from podium.credit.routing import broadcast, to
 from podium.graph import units
-from podium.methods import Method, credit_of, named
+from podium.methods import Method, credit_of, use_method
 from podium.methods.choose import ASKS, Choice, choose, lacking
 from podium.methods.table import counted, described, extent
-from podium.rewards.ledger import Channel, Ledger, Now
+from podium.rewards.ledger import Channel, Ledger, Now, use_reward
+from podium.rewards.ledger import read as read_reward
 from podium.trace import files
 from podium.view.plain import plain
 
-__all__ = ["credit_rows", "moved", "refuse_unpaid"]
+__all__ = ["ad_hoc", "credit_rows", "moved", "refuse_unpaid"]
 
 MANY = 40  # rows on a screen
 RUNS = {"all": "runs", "part": "runs in part", "card": "is a card: nothing of it runs"}
@@ -35,7 +38,10 @@ RUNS = {"all": "runs", "part": "runs in part", "card": "is a card: nothing of it
 @app.command(epilog="Example: podium methods --for runs/")
 def methods(
     name: Annotated[
-        list[str] | None, typer.Argument(help="A method to say all about.", metavar="[NAME]", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            help="A method to say all about; FILE.py:NAME is yours.", metavar="[NAME]", show_default=False
+        ),
     ] = None,
     for_: Annotated[
         list[str] | None,
@@ -47,8 +53,8 @@ def methods(
     if for_:
         _show_choice(choose(files.load(*for_, *(name or ()))), json)
     elif name:
-        for one in name:
-            _show_card(next(row for row in described() if row["method"] == named(one).name), json)
+        for one in [use_method(word).name for word in name]:
+            _show_card(next(row for row in described() if row["method"] == one), json)
     else:
         _show_table(described(), json)
 
@@ -146,7 +152,22 @@ def _show_choice(choice: Choice, json: bool) -> None:
 @app.command(epilog="Example: podium credit runs/ --method dr_mas --unit agent")
 def credit(
     paths: Paths,
-    method: Annotated[str, typer.Option(help="A method of the table: podium methods.", metavar="NAME")],
+    method: Annotated[
+        str | None,
+        typer.Option(help="A method of the table (podium methods), or FILE.py:NAME.", metavar="NAME"),
+    ] = None,
+    reward: Annotated[
+        str | None,
+        typer.Option(help="A sum of scores, instead of the method's, or with --credit alone.", metavar="EXPR"),
+    ] = None,
+    expression: Annotated[
+        str | None,
+        typer.Option("--credit", help="Steps, instead of the method's, or with --reward alone.", metavar="EXPR"),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(help="The unit that the reward is read at; team unless told.", metavar="UNIT"),
+    ] = None,
     unit: Annotated[
         str | None,
         typer.Option(
@@ -166,7 +187,7 @@ def credit(
     json: Json = False,
 ) -> None:
     """What a method pays every unit of runs."""
-    row = named(method)
+    row = ad_hoc(method, reward, expression, at)
     if to_file is not None and to_file.suffix not in (".csv", ".jsonl", ".npy"):
         raise BadCredit(f"--out writes .csv, .jsonl or .npy, not {to_file.name}")
     paid = credit_of(files.load(*paths), row, Now(progress))
@@ -183,6 +204,11 @@ def credit(
     if json:
         say(told | ({"out": str(to_file)} if to_file is not None else {"column": rows}))
         return
+    _show_credit(paid, row, rows, to_file)
+
+
+def _show_credit(paid: Credit, row: Method, rows: list[dict[str, Any]], to_file: Path | None) -> None:
+    there = paid.value[~np.isnan(paid.value)]
     out.print(Line(f"{row.reward}: {row.credit}", style="bold"))
     if extent(row) == "part":
         out.print(Line(f"{row.name} runs in part; missing: {plain(row.unknown)}", style="yellow"), soft_wrap=True)
@@ -197,6 +223,24 @@ def credit(
     out.print(Line(said, style="dim"))
     if to_file is not None:
         out.print(plain(f"written: {to_file}"))
+
+
+def ad_hoc(method: str | None, reward: str | None, credit: str | None, at: str | None = None) -> Method:
+    """The method that a command names: one of the table, one with another reward or credit, or these alone."""
+    base = None if method is None else use_method(method)  # first: its file may bring the scores and steps
+    if reward is not None:
+        read_reward(reward := use_reward(reward))
+    if credit is not None:
+        read_credit(credit)
+    if at is not None and at not in units.UNITS:
+        raise BadCredit(f"--at: no unit called {at!r}; there are {', '.join(units.UNITS)}")
+    if base is None:
+        if reward is None or credit is None:
+            raise BadCredit("say which method with --method, or what to pay with --reward and --credit")
+        return Method("ad hoc", reward, credit, at or "team", "", "", "", (), "the command line")
+    given = {"reward": reward, "credit": credit, "unit": at}
+    changes: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
+    return replace(base, name=f"{base.name}, changed", **changes) if changes else base
 
 
 def refuse_unpaid(paid: Credit, method: Method) -> None:

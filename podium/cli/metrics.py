@@ -16,6 +16,7 @@ from podium.metrics import BadMetrics, Measured, bill, card, forecast, margins, 
 from podium.metrics.cost import price_list
 from podium.metrics.report import STRATA
 from podium.metrics.table import DIMENSIONS
+from podium.rewards.ledger import use_reward
 from podium.trace import files
 from podium.trace.columns import F, I, Trace
 from podium.view.plain import plain
@@ -75,7 +76,7 @@ def _measured(
     if prices is not None:
         told["costs"] = _costs(trace, prices)
     if checklist:
-        told["card"] = card(trace, found, reward, credit)
+        told["card"] = card(trace, found, None if reward is None else use_reward(reward), credit)
     return told
 
 

@@ -20,7 +20,7 @@ from podium.graph import units
 from podium.interval import estimate
 from podium.registry import facts, find, names
 from podium.rewards import BadReward, Ledger, Now, ledger
-from podium.rewards.ledger import read
+from podium.rewards.ledger import read, use_reward
 from podium.trace import files
 from podium.trace.columns import Trace
 from podium.view.plain import plain
@@ -39,7 +39,7 @@ def reward(
         str | None,
         typer.Option(
             "--reward",
-            help="A sum of scores; needed with PATH. podium reward alone lists the scores.",
+            help="A sum of scores, or FILE.py:NAME; needed with PATH. podium reward alone lists the scores.",
             metavar="EXPR",
         ),
     ] = None,
@@ -58,7 +58,7 @@ def reward(
         raise BadReward("say which runs to pay for: podium reward PATH... --reward EXPR")
     if unit is not None and unit not in units.UNITS:
         raise BadReward(f"no unit called {unit!r}; there are {', '.join(units.UNITS)}")
-    tree = read(expression)
+    tree = read(use_reward(expression))
     with _busy() as doing:
         doing("reading")
         trace = files.load(*paths)
@@ -85,8 +85,8 @@ def listing() -> dict[str, list[dict[str, Any]]]:
     scores = []
     for name in names("score"):
         told = facts("score", name)
-        families = " ".join(told["families"])
-        row = {"score": name, "unit": told["unit"], "families": families, "needs": told["needs"]}
+        families = " ".join(told.get("families", ()))
+        row = {"score": name, "unit": told["unit"], "families": families, "needs": told.get("needs", "")}
         scores.append(row | {"about": _first_sentence("score", name)})
     others = {
         kind: [{kind: name, "about": _first_sentence(kind, name)} for name in names(kind)]

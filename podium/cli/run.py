@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
+import warnings
+from typing import Any
 
 from podium.cli.app import app
 from podium.errors import WrongUse
@@ -13,6 +16,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run a verb; whatever goes wrong is said in one line."""
+    warnings.formatwarning = _one_line
     try:
         app()
     except WrongUse as error:
@@ -23,7 +27,23 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except Exception as error:
-        _fail(f"{type(error).__name__}: {error} (this is a fault of Podium's; please report it)", 70)
+        whose = _outsider(error) or "this is a fault of Podium's; please report it"
+        _fail(f"{type(error).__name__}: {error} ({whose})", 70)
+
+
+def _one_line(message: Warning | str, *where: Any, **line: Any) -> str:
+    return f"podium: warning: {message}\n"
+
+
+def _outsider(error: BaseException) -> str:
+    """Where an error was raised, if in a user's file or an installed package; empty if in ours."""
+    from podium.registry import outsiders
+
+    theirs = outsiders()
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename in theirs:
+            return f"{frame.filename}, line {frame.lineno}, which is not Podium's"
+    return ""
 
 
 def _fail(message: str, code: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,16 +18,15 @@ from rich.text import Text as Line
 from podium.cli.app import Json, app
 from podium.cli.limits import number
 from podium.cli.output import out, print_rows, progress, say
-from podium.learn.folder import BadRecipe, Run, read
+from podium.envs.world import use_world
+from podium.learn.recipe import open_run
+from podium.methods import use_method
 from podium.metrics import measure
-from podium.registry import alternatives
 from podium.study.compare import BUDGET, Board, chosen, compare
 from podium.trace.files import write_whole
 from podium.view.training import board_page, markdown, run_page
 
 __all__: list[str] = []
-
-RECIPES = Path(__file__).parents[1] / "learn" / "recipes"
 
 
 @app.command(epilog="Example: podium train stop --out out/stop")
@@ -39,6 +37,10 @@ def train(
     ] = "stop",
     folder: Annotated[Path | None, typer.Option("--out", help="The run's folder; out/RECIPE unless told.")] = None,
     seed: Annotated[int | None, number("seed", "Instead of the recipe's.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="Instead of the recipe's: a method, or FILE.py:NAME.", metavar="NAME"),
+    ] = None,
     policy: Annotated[
         str,
         typer.Option(help="net: a small network over what the world shows; lm: language models.", metavar="KIND"),
@@ -55,7 +57,7 @@ def train(
     json: Json = False,
 ) -> None:
     """Train an orchestrator in a world, or a live team on its tasks, by a method's credit. A run that was ended goes on where it was."""
-    run = _run(recipe, folder, seed, policy, model, cores)
+    run = open_run(recipe, folder, seed=seed, method=method, policy=policy, model=model, cores=cores)
     with _until_interrupted(run):
         _followed(run, json)
         before, after = run.played()
@@ -68,57 +70,6 @@ def train(
     _print_metrics(before, after)
     (_print_live if "team" in told else _print_worlds)(told)
     out.print(f"report: {run.folder / 'report.html'}")
-
-
-def _run(recipe: str, folder: Path | None, seed: int | None, policy: str, model: str | None, cores: int) -> Any:
-    """The run: of a small network, or of language models; in a world, or of a live team."""
-    text, stem = _text(recipe), Path(recipe).stem
-    changes: dict[str, Any] = {} if seed is None else {"seed": seed}
-    live = _names_a_team(text, recipe)
-    if policy == "net":
-        if live:
-            raise BadRecipe(f"{recipe}: a live team is played by language models: expected --policy lm, got net")
-        if model is not None:
-            raise BadRecipe("--model goes with --policy lm")
-        return Run(replace(read(text, recipe), **changes), folder or Path("out") / stem, cores)
-    if policy != "lm":
-        raise BadRecipe(f"--policy must be net or lm, got {policy!r}")
-    try:
-        from podium.learn.lm import live_run, run
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("podium"):
-            raise
-        raise BadRecipe(
-            f"language models need the package {error.name}, which is not installed: pip install 'podium[lm]'"
-        ) from None
-    path = folder or Path("out") / f"{stem}-lm"
-    if live:
-        return live_run.LiveRun(replace(live_run.read(text, recipe, model), **changes), path)
-    return run.LmRun(replace(run.read(text, recipe, model), **changes), path)
-
-
-def _names_a_team(text: str, where: str) -> bool:
-    """Whether a recipe is about a live team; what is no TOML is about nothing."""
-    try:
-        said = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return False
-    if "team" in said and "world" in said:
-        raise BadRecipe(f"{where}: expected a world or a team, got both, {said['world']!r} and {said['team']!r}")
-    return "team" in said
-
-
-def _text(recipe: str) -> str:
-    path = Path(recipe)
-    if not path.suffix and (RECIPES / f"{recipe}.toml").exists():
-        path = RECIPES / f"{recipe}.toml"
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        known = alternatives(recipe, sorted(p.stem for p in RECIPES.glob("*.toml")))
-        raise BadRecipe(
-            f"cannot read the recipe {recipe!r} ({error}); expected a TOML file, or a recipe's name; {known}"
-        ) from None
 
 
 @contextmanager
@@ -251,10 +202,11 @@ def _figure(value: float | None) -> str:
 )
 def compare_(
     methods: Annotated[
-        str, typer.Option(help="Names, with commas; all that can act unless told.", metavar="NAME,...")
+        str,
+        typer.Option(help="Names or FILE.py:NAME, with commas; all that can act unless told.", metavar="NAME,..."),
     ] = "",
     envs: Annotated[
-        str, typer.Option(help="Worlds, with commas.", metavar="NAME,...")
+        str, typer.Option(help="Worlds, or FILE.py:NAME, with commas.", metavar="NAME,...")
     ] = "costly_search,scouts,crew,relay,jury",
     seeds: Annotated[int, number("seeds", "How many seeds.")] = 3,
     iterations: Annotated[int, number("iterations", "Of training.")] = BUDGET.iterations,
@@ -266,8 +218,8 @@ def compare_(
     recipe = replace(BUDGET, iterations=iterations, episodes=episodes)
     with progress(json) as tell:
         board = compare(
-            chosen(_names(methods)),
-            _names(envs),
+            chosen([use_method(name).name for name in _names(methods)]),
+            [use_world(env) for env in _names(envs)],
             range(seeds),
             recipe,
             say=tell,

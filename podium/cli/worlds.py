@@ -27,7 +27,7 @@ QUIET = 100_000  # episodes up to which nobody waits for scores
 
 @app.command(epilog="Example: podium envs costly_search --set c=0.05 --json")
 def envs(
-    name: Annotated[str | None, typer.Argument(help="A world; all of them unless told.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A world, or FILE.py:NAME; all of them unless told.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter, k=v.", metavar="K=V")] = None,
     episodes: Annotated[int, number("scored episodes", "Episodes to play a policy for its score.")] = 20_000,
     episode: Annotated[bool, typer.Option("--episode", help="Show an episode of optimal play.")] = False,
@@ -42,6 +42,7 @@ def envs(
         shown = told if json else [row | {"decides": ", ".join(row["decides"])} for row in told]
         print_rows(shown, json, ["name", "decides", "about"])
         return
+    name = worlds.use_world(name)
     world = worlds.make(name, **dict(map(_setting, set_ or [])))
     if episode:
         _episode(world, seed, json)

@@ -16,7 +16,7 @@ import numpy as np
 from podium.errors import WrongUse
 from podium.expression import BadExpression, Call, Node, Scaled, Sum, Then, calls, parse, spell
 from podium.graph import units
-from podium.registry import alternatives, find, names
+from podium.registry import alternatives, find, kind_of, names
 from podium.trace.columns import F, I, Trace
 
 __all__ = ["BadCredit", "Credit", "Step", "apply", "read"]
@@ -60,7 +60,7 @@ def read(expression: str | Node) -> Node:
     except BadExpression as error:
         raise BadCredit(str(error)) from None
     for call in calls(tree):
-        if call.name not in names("step"):
+        if kind_of(call.name, "step") is None:
             raise BadCredit(f"no step called {call.name!r}; {alternatives(call.name, names('step'))}")
     return tree
 

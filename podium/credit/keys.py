@@ -13,7 +13,7 @@ from podium.credit.credit import BadCredit, Credit
 from podium.credit.forest import contexts, nodes, roots
 from podium.graph import units
 from podium.graph.grouping import count_of, rows_by
-from podium.registry import alternatives, facts, find, names, register
+from podium.registry import alternatives, facts, find, kind_of, names, register
 from podium.trace import sweep
 from podium.trace.columns import I, Text, Trace
 from podium.trace.vocabulary import edge
@@ -28,7 +28,7 @@ def groups(credit: Credit, by: By) -> NDArray[np.int64]:
     """The group of each unit, numbered from 0; -1 for a unit that lacks a key."""
     words = (by,) if isinstance(by, str) else tuple(by)
     for word in words:
-        if word not in names("key"):
+        if kind_of(word, "key") is None:
             raise BadCredit(f"no key called {word!r}; {alternatives(word, names('key'))}")
     every = dict.fromkeys(("batch", *words))
     of_runs = [find("key", word)(credit.trace, "team") for word in every if facts("key", word).get("of") == "run"]

@@ -17,10 +17,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from podium import registry
 from podium.envs.draws import U, seeds
 from podium.envs.log import Log, Spelled
 from podium.errors import WrongUse
-from podium.registry import alternatives
+from podium.outside import use
 from podium.trace.columns import B, F, I, Text, Trace
 from podium.trace.vocabulary import TOPOLOGIES, Decision
 
@@ -41,6 +42,7 @@ __all__ = [
     "param",
     "play",
     "register",
+    "use_world",
     "worlds",
 ]
 
@@ -210,6 +212,11 @@ class World(ABC):
     def held_out(cls, dice: np.random.Generator) -> Mapping[str, Any]:
         """Parameters for a world that nobody was trained on."""
 
+    @classmethod
+    def training(cls, dice: np.random.Generator) -> Mapping[str, Any]:
+        """Parameters for a world to train in, from ranges that hold those of `held_out`."""
+        raise BadParameter(f"{cls.name} says nothing of parameters to train with: it has no `training(dice)`")
+
     def trace(self, state: State) -> Trace:
         """The episodes as traces; they must have been started with a log."""
         if state.log is None:
@@ -271,31 +278,34 @@ def checked(world: World, view: View, choices: Any) -> NDArray[np.int64]:
     return numbers
 
 
-_WORLDS: dict[str, type[World]] = {}
-
-
 def register(world: type[World]) -> type[World]:
     """Puts a world among those that `make` knows."""
-    if _WORLDS.setdefault(world.name, world) is not world:
-        raise KeyError(f"world {world.name!r} is already taken")
-    return world
+    if not (isinstance(world, type) and issubclass(world, World)):
+        raise BadParameter(f"expected a subclass of World, got {world!r}")
+    return registry.register("world", world.name)(world)
 
 
 def worlds() -> dict[str, type[World]]:
-    return dict(sorted(_WORLDS.items()))
+    """The worlds of the registry by name: ours, those of installed packages and of files that were loaded."""
+    return dict(sorted(registry.entries("world").items()))
+
+
+def use_world(spec: str) -> str:
+    """The world that a user names: a name, or FILE.py:NAME, which is loaded. Never for what a record names."""
+    return use("world", spec, register)
 
 
 def make(name: str, **params: Any) -> World:
     """A world by its name and parameters; those left out have their defaults."""
-    if name not in _WORLDS:
-        raise BadParameter(f"no world called {name!r}; {alternatives(name, worlds(), 'world')}")
-    kind = _WORLDS[name]
+    if registry.kind_of(name, "world") is None:
+        raise BadParameter(f"no world called {name!r}; {registry.alternatives(name, worlds(), 'world')}")
+    kind: type[World] = registry.find("world", name)
     known = {f.name: f for f in dataclasses.fields(kind.Params)}
     if "lambda" in params and "lam" in known:  # a word that Python keeps for itself
         params["lam"] = params.pop("lambda")
     for given in params:
         if given not in known:
-            raise BadParameter(f"{name} has no parameter {given!r}; {alternatives(given, known)}")
+            raise BadParameter(f"{name} has no parameter {given!r}; {registry.alternatives(given, known)}")
     return kind(kind.Params(**{k: _tuples(v) for k, v in params.items()}))
 
 

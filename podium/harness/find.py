@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from inspect import iscoroutinefunction, isfunction, signature
-from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
 from podium.harness.team import BadTeam, Team
 from podium.harness.topologies import TEAMS
 from podium.harness.types import shown
+from podium.outside import BadFile, beside, load_module
 from podium.registry import alternatives
 
 __all__ = ["find", "find_team", "recorded_team"]
@@ -58,8 +55,11 @@ def find(spec: str, kind: type[T], ours: Mapping[str, Callable[[], T]]) -> T:
     if not where:
         known = alternatives(spec, ours)
         raise BadTeam(f"no team {spec!r}; {known}, or say FILE.py:NAME or MODULE:NAME for one of yours")
-    with _beside(where):
-        module = _module(where)
+    with beside(where) if where.endswith(".py") else nullcontext():
+        try:
+            module = load_module(where)
+        except BadFile as error:
+            raise BadTeam(str(error)) from None
         if not hasattr(module, name):
             raise BadTeam(f"{where} has no {name!r}; it has {', '.join(_teams(module, kind)) or 'no team'}")
         found: Any = getattr(module, name)
@@ -70,21 +70,6 @@ def find(spec: str, kind: type[T], ours: Mapping[str, Callable[[], T]]) -> T:
             f"{spec}: expected a {kind.__name__} or a function that makes one, got {type(found).__name__}"
         )
     return found
-
-
-@contextmanager
-def _beside(where: str) -> Iterator[None]:
-    """While a file is loaded, it can import what lies beside it."""
-    if not where.endswith(".py"):
-        yield
-        return
-    folder = str(Path(where).resolve().parent)
-    sys.path.insert(0, folder)
-    try:
-        yield
-    finally:
-        if folder in sys.path:
-            sys.path.remove(folder)
 
 
 def _teams(module: ModuleType, kind: type) -> list[str]:
@@ -108,22 +93,3 @@ def _made(make: Any, spec: str) -> Any:
         raise
     except (Exception, SystemExit) as error:
         raise BadTeam(f"{spec} cannot be made: {shown(error)}") from None
-
-
-def _module(where: str) -> ModuleType:
-    try:
-        if not where.endswith(".py"):
-            return importlib.import_module(where)
-        if not Path(where).is_file():
-            raise BadTeam(f"there is no file {where}")
-        spec = importlib.util.spec_from_file_location(Path(where).stem, where)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules.setdefault(spec.name, module)
-        spec.loader.exec_module(module)
-        return module
-    except BadTeam:
-        raise
-    except (Exception, SystemExit) as error:
-        raise BadTeam(f"{where} cannot be loaded: {shown(error)}") from None

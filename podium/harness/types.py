@@ -10,6 +10,8 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from podium.errors import shown
+
 __all__ = [
     "ACTIONS",
     "SAID",
@@ -229,14 +231,6 @@ class Fault(Exception):
         why = why if why.isascii() else why.encode(errors="replace").decode()  # it is to be written down
         super().__init__(why)
         self.kind, self.why, self.retry = kind, why, retry
-
-
-def shown(error: BaseException) -> str:
-    """An exception in a line, also one that fails to say what it is."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return f"{type(error).__name__} (it cannot be shown)"
 
 
 def crash(error: BaseException) -> Fault:

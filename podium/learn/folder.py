@@ -8,7 +8,7 @@ it took, the only file that differs between two runs of one seed) and, at the en
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from podium.errors import WrongUse
 from podium.learn import checkpoint
 from podium.learn.collect import capped, greedy
 from podium.learn.evaluate import DICE, Judged, judged
-from podium.learn.params import TRAINING, held_out, training
+from podium.learn.params import TRAINING, held_out, trainable, training
 from podium.learn.policy import Net
 from podium.learn.regimes import network, roles_of, started, wrong
 from podium.learn.traced import TRIED, cannot, traced_step
@@ -34,7 +34,7 @@ from podium.registry import alternatives
 from podium.trace import files
 from podium.trace.columns import Trace
 
-__all__ = ["EVERY", "Asked", "BadRecipe", "Folder", "Run", "read", "summary"]
+__all__ = ["EVERY", "Asked", "BadRecipe", "Folder", "Run", "read", "summary", "table_of"]
 
 OURS = "branching_policy"  # the method that `train` computes straight from columns
 EVERY = 5  # iterations between looks at the regret, and between checkpoints; the first few are all looked at
@@ -57,23 +57,28 @@ class Asked:
     recipe: Recipe = field(default_factory=Recipe)
 
 
-def read(text: str, where: str) -> Asked:
-    """A recipe as TOML: `world`, and whatever of the rest is not as it is by default. Raises BadRecipe.
+def table_of(recipe: str | Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The settings of a recipe: TOML, or a table already. Raises BadRecipe."""
+    try:
+        return tomllib.loads(recipe) if isinstance(recipe, str) else dict(recipe)
+    except tomllib.TOMLDecodeError as error:
+        raise BadRecipe(f'{where}: expected TOML such as world = "scouts": {error}') from None
+
+
+def read(recipe: str | Mapping[str, Any], where: str) -> Asked:
+    """A recipe, TOML or a table: `world`, and whatever of the rest is not as it is by default. Raises BadRecipe.
 
     >>> read('world = "scouts"\\niterations = 10', "a recipe").recipe.iterations
     10
     """
-    try:
-        said = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise BadRecipe(f'{where}: expected TOML such as world = "scouts": {error}') from None
+    said = table_of(recipe, where)
     said.pop("lm", None)  # how language models learn, which is read where they do (`podium.learn.lm`)
     own = {f.name for f in fields(Asked)} - {"recipe"}
     known = own | {f.name for f in fields(Recipe)}
     if unknown := [key for key in said if key not in known]:
         raise BadRecipe(f"{where}: no setting {unknown[0]!r}; {alternatives(unknown[0], sorted(known))}")
     if "world" not in said:
-        raise BadRecipe(f"{where}: no world; there are {', '.join(TRAINING)}")
+        raise BadRecipe(f"{where}: no world; there are {', '.join(trainable())}")
     try:
         how = msgspec.convert({k: v for k, v in said.items() if k not in own}, Recipe)
         asked = msgspec.convert({k: v for k, v in said.items() if k in own} | {"recipe": asdict(how)}, Asked)
@@ -84,9 +89,11 @@ def read(text: str, where: str) -> Asked:
 
 def checked(asked: Asked, where: str) -> Asked:
     """The recipe, if the world is there, can be trained in and gives the method what it needs."""
-    if asked.world not in TRAINING:
+    if asked.world not in TRAINING and asked.world not in trainable():
         there = "cannot be trained in" if asked.world in worlds() else "is not there"
-        raise BadRecipe(f"{where}: world {asked.world!r} {there}; {alternatives(asked.world, TRAINING, 'world')}")
+        raise BadRecipe(
+            f"{where}: world {asked.world!r} {there}; {alternatives(asked.world, trainable(), 'world')}"
+        )
     if asked.method not in METHODS:
         raise BadRecipe(
             f"{where}: no method called {asked.method!r}; {alternatives(asked.method, sorted(METHODS), 'method')}"

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from podium.envs.expedition import LARGE
-from podium.envs.world import World, make, worlds
+from podium.envs.world import BadParameter, World, make, worlds
 
-__all__ = ["TESTS", "TRAINING", "held_out", "training"]
+__all__ = ["TESTS", "TRAINING", "held_out", "trainable", "training"]
 
 TEST, TESTS = 0x7E57, 25  # the address of test worlds, and how many training stays away from
+DRAWS = 1_000  # to find a world to train on that is none of them
 Draw = Callable[[np.random.Generator], Mapping[str, Any]]
 
 
@@ -89,10 +90,26 @@ def _held_out(name: str, number: int) -> Mapping[str, Any]:
     return dict(worlds()[name].held_out(np.random.default_rng([TEST, number])))
 
 
+def trainable() -> list[str]:
+    """The worlds that can be trained in: ours, and those from outside that have a `training` of their own."""
+    others = [name for name, world in worlds().items() if name not in TRAINING and _says_how(world)]
+    return [*TRAINING, *others]
+
+
+def _says_how(world: type[World]) -> bool:
+    """Whether a world has a `training` of its own."""
+    return any("training" in vars(kind) for kind in world.__mro__ if kind is not World)
+
+
 def training(name: str, seed: int, step: int, number: int) -> World:
     """A world to train on, by address: never one of the first test worlds."""
     dice = np.random.default_rng([seed, step, number])
-    while True:
-        given = dict(TRAINING[name](dice))
-        if given not in [_held_out(name, i) for i in range(TESTS)]:
+    draw: Draw = TRAINING[name] if name in TRAINING else worlds()[name].training
+    tests = [_held_out(name, i) for i in range(TESTS)]
+    for _ in range(DRAWS):
+        given = dict(draw(dice))
+        if given not in tests:
             return make(name.split("/")[0], **given)
+    raise BadParameter(
+        f"{name}: {DRAWS:,} draws of `training` are all among the worlds of `held_out`; expected others to train in"
+    )

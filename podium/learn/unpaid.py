@@ -17,7 +17,7 @@ from podium.expression import Call, Node, Scaled, Sum, Then, calls, spell
 from podium.graph import units
 from podium.learn.credit import at_events
 from podium.methods import Method, scored
-from podium.registry import facts, find, names
+from podium.registry import facts, find, kind_of
 from podium.rewards.ledger import Now
 from podium.rewards.ledger import read as read_reward
 from podium.trace.columns import F, Trace
@@ -60,7 +60,7 @@ def _unscored(trace: Trace, method: Method, now: Now) -> str:
     """Of a reward that is absent everywhere: which of its scores are, and what those need."""
     missing = []
     for call in dict.fromkeys(calls(read_reward(method.reward))):
-        if call.name in names("score"):
+        if kind_of(call.name, "score", "shape") == "score":
             paid = np.concatenate([c.paid for c in rewards.ledger(trace, call, now).channels])
             if np.isnan(paid).all():
                 needs = facts("score", call.name).get("needs", "")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from podium import rewards
 from podium.credit import BadCredit, Credit, apply
 from podium.credit.credit import read as read_credit
-from podium.registry import alternatives
+from podium.outside import use
+from podium.registry import alternatives, entries, find, kind_of, register
 from podium.rewards.ledger import Now
 from podium.rewards.ledger import read as read_reward
 from podium.trace.columns import Trace
 
-__all__ = ["METHODS", "Known", "Method", "Needs", "add", "credit_of", "named", "scored"]
+__all__ = ["METHODS", "Known", "Method", "Methods", "Needs", "add", "credit_of", "named", "scored", "use_method"]
 
 Known = Literal["formula", "partial", "abstract"]
 Needs = Literal[
@@ -52,23 +54,48 @@ class Method:
     scales: bool = True  # twice the reward is twice the credit, or leaves it as it is
 
 
-METHODS: dict[str, Method] = {}
+class Methods(Mapping[str, Method]):
+    """The methods of the registry by name: ours, then those of installed packages and of files that were loaded."""
+
+    def __getitem__(self, name: str) -> Method:
+        if name not in self:
+            raise KeyError(name)
+        method: Method = find("method", name)
+        return method
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and kind_of(name, "method") is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(entries("method"))
+
+    def __len__(self) -> int:
+        return len(entries("method"))
+
+
+METHODS = Methods()
 
 
 def add(method: Method) -> Method:
-    """Puts a method into the table, after checking that its expressions can be read."""
-    if METHODS.setdefault(method.name, method) is not method:
-        raise KeyError(f"method {method.name!r} is already taken")
+    """Puts a method into the registry, after checking that its expressions can be read."""
+    if not isinstance(method, Method):
+        raise BadCredit(f"expected a Method, got {type(method).__name__}")
     if method.credit:
         read_reward(method.reward)
         read_credit(method.credit)
-    return method
+    return register("method", method.name)(method)
 
 
 def named(name: str) -> Method:
+    """The method of that name. Raises BadCredit."""
     if name not in METHODS:
         raise BadCredit(f"no method called {name!r}; {alternatives(name, sorted(METHODS), 'method')}")
     return METHODS[name]
+
+
+def use_method(spec: str) -> Method:
+    """The method that a user names: a name, or FILE.py:NAME, which is loaded. Never for what a record names."""
+    return named(use("method", spec, add))
 
 
 def credit_of(trace: Trace, method: Method | str, now: Now = Now()) -> Credit:  # noqa: B008 (immutable)

@@ -12,7 +12,7 @@ from podium.graph import units
 from podium.metrics.report import Measured, measure
 from podium.metrics.table import DIMENSIONS
 from podium.metrics.views import count, doers
-from podium.registry import facts, names
+from podium.registry import facts, kind_of
 from podium.rewards.ledger import read
 from podium.rewards.orchestration import spawned, wall_clock
 from podium.rewards.outcome import spent
@@ -103,7 +103,9 @@ def _stated(channels: Any) -> list[str]:
 def _rewards(trace: Trace, reward: str | None) -> dict[str, Any]:
     auxiliaries = None
     if reward is not None:
-        auxiliaries = any(c.name in names("shape") and "anneal" in c.name for c in calls(read(reward)))
+        auxiliaries = any(
+            kind_of(c.name, "shape", "score") == "shape" and "anneal" in c.name for c in calls(read(reward))
+        )
     return {
         "on runs": _stated(trace.reward_n),
         "on events": _stated(trace.reward_e),
@@ -115,7 +117,11 @@ def _rewards(trace: Trace, reward: str | None) -> dict[str, Any]:
 def _finest(trace: Trace, reward: str | None) -> str | None:
     """The finest unit that the reward pays; without one, the finest at which the record has rewards."""
     if reward is not None:
-        paid = [facts("score", c.name)["unit"] for c in calls(read(reward)) if c.name in names("score")]
+        paid = [
+            facts("score", c.name)["unit"]
+            for c in calls(read(reward))
+            if kind_of(c.name, "score", "shape") == "score"
+        ]
         return max(paid, key=list(units.UNITS).index, default=None)
     if _stated(trace.reward_e):
         return "event (rewards on events; which unit they pay is not recorded)"

@@ -18,10 +18,11 @@ import numpy as np
 from podium.errors import WrongUse
 from podium.expression import BadExpression, Call, Node, Scaled, Sum, parse, spell
 from podium.graph import units
-from podium.registry import alternatives, facts, find, names
+from podium.outside import load_file, names_a_file, use
+from podium.registry import alternatives, facts, find, kind_of, name_of, names
 from podium.trace.columns import F, Trace
 
-__all__ = ["BadReward", "Channel", "Ledger", "Now", "copied", "ledger", "read", "score", "summed"]
+__all__ = ["BadReward", "Channel", "Ledger", "Now", "copied", "ledger", "read", "score", "summed", "use_reward"]
 
 
 class BadReward(WrongUse, ValueError):
@@ -106,6 +107,15 @@ def read(reward: str | Node) -> Node:
     return parse(spell(_written_out(tree)))  # which folds sums in sums and weights on weights
 
 
+def use_reward(text: str) -> str:
+    """The reward that a user names: an expression, or FILE.py:NAME, which is loaded. Never for a record's."""
+    if not names_a_file(text):
+        return text
+    where, _, name = text.rpartition(":")
+    thing = getattr(load_file(where), name, None)
+    return use("score" if name_of("reward", thing) is None else "reward", text)
+
+
 def _written_out(node: Node) -> Node:
     match node:
         case Call(name=name, args=args, options=options):
@@ -125,9 +135,8 @@ def _written_out(node: Node) -> Node:
 
 
 def _function(name: str) -> tuple[str, Callable[..., Any]]:
-    for kind in ("score", "shape", "reward"):
-        if name in names(kind):
-            return kind, find(kind, name)
+    if (kind := kind_of(name, "score", "shape", "reward")) is not None:
+        return kind, find(kind, name)
     known = [known for kind in ("score", "shape", "reward") for known in names(kind)]
     raise BadReward(f"no score, shape or reward called {name!r}; {alternatives(name, known, 'score')}")
 

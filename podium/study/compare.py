@@ -14,7 +14,7 @@ from podium.credit import BadCredit
 from podium.interval import Estimate
 from podium.learn.evaluate import Judged, judged, over_seeds
 from podium.learn.folder import BadRecipe
-from podium.learn.params import TRAINING, held_out, training
+from podium.learn.params import held_out, trainable, training
 from podium.learn.policy import Net
 from podium.learn.traced import cannot, traced_step
 from podium.learn.train import Learner, Recipe, begin, one_thread
@@ -65,8 +65,8 @@ def compare(
     say: Callable[[str], Any] = lambda text: None,
 ) -> Board:
     """Trains every method in every world on every seed, and judges it on held-out parameters."""
-    if unknown := [env for env in envs if env not in TRAINING]:
-        raise BadRecipe(f"no world {unknown[0]!r} to train in; {alternatives(unknown[0], TRAINING, 'world')}")
+    if unknown := [env for env in envs if env not in trainable()]:
+        raise BadRecipe(f"no world {unknown[0]!r} to train in; {alternatives(unknown[0], trainable(), 'world')}")
     standings: list[Standing] = []
     refused: dict[tuple[str, str], str] = {}
     for env in envs:

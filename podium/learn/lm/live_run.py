@@ -6,8 +6,7 @@ long its part of the gradient (`roles`). Times on record are counted (`live.coun
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from podium.harness.team import LEAD, BadTeam
 from podium.harness.team import Team as Staff
 from podium.harness.types import shown
 from podium.harness.understand import content_of
-from podium.learn.folder import BadRecipe
+from podium.learn.folder import BadRecipe, table_of
 from podium.learn.lm import office
 from podium.learn.lm.live import Door, Live, branched, earned, judged, lifted, live_step, manner_of, played
 from podium.learn.lm.models import Team
@@ -66,17 +65,14 @@ class AskedLive:
     iterations: int = 40
 
 
-def read(text: str, where: str, model: str | None = None) -> AskedLive:
-    """A recipe as TOML: `team`, and whatever of the rest is not as it is by default. Raises BadRecipe.
+def read(recipe: str | Mapping[str, Any], where: str, model: str | None = None) -> AskedLive:
+    """A recipe, TOML or a table: `team`, and whatever of the rest is not as it is by default. Raises BadRecipe.
 
     >>> asked = read('team = "office"\\n[lm]\\niterations = 9', "a recipe")
     >>> asked.team, asked.method, asked.iterations
     ('office', 'branching_turns', 9)
     """
-    try:
-        said = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise BadRecipe(f'{where}: expected TOML such as team = "office": {error}') from None
+    said = table_of(recipe, where)
     known = [f.name for f in fields(AskedLive)]
     if unknown := [key for key in said if key not in known]:
         raise BadRecipe(f"{where}: no setting {unknown[0]!r} for a live team; {alternatives(unknown[0], known)}")

@@ -5,9 +5,8 @@ A run that was ended at any moment goes on from its last checkpoint to the same 
 
 from __future__ import annotations
 
-import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -70,15 +69,15 @@ class Asked:
     lm: Settings = field(default_factory=Settings)
 
 
-def read(text: str, where: str, model: str | None = None) -> Asked:
-    """A recipe as TOML: as for a structured policy, and a table `[lm]`. Raises BadRecipe.
+def read(recipe: str | Mapping[str, Any], where: str, model: str | None = None) -> Asked:
+    """A recipe as TOML or as a table: as for a structured policy, and a table `[lm]`. Raises BadRecipe.
 
     >>> asked = read('world = "sprt"\\niterations = 9\\n[lm]\\nrate = 1e-4', "a recipe")
     >>> asked.iterations, asked.lm.rate, asked.lm.model
     (9, 0.0001, 'tiny')
     """
-    base = folder.read(text, where)
-    settings = settings_of(tomllib.loads(text).get("lm", {}), base.method, where, model)
+    base = folder.read(recipe, where)
+    settings = settings_of(folder.table_of(recipe, where).get("lm", {}), base.method, where, model)
     if settings.params:
         make(base.world.split("/")[0], **settings.params)
     how = base.recipe
