@@ -46,6 +46,7 @@ __all__ = [
     "record",
     "stepped",
     "traced_step",
+    "with_anchors",
 ]
 
 N64 = NDArray[np.int64]
@@ -239,11 +240,25 @@ def _grown(
     w = acting(recipe, old.w, old.held)
     if not branching(method):
         one = record(world, net, w, start, task, recipe.most)
+        one = with_anchors(one) if "anchor" in method.credit else one
         return one, one.trace
     tried = record(world, net, w, start[: max(2, each // 20)], task, recipe.most)
     others = sum(len(m.logp) - len(m.entry) for m in tried.made) / len(tried.score)
     one = record(world, net, w, start[: max(2, int(each / (1 + recipe.branched * others)))], task, recipe.most)
     return one, forest(one, net, w, recipe.branched, recipe.most)
+
+
+def with_anchors(one: Record) -> Record:
+    """Decisions labelled `anchor` by what was observed: two that saw the same figures have the same label (GiGPO)."""
+    number: dict[tuple[str, str, bytes, bytes], int] = {}
+    label: list[str | None] = [None] * one.trace.n_events
+    for made in one.made:
+        seen = made.seen
+        for i, row in enumerate(made.row.tolist()):
+            items = seen.items[seen.first[i] : seen.first[i + 1]]
+            state = seen.kind, seen.role, seen.facts[i].tobytes(), items.tobytes()
+            label[row] = str(number.setdefault(state, len(number)))
+    return one._replace(trace=replace(one.trace, extra_e={**one.trace.extra_e, "anchor": Text.of(label)}))
 
 
 def credited(made: Made, paid: F) -> list[Credited]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from podium.credit import BadCredit
+from podium.credit import BadCredit, apply
 from podium.envs.draws import seeds
 from podium.learn.folder import BadRecipe, read
 from podium.learn.params import training
@@ -24,10 +24,11 @@ from podium.learn.traced import (
     forest,
     record,
     traced_step,
+    with_anchors,
 )
 from podium.learn.train import Credited, Recipe, begin, taught
 from podium.learn.unpaid import unpaid
-from podium.methods import METHODS, Method, credit_of
+from podium.methods import METHODS, Method, credit_of, scored
 from podium.rewards.ledger import Now
 
 ENVS = ("costly_search", "scouts", "crew", "relay", "jury", "pandora")
@@ -232,3 +233,21 @@ def test_what_a_world_knows_without_saying_it_is_on_the_trace(method: str) -> No
     worlds = lambda i, k: training("costly_search", 0, 1, k)  # noqa: E731
     net = Net(worlds(0, 0))
     assert traced_step(net, SMALL, worlds, METHODS[method], begin(net, 0))[1].paid == 1.0
+
+
+def test_decisions_that_saw_the_same_share_an_anchor() -> None:
+    world = training("costly_search", 0, 0, 0)
+    net = Net(world)
+    one = with_anchors(record(world, net, net.initial(0), seeds(0, 30), "task", 50))
+    label = one.trace.extra_e["anchor"]
+    saw: dict[str, set[bytes]] = {}
+    for made in one.made:
+        for i, row in enumerate(made.row.tolist()):
+            items = made.seen.items[made.seen.first[i] : made.seen.first[i + 1]]
+            saw.setdefault(str(label[row]), set()).add(made.seen.facts[i].tobytes() + items.tobytes())
+    assert all(len(some) == 1 for some in saw.values())
+    assert len(set.union(*saw.values())) == len(saw)
+    first = [label[int(made.row[0])] for made in one.made]
+    assert sum(label[row] == first[0] for row in one.trace.first_of("e")[:-1].tolist()) > 1  # all begin alike
+    given = apply(scored(dressed(one.trace), METHODS["gigpo"], Now(0.0, ())), METHODS["gigpo"].credit)
+    assert not np.isnan(at_rows(given, one.made[0].row)).any()
