@@ -55,6 +55,12 @@ def learn(decision: str) -> dict[str, object]:
     }
 
 
+def written(name: str, value: object) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.1%}" if name == "regret" else f"{value:.3f}"
+
+
 def main() -> None:
     began, console = time.monotonic(), Console(highlight=False)
     shutil.rmtree(OUT, ignore_errors=True)
@@ -63,14 +69,11 @@ def main() -> None:
         futures = {decision: pool.submit(learn, decision) for decision in DECISIONS}
         watched(console, futures)
         rows = [futures[decision].result() for decision in DECISIONS]
-    table = Table(*rows[0], box=None)
+    table = Table(box=None, pad_edge=False)
+    for name in rows[0]:
+        table.add_column(name.replace(" ", "\n"), no_wrap=True)
     for row in rows:
-        table.add_row(
-            *(
-                f"{v:.1%}" if k == "regret" else f"{v:.4g}" if isinstance(v, float) else str(v)
-                for k, v in row.items()
-            )
-        )
+        table.add_row(*(written(name, value) for name, value in row.items()))
     console.print(table)
     console.print(
         f"Scores are means over {TESTS} held-out worlds. Before: any option, as it starts. Share of the gap: what is left of the way "
