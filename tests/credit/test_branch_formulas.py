@@ -35,7 +35,9 @@ def outcome(kind: str, option: str, dice: np.random.Generator) -> float:
     return float(dice.normal())
 
 
-def tree(name: str, kind: str, paired: bool, batch: int, dice: np.random.Generator) -> tuple[list[Trace], list[str | None]]:
+def tree(
+    name: str, kind: str, paired: bool, batch: int, dice: np.random.Generator
+) -> tuple[list[Trace], list[str | None]]:
     """A run of three decisions, branches of it, and branches of those; `paired` ones come in sets of one seed."""
     many = int(dice.integers(2, 5))
     options, task = "xyzw"[:many], (None, "q", "r")[int(dice.integers(3))]
@@ -147,7 +149,10 @@ def test_rows_of_one_event_and_of_one_context(seed: int) -> None:
 def test_what_each_option_earned_and_what_beats_the_others(seed: int) -> None:
     credit = start(grove(seed))
     told, trace = Told(credit), credit.trace
-    odds = [dict(zip(json.loads(o), json.loads(p), strict=True)) for o, p in zip(trace.options_e.strings(), trace.extra_e["pi"].strings(), strict=True)]
+    odds = [
+        dict(zip(json.loads(o), json.loads(p), strict=True))
+        for o, p in zip(trace.options_e.strings(), trace.extra_e["pi"].strings(), strict=True)
+    ]
     first = {at: min(r for r, c in enumerate(told.context) if c == at) for at in set(told.context)}
     want: dict[str, list[float]] = defaultdict(list)
     for row, at in enumerate(told.context):
@@ -170,7 +175,9 @@ def test_what_each_option_earned_and_what_beats_the_others(seed: int) -> None:
     same(apply(credit, 'same_prefix("policy", same="option")').value, want["policy"])
 
 
-def ends(told: Told, at: tuple[int, int], by_task: dict[object, list[float]], task: Callable[[int], object]) -> tuple[float, float, bool]:
+def ends(
+    told: Told, at: tuple[int, int], by_task: dict[object, list[float]], task: Callable[[int], object]
+) -> tuple[float, float, bool]:
     """The lowest and the highest outcome of a context, and whether there are only these two."""
     rows = [r for held in told.options[at].values() for r in held]
     values = [told.value[r] for r in rows]
@@ -191,11 +198,19 @@ def sets_of(told: Told, at: tuple[int, int], trace: Trace) -> list[dict[str, int
             by_seed[seed].append(r)
     whole = [rows for rows in by_seed.values() if sorted(told.chosen[r] for r in rows) == sorted(options)]
     inside = {r for rows in whole for r in rows}
-    left_out = [r for held in options.values() for r in held if r not in inside and trace.parent_n.codes[told.run[r]] >= 0]
-    return [] if left_out or len(whole) < 2 or len(options) < 2 else [{told.chosen[r]: r for r in rows} for rows in whole]
+    left_out = [
+        r for held in options.values() for r in held if r not in inside and trace.parent_n.codes[told.run[r]] >= 0
+    ]
+    return (
+        []
+        if left_out or len(whole) < 2 or len(options) < 2
+        else [{told.chosen[r]: r for r in rows} for rows in whole]
+    )
 
 
-def apart(told: Told, options: dict[str, list[int]], own: str, low: float, high: float, only: bool) -> tuple[float, float]:
+def apart(
+    told: Told, options: dict[str, list[int]], own: str, low: float, high: float, only: bool
+) -> tuple[float, float]:
     """Welch's interval, with runs at both ends for options whose runs all earned the same."""
     k, centre, noise, spread = len(options), {}, {}, {}
     for o, rows in options.items():
@@ -218,7 +233,9 @@ def apart(told: Told, options: dict[str, list[int]], own: str, low: float, high:
     return off - half, off + half
 
 
-def together(told: Told, sets: list[dict[str, int]], own: str, low: float, high: float, only: bool) -> tuple[float, float, float]:
+def together(
+    told: Told, sets: list[dict[str, int]], own: str, low: float, high: float, only: bool
+) -> tuple[float, float, float]:
     """The mean of differences inside sets, and its interval."""
     off = []
     for one in sets:
@@ -260,7 +277,9 @@ def test_intervals_of_effects(seed: int) -> None:
         if sets := sets_of(told, at, trace):
             want.append([*together(told, sets, own, low, high, only), float(len(sets) * len(options))])
         else:
-            raw = told.mean(options[own]) - sum(told.mean(options[o]) for o in options if o != own) / (len(options) - 1)
+            raw = told.mean(options[own]) - sum(told.mean(options[o]) for o in options if o != own) / (
+                len(options) - 1
+            )
             want.append([raw, *apart(told, options, own, low, high, only), total])
         kinds.add((bool(sets), only, len(options) > 2))
     assert len(kinds) >= 6
@@ -292,3 +311,199 @@ def test_what_chance_does_to_an_option(seed: int) -> None:
         where = alts.context[alts.of_u[told.context.index(at)]]
         assert square[where] == pytest.approx(total)
         assert freedom[where] == len(rows) - len(kind)
+
+
+@pytest.mark.parametrize("baseline", ["mean", "policy"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_contrasts_drawn_towards_the_mean_of_their_option_at_a_place(seed: int, baseline: str) -> None:
+    credit = start(grove(seed))
+    told, trace = Told(credit), credit.trace
+    tasks = trace.task_id_n.strings()
+    told_of = alternatives(credit, "option")
+    squares, frees = chance(credit, told_of)
+    own: dict[tuple[tuple[int, int], str], float] = {}
+    weight: dict[tuple[tuple[int, int], str], float] = {}
+    spot: dict[tuple[int, int], object] = {}
+    chances: dict[tuple[int, int], tuple[float, float]] = {}
+    for at, every in told.options.items():
+        options = {o: rows for o, rows in every.items() if rows}
+        first = told.context.index(at)
+        n = told.run[first]
+        if len(options) < 2:
+            continue
+        odds = dict(
+            zip(json.loads(str(trace.options_e[first])), json.loads(str(trace.extra_e["pi"][first])), strict=True)
+        )
+        share = {o: odds[o] if baseline == "policy" else 1.0 for o in options}
+        q = {o: told.mean(rows) for o, rows in options.items()}
+        # there is one agent and one kind of decision; a run without a task is in no place, and its credit is not drawn
+        spot[at] = at if tasks[n] is None else (int(trace.batch_n[n]), tasks[n])
+        where = told_of.context[told_of.of_u[first]]
+        chances[at] = float(squares[where]), float(frees[where])
+        for o in options:
+            weight[at, o] = share[o] / sum(share.values())
+            own[at, o] = q[o] - sum(share[p] * q[p] for p in q) / sum(share.values())
+    noise = {}
+    for at, o in own:
+        here = [c for c in spot if spot[c] == spot[at]]
+        square, free = (sum(chances[c][i] for c in here) for i in (0, 1))
+        values = [told.value[r] for c in here for rows in told.options[c].values() for r in rows]
+        middle = sum(values) / len(values)
+        pooled = square / free if free else sum((v - middle) ** 2 for v in values) / len(values)
+        one = (chances[at][0] + 4 * pooled) / (chances[at][1] + 4)
+        each = {p: one / len(told.options[at][p]) for c, p in own if c == at}
+        noise[at, o] = (1 - weight[at, o]) ** 2 * each[o] + sum(
+            weight[at, p] ** 2 * each[p] for p in each if p != o
+        )
+    drawn = {}
+    for at, o in own:
+        place_of = [key for key in own if spot[key[0]] == spot[at]]
+        peers = {p: [own[key] for key in place_of if key[1] == p] for _, p in place_of}
+        mean = {p: sum(v) / len(v) for p, v in peers.items()}
+        free = sum(1 - 1 / len(peers[p]) for _, p in place_of)
+        excess = sum((own[key] - mean[key[1]]) ** 2 - noise[key] * (1 - 1 / len(peers[key[1]])) for key in place_of)
+        tau = max(excess / free, 0.0) if free else 0.0
+        keep = tau / (tau + noise[at, o]) if noise[at, o] > 0 else 1.0
+        drawn[at, o] = mean[o] + (own[at, o] - mean[o]) * keep if len(peers[o]) > 1 else own[at, o]
+    want = [
+        nan if isnan(told.value[r]) else drawn.get((at, told.chosen[r]), nan) for r, at in enumerate(told.context)
+    ]
+    got = apply(credit, f'pooled_prefix(baseline="{baseline}")').value
+    same(got, want)
+
+
+# runs in which someone is masked, or something removed
+
+
+@cache
+def masked_runs(seed: int, batches: int = 2) -> Trace:
+    """Runs of three or four, of whom some spawn others, and the same without some of them; a mask that came too late does not count."""
+    dice = np.random.default_rng(seed)
+    parts: list[Trace] = []
+    for i in range(8):
+        cast = [f"a{k}" for k in range(int(dice.integers(2, 5)))]
+        first = [on(f"spawn {cast[0]}>{cast[1]}"), *(on(f"say {a}") for a in dice.permutation(cast))]
+        name, batch = f"t{i}", i % batches
+        parts.append(run(*first, name=name, batch=batch, team=float(dice.normal())))
+        for k in range(1 << len(cast)):
+            absent = [a for j, a in enumerate(cast) if k >> j & 1]
+            for again in range(int(dice.integers(0, 3)) if i % 4 else 1 + (k == 0)):
+                there = [a for a in cast if a not in absent]
+                late = dice.random() < 0.1 and bool(absent) and bool(i % 4)
+                events = [on(f"say {a}") for a in (cast if late else there)]
+                score = nan if dice.random() < 0.1 and i % 4 else float(dice.normal())
+                value: object = (
+                    absent[0]
+                    if len(absent) == 1 and again
+                    else [*absent, *(["nobody"] if dice.random() < 0.05 and i % 4 else [])]
+                )
+                do = {"what": "mask", "value": value}
+                parts.append(
+                    run(*events, name=f"{name}-{k}-{again}", batch=batch, parent=name, branch=0, do=do, team=score)
+                )
+        for again in range(3):
+            row = int(dice.integers(len(first)))
+            kept = [e for j, e in enumerate(first) if j != row]
+            do = {"what": "remove", "value": None}
+            parts.append(
+                run(
+                    *kept,
+                    name=f"{name}+{again}",
+                    batch=batch,
+                    parent=name,
+                    branch=row,
+                    do=do,
+                    team=float(dice.normal()),
+                )
+            )
+    order = dice.permutation(len(parts))
+    return runs(*(parts[i] for i in order))
+
+
+def absentees(trace: Trace) -> dict[int, list[str]]:
+    """Who is masked in each run that a mask made, those runs left out in which one of them acts."""
+    result = {}
+    for n, word in enumerate(trace.do_n.strings()):
+        do = json.loads(word) if word else {}
+        if do.get("what") == "mask":
+            names = [do["value"]] if isinstance(do["value"], str) else do["value"]
+            acts = {trace.name_a[a] for a in trace.agent_e[trace.rollout_e == n].tolist()}
+            if not acts & set(names):
+                result[n] = names
+    return result
+
+
+def scored_mean(trace: Trace, runs_: list[int]) -> float:
+    values = [v for v in trace.reward_n["team"][runs_].tolist() if not isnan(v)]
+    return sum(values) / len(values) if values else nan
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_who_is_masked_where(seed: int) -> None:
+    trace = masked_runs(seed)
+    masks, want = mask_runs(trace), absentees(trace)
+    assert np.flatnonzero(masks.made_n).tolist() == sorted(want)
+    got = defaultdict(list)
+    for n, word in zip(masks.run.tolist(), masks.name.tolist(), strict=True):
+        got[n].append(masks.words[word])
+    assert got == {n: names for n, names in want.items() if names}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_the_team_earns_without_someone_or_something(seed: int) -> None:
+    trace, gone = masked_runs(seed), absentees(masked_runs(seed))
+    credit, up = Credit(trace, "team", trace.reward_n["team"]), parents(trace).tolist()
+    want = []
+    for a, n in enumerate(trace.rollout_a.tolist()):
+        without = [m for m, names in gone.items() if up[m] == n and names == [trace.name_a[a]]]
+        want.append(trace.reward_n["team"][n] - scored_mean(trace, without))
+    same(apply(credit, "masked()").value, want)
+    removed = [m for m, word in enumerate(trace.do_n.strings()) if word and json.loads(word)["what"] == "remove"]
+    messages = np.flatnonzero(trace.type_e == trace.type_e[trace.first_of("e")[1] - 1]).tolist()
+    first = trace.first_of("e")
+    want = []
+    for r in messages:
+        n = int(trace.rollout_e[r])
+        without = [m for m in removed if up[m] == n and trace.branch_n[m] == r - first[n]]
+        want.append(trace.reward_n["team"][n] - scored_mean(trace, without))
+    same(apply(credit, 'masked("message")').value, want)
+
+
+def orders_of(players: list[str], above: dict[str, str]) -> list[tuple[str, ...]]:
+    """All orders in which nobody comes before whoever spawned them."""
+    return [o for o in permutations(players) if all(o.index(up) < o.index(a) for a, up in above.items())]
+
+
+@pytest.mark.parametrize("spawns", [False, True])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_shapley_values_are_means_over_all_orders(seed: int, spawns: bool) -> None:
+    trace, gone = masked_runs(seed), absentees(masked_runs(seed))
+    top, value = roots(trace).tolist(), trace.reward_n["team"]
+    whole = {n for n in range(len(trace)) if trace.do_n[n] is None}
+    want = []
+    for a, n in enumerate(trace.rollout_a.tolist()):
+        game = [m for m in range(len(trace)) if top[m] == top[n] and (m in whole or m in gone)]
+        players = sorted({name for m in game for name in gone.get(m, [])})
+        name = str(trace.name_a[a])
+        if n not in game or gone.get(n) or isnan(value[n]) or name not in players:
+            want.append(nan)
+            continue
+        above = {"a1": "a0"} if spawns and {"a0", "a1"} <= set(players) else {}
+
+        def worth(
+            there: tuple[str, ...],
+            game: list[int] = game,
+            players: list[str] = players,
+            above: dict[str, str] = above,
+        ) -> float:
+            def absent(m: int) -> set[str]:
+                names = set(gone.get(m, []))
+                return names | {low for low, up in above.items() if up in names}
+
+            return scored_mean(trace, [m for m in game if absent(m) == set(players) - set(there)])
+
+        added = [worth(o[: o.index(name) + 1]) - worth(o[: o.index(name)]) for o in orders_of(players, above)]
+        want.append(sum(added) / len(added))
+    assert sum(not isnan(v) for v in want) >= 6
+    credit = Credit(trace, "team", value)
+    same(apply(credit, "spawn_shapley()" if spawns else "shapley()").value, want)
