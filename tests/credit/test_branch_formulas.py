@@ -12,7 +12,7 @@ from math import isnan, nan, sqrt
 
 import numpy as np
 import pytest
-from grown import choose, decides, on, run, runs
+from grown import decides, on, run, runs
 
 from podium.credit import Credit, apply
 from podium.credit.branches import alternatives, chance, effects

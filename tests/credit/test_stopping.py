@@ -177,7 +177,7 @@ def beyond_by_rule(trace: Trace, rule: str, alone: bool) -> dict[int, float]:
     for stage in range(max(map(len, chains)) - 1, -1, -1):
         here = [chain[stage] for chain in chains if len(chain) > stage]
         after = {
-            r: worth[c[k + 1]] if len((c := at[r][0])) > (k := stage) + 1 else final[trace.rollout_e[r]]
+            r: worth[c[k + 1]] if len(c := at[r][0]) > (k := stage) + 1 else final[trace.rollout_e[r]]
             for r in here
         }
         if rule == "policy":
