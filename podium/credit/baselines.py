@@ -190,7 +190,7 @@ def minus_parent(credit: Credit, weight: float = 1.0) -> Credit:
     Of what several did at the moment before the mean is the parent's.   from: MARTI-MARS2.
     """
     line = timeline(credit, "rollout")
-    first = np.append(np.append(True, line.last[:-1])[: len(line.last)], True)[line.at]
+    first = np.append(changes(line.chain), True)[line.at]
     return credit.of(credit.value - weight * np.where(first, 0.0, before(line, credit.value)))
 
 

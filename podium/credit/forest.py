@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from podium.graph.grouping import take, unset
 from podium.trace.columns import B, I, Trace
 
 __all__ = ["contexts", "copies", "nodes", "parents", "roots"]
@@ -20,7 +21,7 @@ def parents(trace: Trace) -> NDArray[np.int64]:
     A parent that is not among the runs gets a place after them all, the same for all its branches.
     """
     n, branches = len(trace), np.flatnonzero(trace.parent_n.codes >= 0)
-    up = np.full(n, -1)
+    up = unset(n)
     if not len(branches):
         return up
     words = list(dict.fromkeys([*trace.parent_n.words, *trace.trace_id_n.words]))
@@ -48,7 +49,7 @@ def copies(trace: Trace, rows: I) -> B:
     """Whether a row only repeats its parent's: whatever was done in its run was done later."""
     run = np.append(trace.rollout_e, 0)[rows]
     left = np.where(parents(trace) >= 0, trace.branch_n, -1)
-    repeats: B = (rows >= 0) & (rows - trace.first_of("e")[run] < np.append(left, -1)[run])
+    repeats: B = (rows >= 0) & (rows - trace.first_of("e")[run] < take(left, run))
     return repeats
 
 
@@ -56,7 +57,7 @@ def roots(trace: Trace) -> NDArray[np.int64]:
     """For each run the place of the run that all its branches come from."""
     root_n, up = np.arange(len(trace)), parents(trace)
     for _ in range(len(trace)):
-        above = np.where(root_n < len(trace), np.append(up, -1)[np.minimum(root_n, len(trace))], -1)
+        above = np.where(root_n < len(trace), take(up, np.minimum(root_n, len(trace))), -1)
         if (above < 0).all():
             break
         root_n = np.where(above >= 0, above, root_n)

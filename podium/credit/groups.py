@@ -14,7 +14,7 @@ import numpy as np
 
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.keys import By, groups, numbered_together
-from podium.graph.grouping import count_of
+from podium.graph.grouping import count_of, unset
 from podium.trace.columns import B, F, I
 
 __all__ = ["Alone", "Count", "Moments", "counts", "lonely", "moments"]
@@ -42,7 +42,7 @@ def counts(credit: Credit, group: I, count: Count) -> F:
     if count == "rollout":
         same = numbered_together(np.where(scored, group, -1), credit.rollout)
     else:
-        value = np.full(len(group), -1)
+        value = unset(len(group))
         value[scored] = np.unique(credit.value[scored], return_inverse=True)[1]
         same = numbered_together(np.where(scored, group, -1), value)
     many = np.bincount(same[scored], minlength=1)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.keys import By, groups, numbered_together
 from podium.credit.masks import mask_runs, team_value
-from podium.graph.grouping import count_of
+from podium.graph.grouping import count_of, unset
 from podium.registry import register
 from podium.trace.columns import F, I, Trace
 from podium.trace.do import Do
@@ -280,7 +280,7 @@ def _sampled(game: I, coalition: I, value: F, many: int, orders: NDArray[np.int6
 
 def _spawners(trace: Trace, games: _Games) -> NDArray[np.int64]:
     """For each game and player the number of the nearest player above it, as the first spawn on record has it; -1 for none."""
-    above_a = np.full(trace.n_agents + 1, -1)
+    above_a = unset(trace.n_agents + 1)
     rows = np.flatnonzero((trace.type_e == SPAWN) & (trace.to_e >= 0) & (trace.agent_e >= 0))[::-1]
     above_a[trace.to_e[rows]] = trace.agent_e[rows]
     up = above_a[:-1]
