@@ -62,6 +62,14 @@ def test_more_where_the_policy_rarely_takes_what_was_taken() -> None:
         asks(trace, 1, pi={0: np.array([1.0])})
 
 
+def test_of_a_set_that_is_cut_the_options_that_weigh_most_come_first() -> None:
+    trace = runs(run(decides("x"), team=1.0))
+    odds = {0: np.array([0.5, 0.1, 0.4])}
+    # another option weighs π², the one taken (1 - π)²: z .16 before y .01; then of a whole set x .25, z, y
+    assert [d.value for d in asks(trace, 1, pi=odds)] == ["z"]
+    assert [d.value for d in asks(trace, 5, pi=odds)] == ["z", "y", "x", "z", "y"]
+
+
 def test_only_where_told_and_only_decisions_of_runs_that_branched_from_none() -> None:
     trace = runs(run(decides("x"), decides("y"), team=1.0), choose("y", "x", at=0, reward=0.0))
     assert {d.row for d in asks(trace, 9, rows=np.array([1]))} == {1}

@@ -13,11 +13,13 @@ from math import isnan, nan, sqrt
 import numpy as np
 import pytest
 from grown import decides, on, run, runs
+from teams import forest
 
 from podium.credit import Credit, apply
 from podium.credit.branches import alternatives, chance, effects
 from podium.credit.forest import contexts, copies, nodes, parents, roots
 from podium.credit.masks import mask_runs
+from podium.graph import units
 from podium.interval import student
 from podium.trace.columns import Text, Trace
 
@@ -77,7 +79,8 @@ def grove(seed: int) -> Trace:
     kinds = [(k, p) for k in ("same", "steady", "binary", "two", "any") for p in (False, True)]
     grown = [tree("abcdefghij"[i], k, p, i % 2, dice) for i, (k, p) in enumerate(kinds)]
     trace = runs(*(part for parts, _ in grown for part in parts))
-    return replace(trace, seed_n=Text.of(s for _, seeds in grown for s in seeds))
+    trace = replace(trace, seed_n=Text.of(s for _, seeds in grown for s in seeds))
+    return trace if seed % 2 else trace[dice.permutation(len(trace))]  # a branch may come before what it left
 
 
 def start(trace: Trace) -> Credit:
@@ -507,3 +510,40 @@ def test_shapley_values_are_means_over_all_orders(seed: int, spawns: bool) -> No
     assert sum(not isnan(v) for v in want) >= 6
     credit = Credit(trace, "team", value)
     same(apply(credit, "spawn_shapley()" if spawns else "shapley()").value, want)
+
+
+@pytest.mark.parametrize("along", ["agent", "rollout"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_node_is_worth_its_own_reward_and_the_mean_of_what_follows(seed: int, along: str) -> None:
+    """Of what several do at one moment the last row names the moment; a node that was not scored makes all before it unknown."""
+    trace = forest(seed)
+    dice = np.random.default_rng(seed)
+    node = [place(trace, row, 0) for row in units.rows(trace, "turn").tolist()]
+    reward = {k: nan if dice.random() < 0.03 else float(dice.normal()) for k in dict.fromkeys(node)}
+    credit = Credit(trace, "turn", np.array([reward[k] for k in node]))
+    begins, who = trace.t_e[credit.rows], units.agents(trace, "turn").tolist()
+    chains: dict[object, list[int]] = defaultdict(list)
+    for u, n in enumerate(credit.rollout.tolist()):
+        chains[n, who[u] if along == "agent" else 0].append(u)
+    own: dict[object, float] = {}
+    below: dict[object, set[object]] = defaultdict(set)
+    follows: dict[object, set[object]] = defaultdict(set)
+    for us in chains.values():
+        moments = [[u for u in us if begins[u] == t] for t in sorted({float(begins[u]) for u in us})]
+        names = [node[max(here, key=lambda u: credit.rows[u])] for here in moments]
+        for k, here in enumerate(moments):
+            own[names[k]] = float(sum(credit.value[u] for u in here) / len(here))
+            if k + 1 < len(moments):
+                below[names[k]].add(names[k + 1])
+                for u in here:
+                    follows[node[u]].add(names[k + 1])
+
+    @cache
+    def worth(name: object) -> float:
+        return own[name] + 0.9 * (sum(map(worth, below[name])) / len(below[name]) if below[name] else 0.0)
+
+    want = []
+    for u, k in enumerate(node):
+        after = sum(map(worth, follows[k])) / len(follows[k]) if follows[k] else 0.0
+        want.append(float(credit.value[u]) + 0.9 * after)
+    same(apply(credit, "own_backup(0.9)" if along == "agent" else "tree_backup(0.9)").value, want)
