@@ -14,7 +14,9 @@ from podium import graph
 from podium.graph import units
 from podium.graph.labels import number
 from podium.rewards import score
+from podium.rewards.balance import shares
 from podium.rewards.orchestration import combined, spawned, used, wall_clock
+from podium.rewards.shapes import converged
 from podium.rewards.tools import answers_of_the_lead
 from podium.trace.columns import Trace
 
@@ -352,3 +354,109 @@ def test_later_decisions_cost_more(seed: int) -> None:
             count[a] += 1
             want.append(2 * log(1 + count[a] / 5) if a >= 0 else nan)
     same(score(trace, "step_cost(factor=2.0, budget=5.0)", "orchestrator"), want)
+
+
+def caller(trace: Trace, row: int) -> int:
+    """Whose work an event is: the result of a call is its caller's."""
+    call = int(graph.call_of(trace)[row])
+    return int(trace.agent_e[call if call >= 0 else row])
+
+
+@pytest.mark.parametrize("each", ["run", "agent"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_steps_with_what_comes_at_the_end(seed: int, each: str) -> None:
+    trace = team(seed)
+    silent = np.isin(trace.rollout_e, [0, 3, 5])  # runs that state no steps
+    trace = replace(trace, reward_e={**trace.reward_e, "step": np.where(silent, nan, trace.reward_e["step"])})
+    place, stands = units.place(trace, "turn").tolist(), units.rows(trace, "turn").tolist()
+    paid = [total([trace.reward_e["step"][e] for e, p in enumerate(place) if p == t]) for t in range(len(stands))]
+    acts = ("orchestrator_decision", "message", "tool_call", "return", "aggregate")
+    want = list(paid)
+    for n in range(len(trace)):
+        turns = [t for t, row in enumerate(stands) if trace.rollout_e[row] == n]
+        if any(not isnan(paid[t]) for t in turns):
+            for t in turns:
+                want[t] = 0.25 if isnan(paid[t]) else paid[t]
+            continue
+        working = [t for t in turns if any(kind(trace, e) in acts for e, p in enumerate(place) if p == t)] or turns
+        for own in {caller(trace, stands[t]) if each == "agent" else n for t in turns}:
+            mine = [t for t in turns if each == "run" or caller(trace, stands[t]) == own]
+            timed = not any(isnan(trace.t_e[stands[t]]) for t in mine)
+            begins = {t: float(trace.t_e[stands[t]]) if timed else float(stands[t]) for t in mine}
+            last = max((begins[t] for t in mine if t in working), default=nan)
+            ends = [t for t in mine if t in working and begins[t] == last]
+            for t in mine:
+                want[t] = trace.reward_n["team"][n] * (1 / len(ends) if t in ends else 0.0)
+    same(score(trace, f"step(unstated=0.25, end='team', each='{each}')", "turn"), want)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rubrics_full_contexts_and_long_answers(seed: int) -> None:
+    trace = team(seed)
+    place, stands = units.place(trace, "turn").tolist(), units.rows(trace, "turn").tolist()
+    relevant = trace.extra_e["task_relevant"].strings()
+    points, full = [], []
+    for t, row in enumerate(stands):
+        mine = [e for e, p in enumerate(place) if p == t]
+        valid = [trace.valid_e[e] == 1 for e in mine if trace.valid_e[e] >= 0]
+        beside = [relevant[e] == "false" for e in mine if relevant[e] is not None]
+        points.append(2.0 * all(valid) - 0.5 * all(beside) if valid and beside else nan)
+        read = [trace.tokens_in_e[e] for e in mine if not isnan(trace.tokens_in_e[e])]
+        leads = caller(trace, row) == graph.lead(trace)[trace.rollout_e[row]]
+        spawns = any(kind(trace, e) == "spawn" for e in mine)
+        full.append((float(max(read) > 5) if read else nan) if leads and not spawns else 0.0)
+    same(score(trace, "rubric((('valid', 2.0), ('not task_relevant', -0.5)))", "turn"), points)
+    same(score(trace, "context_overflow(10.0, 0.5)", "turn"), full)
+    longest = []
+    for n in range(len(trace)):
+        wrote = [trace.tokens_out_e[e] for e in rows_of(trace, n) if not isnan(trace.tokens_out_e[e])]
+        longest.append(min(max((max(wrote) - 0.5) / 2, 0.0), 1.0) if wrote else nan)
+    same(score(trace, "overlong(0.5, 2.0)", "team"), longest)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_turns_in_which_something_failed(seed: int) -> None:
+    trace = team(seed)
+    place, calls = units.place(trace, "turn").tolist(), units.rows(trace, "tool_call").tolist()
+    failed = score(trace, "invalid_calls", "tool_call").tolist()
+    want = []
+    for t in range(len(units.rows(trace, "turn"))):
+        bad = any(trace.valid_e[e] == 0 for e, p in enumerate(place) if p == t)
+        mine = [f for f, row in zip(failed, calls, strict=True) if place[row] == t]
+        want.append(1.0 if bad or 1.0 in mine else 0.25 if any(map(isnan, mine)) else 0.0)
+    same(score(trace, "invalid_turns(unstated=0.25)", "turn"), want)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_signal_has_converged_when_it_gains_little_of_what_it_gained(seed: int) -> None:
+    dice = np.random.default_rng(seed)
+    rise = np.concatenate([np.zeros(6), np.linspace(0, 3, int(dice.integers(4, 20))), np.full(20, 3.0)])
+    history = rise + 0.2 * dice.normal(size=len(rise))
+    history[dice.integers(len(history), size=3)] = nan
+    values, w, want, peak = [v for v in history.tolist() if not isnan(v)], 4, None, 0.0
+    for t in range(2 * w, len(values) + 1):
+        new, old = values[t - w : t], values[t - 2 * w : t - w]
+        gain = mean(new) - mean(old)
+        error = sum(sum((v - mean(part)) ** 2 for v in part) / w / (w - 1) for part in (new, old)) ** 0.5
+        peak = max(peak, gain if gain > 2 * error else 0.0)
+        if peak > 0 and gain <= 0.2 * peak:
+            want = t
+            break
+    assert converged(history.tolist(), window=w, below=0.2, sure=2.0) == want
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_shares_of_a_rewards_variance(seed: int) -> None:
+    trace = team(seed)
+    parts = ["outcome", "0.5 * instantiate(4)", "0.25 * finish(none=0.0)"]
+    paid = np.array([score(trace, part, "team") for part in parts])
+    there = [n for n in range(len(trace)) if not np.isnan(paid[:, n]).any()]
+    whole = [float(paid[:, n].sum()) for n in there]
+    middle = sum(whole) / len(whole)
+    got = shares(" + ".join(parts), trace)
+    for row, told in zip(paid, got, strict=True):
+        own = [float(row[n]) for n in there]
+        together = sum((x - sum(own) / len(own)) * (y - middle) for x, y in zip(own, whole, strict=True))
+        assert told.share == pytest.approx(together / sum((y - middle) ** 2 for y in whole))
+        assert told.spread == pytest.approx((sum((x - sum(own) / len(own)) ** 2 for x in own) / len(own)) ** 0.5)
+        assert told.n == len(there)
