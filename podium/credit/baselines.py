@@ -205,7 +205,6 @@ def minus_history(credit: Credit, by: By = ("rollout", "agent"), first: Alone = 
     group = groups(credit, by)
     when = timeline(credit, "rollout").at
     order = np.lexsort((when, group))
-    order = order[np.count_nonzero(group < 0) :]
     of, at = group[order], when[order]
     known = ~np.isnan(credit.value[order])
     total = np.append(0.0, np.cumsum(np.where(known, credit.value[order], 0.0)))

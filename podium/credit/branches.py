@@ -136,7 +136,7 @@ def in_a_tree(credit: Credit) -> I:
 
 def sums(alts: Alternatives, values: F) -> F:
     """Of each alternative the sum over its context."""
-    total = np.bincount(alts.context, np.where(np.isnan(values), 0.0, values), minlength=1)
+    total = np.bincount(alts.context, values, minlength=1)
     found: F = total.astype(np.float64)[alts.context]
     return found
 
@@ -300,13 +300,12 @@ def _welch(credit: Credit, alts: Alternatives, ends: _Ends, level: float) -> Eff
         spread = np.where(adds, 0.0, noise**2 / (n - 1))
         mean, centre, noise, spread = (np.where(n > 0, x, 0.0) for x in (mean, centre, noise, spread))
         others = 1.0 / (k - 1)
-        unknown = sums(alts, np.isnan(noise).astype(np.float64)) > 0
         variance = noise + (sums(alts, noise) - noise) * others**2
         freedom = variance**2 / (spread + (sums(alts, spread) - spread) * others**4)
         off = centre - (sums(alts, centre) - centre) * others
         raw = mean - (sums(alts, mean) - mean) * others
     alone = (k < 2) | (n < 1)
-    half = _half(freedom, level) * np.sqrt(np.where(alone | unknown, np.nan, variance))
+    half = _half(freedom, level) * np.sqrt(np.where(alone, np.nan, variance))
     raw = np.where(alone, np.nan, raw)
     return Effects(raw, off - half, off + half, sums(alts, n))
 

@@ -70,7 +70,7 @@ def moments(credit: Credit, by: By, count: Count = "row", ddof: int = 0) -> Mome
         off *= off
         total = np.bincount(of, off if share is None else share * off, minlength=n_groups)
         variance = np.where(n > 0, total, np.nan) / np.where(n - ddof > 1e-9, n - ddof, np.inf)
-    return Moments(group, mean, variance, (many if count == "unique" else n) < 2 - 1e-9)
+    return Moments(group, mean, variance, np.round(many if count == "unique" else n, 9) < 2)
 
 
 def lonely(credit: Credit, value: F, alone: B, rule: Alone, group: I) -> Credit:

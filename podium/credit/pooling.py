@@ -45,9 +45,9 @@ def pooled_prefix(
         weight = weight / sums(alts, weight)
         own = alts.mean - sums(alts, weight * np.where(told, alts.mean, 0.0))
     several = told & (sums(alts, told.astype(np.float64)) > 1) & ~np.isnan(own)
-    place = _places(credit, alts, by)
-    noise = _noise(credit, alts, weight, np.where(several, place, -1))
-    paid = take(_drawn(credit, alts, own, noise, np.where(several, place, -1)), alts.of_u)
+    place = np.where(several, _places(credit, alts, by), -1)
+    noise = _noise(credit, alts, weight, place)
+    paid = take(_drawn(credit, alts, own, noise, place), alts.of_u)
     paid = np.where(np.isnan(credit.value), np.nan, paid)
     return lonely(credit, paid, ~take(several, alts.of_u), alone, in_a_tree(credit))
 

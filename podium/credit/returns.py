@@ -50,7 +50,7 @@ def _along_edges(trace: Trace, credit: Credit, gamma: float) -> F:
         raise BadCredit(f"edges join events; there is no way along them at unit {credit.unit}")
     held = np.zeros(trace.n_events)
     held[rows] = credit.value
-    share_x = gamma / np.bincount(trace.dst_x, minlength=max(trace.n_events, 1))[trace.dst_x]
+    share_x = gamma / np.bincount(trace.dst_x, minlength=trace.n_events)[trace.dst_x]
     back, src, dst, share = held.data, trace.src_x.tolist(), trace.dst_x.tolist(), share_x.tolist()
     for x in range(len(src) - 1, -1, -1):  # an effect is final before it pays its causes
         back[src[x]] += share[x] * back[dst[x]]

@@ -56,8 +56,8 @@ def per_critique(credit: Credit, channel: str = "verdict") -> Credit:
     says_e = trace.type_e == MESSAGE
     about = says_e[trace.src_x] & (says_e & ~np.isnan(channel_of_events(trace, channel)))[trace.dst_x]
     about &= (trace.type_x != TEMPORAL) & (trace.agent_e[trace.src_x] != trace.agent_e[trace.dst_x])
-    pair = np.sort(trace.dst_x[about].astype(np.int64) * max(trace.n_events, 1) + trace.src_x[about])
-    both = np.concatenate(np.divmod(pair[changes(pair)], max(trace.n_events, 1)))
+    pair = np.unique(trace.dst_x[about].astype(np.int64) * trace.n_events + trace.src_x[about])
+    both = np.concatenate(np.divmod(pair, trace.n_events))
     n = np.bincount(both, minlength=trace.n_events)[rows]
     neither = np.where(trace.valid_e[rows] == 0, -1.0, 0.0) + 0.0 * credit.value
     return credit.of(np.where(n > 0, ratio(credit.value, n) + 0.5, neither))
@@ -174,7 +174,7 @@ def _plain(word: str) -> str:
 
 def _majority(trace: Trace) -> NDArray[np.int64]:
     """For each run the value with most votes at its last aggregate, as a code; -1 where there is none or it is not alone."""
-    n, words = len(trace), max(len(trace.value_v.words), 1)
+    n, words = len(trace), len(trace.value_v.words)
     last_n = unset(n)
     last_n[trace.rollout_e[trace.event_v]] = trace.event_v  # rows ascend, so the last one stays
     votes = np.flatnonzero((trace.event_v == last_n[trace.rollout_e[trace.event_v]]) & (trace.value_v.codes >= 0))

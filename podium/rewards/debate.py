@@ -78,11 +78,8 @@ def _sums(at: I, values: F, n: int) -> F:
 def _joined(trace: Trace, keep_x: B) -> tuple[I, I]:
     """The pairs of events of two agents that these edges join, each pair once, temporal edges left out."""
     keep_x = keep_x & (trace.type_x != TEMPORAL) & (trace.agent_e[trace.src_x] != trace.agent_e[trace.dst_x])
-    key = np.sort(
-        trace.dst_x[keep_x].astype(np.int64) * max(trace.n_events, 1) + trace.src_x[keep_x], kind="stable"
-    )
-    key = key[changes(key)]
-    return key % max(trace.n_events, 1), key // max(trace.n_events, 1)
+    key = np.unique(trace.dst_x[keep_x].astype(np.int64) * trace.n_events + trace.src_x[keep_x])
+    return key % trace.n_events, key // trace.n_events
 
 
 def _in_runs_with(trace: Trace, says_e: B, r_e: F, unit: str) -> F:
@@ -117,7 +114,7 @@ def resolution(trace: Trace, channel: str = "correct") -> F:
     delta = np.where(changes(who), 0.0, right - np.append(np.nan, right)[:-1])
     hears_e = (trace.agent_e >= 0) & (trace.type_e != RESULT)
     message, heard = _joined(trace, (trace.type_e == MESSAGE)[trace.src_x] & hears_e[trace.dst_x])
-    span, agents = max(trace.n_events, 1), trace.n_agents + 1
+    span, agents = trace.n_events, trace.n_agents + 1
     k = np.searchsorted(who.astype(np.int64) * span + rows, trace.agent_e[heard].astype(np.int64) * span + heard)
     answered = take(who, k) == trace.agent_e[heard]
     pair = np.unique(k[answered] * span + message[answered])  # a message counts once in each answer
@@ -243,7 +240,7 @@ def pivotal(trace: Trace, channel: str = "correct", by: str = "majority") -> F:
 
 
 def _blocks(trace: Trace, known: NDArray[np.int64], weight: F, right: F) -> _Blocks:
-    words = max(len(trace.value_v.words), 1)
+    words = len(trace.value_v.words)
     key, of_v = np.unique(
         trace.event_v[known].astype(np.int64) * words + trace.value_v.codes[known], return_inverse=True
     )
