@@ -190,7 +190,7 @@ def minus_parent(credit: Credit, weight: float = 1.0) -> Credit:
     Of what several did at the moment before the mean is the parent's.   from: MARTI-MARS2.
     """
     line = timeline(credit, "rollout")
-    first = np.append(np.append(True, line.last[:-1])[: len(line.last)], True)[line.at]
+    first = np.append(changes(line.chain), True)[line.at]
     return credit.of(credit.value - weight * np.where(first, 0.0, before(line, credit.value)))
 
 
@@ -205,7 +205,6 @@ def minus_history(credit: Credit, by: By = ("rollout", "agent"), first: Alone = 
     group = groups(credit, by)
     when = timeline(credit, "rollout").at
     order = np.lexsort((when, group))
-    order = order[np.count_nonzero(group < 0) :]
     of, at = group[order], when[order]
     known = ~np.isnan(credit.value[order])
     total = np.append(0.0, np.cumsum(np.where(known, credit.value[order], 0.0)))

@@ -17,7 +17,7 @@ from podium.credit.groups import Alone, lonely
 from podium.credit.keys import By, groups, numbered_together
 from podium.credit.options import option_probability
 from podium.credit.returns import column
-from podium.graph.grouping import count_of
+from podium.graph.grouping import count_of, ratio, take
 from podium.interval import student
 from podium.registry import register
 from podium.trace.columns import B, F, I, Trace
@@ -122,9 +122,9 @@ def same_prefix(
     else:
         raise BadCredit(f"baseline must be loo, mean, value or policy, got {baseline!r}")
     several = np.bincount(alts.context[told], minlength=count_of(alts.context))[alts.context] > 1
-    paid = np.append(alts.mean - base, np.nan)[alts.of_u]
+    paid = take(alts.mean - base, alts.of_u)
     paid = np.where(np.isnan(credit.value), np.nan, paid)
-    return lonely(credit, paid, ~np.append(several & told, False)[alts.of_u], alone, in_a_tree(credit))
+    return lonely(credit, paid, ~take(several & told, alts.of_u), alone, in_a_tree(credit))
 
 
 def in_a_tree(credit: Credit) -> I:
@@ -137,7 +137,7 @@ def in_a_tree(credit: Credit) -> I:
 
 def sums(alts: Alternatives, values: F) -> F:
     """Of each alternative the sum over its context."""
-    total = np.bincount(alts.context, np.where(np.isnan(values), 0.0, values), minlength=1)
+    total = np.bincount(alts.context, values, minlength=1)
     found: F = total.astype(np.float64)[alts.context]
     return found
 
@@ -208,7 +208,7 @@ def effects(credit: Credit, level: float = 0.95) -> Effects:
     paired[alts.of_u[paired_u]] = True
     apart, together = _welch(credit, alts, ends, level), _paired(credit, alts, paired_u, ends, level)
     both = [np.where(paired, t, a) for a, t in zip(apart, together, strict=True)]
-    mean, low, high, n = (np.append(x, np.nan)[alts.of_u] for x in both)
+    mean, low, high, n = (take(x, alts.of_u) for x in both)
     return Effects(mean, low, high, n)
 
 
@@ -272,7 +272,6 @@ def _welch(credit: Credit, alts: Alternatives, ends: _Ends, level: float) -> Eff
     held = np.flatnonzero(alts.counts_u & (alts.of_u >= 0))
     n, mean, square = _moments(alts.of_u[held], credit.value[held], len(alts.context))
     k = _options(alts)
-    one = (n > 0).astype(np.float64)
     adds = ends.only | ends.flat(n, square)
     with np.errstate(divide="ignore", invalid="ignore"):
         each = 2.0 / k
@@ -283,17 +282,17 @@ def _welch(credit: Credit, alts: Alternatives, ends: _Ends, level: float) -> Eff
         centre = np.where(adds, middle, mean)
         noise = np.where(adds, apart / more**2, square / (n - 1) / n)
         noise = np.where((n < 2) & ~adds, np.nan, noise)
-        others = 1.0 / np.maximum(k - 1, 1)
-        unknown = sums(alts, (np.isnan(noise) & (n > 0)).astype(np.float64)) > 0
-        variance = noise + (sums(alts, np.where(n > 0, noise, 0.0)) - noise) * others**2
-        spread = np.where(adds, 0.0, noise**2 / np.maximum(n - 1, 1))
-        freedom = variance**2 / (spread + (sums(alts, np.where(n > 0, spread, 0.0)) - spread) * others**4)
-        off = centre - (sums(alts, np.where(n > 0, centre, 0.0)) - centre) * others
-        raw = mean - (sums(alts, np.where(n > 0, mean, 0.0)) - mean) * others
+        spread = np.where(adds, 0.0, noise**2 / (n - 1))
+        mean, centre, noise, spread = (np.where(n > 0, x, 0.0) for x in (mean, centre, noise, spread))
+        others = 1.0 / (k - 1)
+        variance = noise + (sums(alts, noise) - noise) * others**2
+        freedom = variance**2 / (spread + (sums(alts, spread) - spread) * others**4)
+        off = centre - (sums(alts, centre) - centre) * others
+        raw = mean - (sums(alts, mean) - mean) * others
     alone = (k < 2) | (n < 1)
-    half = _half(freedom, level) * np.sqrt(np.where(alone | unknown, np.nan, variance))
+    half = _half(freedom, level) * np.sqrt(np.where(alone, np.nan, variance))
     raw = np.where(alone, np.nan, raw)
-    return Effects(raw, off - half, off + half, sums(alts, n * one))
+    return Effects(raw, off - half, off + half, sums(alts, n))
 
 
 def _half(freedom: F, level: float) -> F:
@@ -336,11 +335,11 @@ def chance(credit: Credit, alts: Alternatives) -> tuple[F, F]:
     alone = np.arange(len(seed)) + len(credit.trace.seed_n.words)
     luck = numbered_together(where, np.where(seed >= 0, seed, alone))
     size = np.bincount(luck, minlength=1)[luck]
-    mean = np.bincount(luck, value, minlength=1)[luck] / np.maximum(size, 1)
+    mean = np.bincount(luck, value, minlength=1)[luck] / size
     apart = np.where(size > 1, value - mean, value)
     kind = numbered_together(of, (size > 1).astype(np.int64))
-    middle = np.bincount(kind, apart, minlength=1) / np.maximum(np.bincount(kind, minlength=1), 1)
-    square = (apart - middle[kind]) ** 2 * np.where(size > 1, size / np.maximum(size - 1, 1), 1.0)
+    middle = np.bincount(kind, apart, minlength=1)[kind] / np.bincount(kind, minlength=1)[kind]
+    square = (apart - middle) ** 2 * np.where(size > 1, ratio(size, size - 1), 1.0)
     many, first = count_of(alts.context), np.unique(kind, return_index=True)[1]
     freedom = np.bincount(where, minlength=many) - np.bincount(where[first], minlength=many)
     return np.bincount(where, square, minlength=many).astype(np.float64), freedom.astype(np.float64)
@@ -351,7 +350,7 @@ def _paired(credit: Credit, alts: Alternatives, paired_u: B, ends: _Ends, level:
     of = alts.of_u[held]
     pair = numbered_together(alts.context[of], credit.trace.seed_n.codes[credit.rollout[held]])
     value, k = credit.value[held], _options(alts)[of]
-    apart = value - (np.bincount(pair, value, minlength=1)[pair] - value) / np.maximum(k - 1, 1)
+    apart = value - (np.bincount(pair, value, minlength=1)[pair] - value) / (k - 1)
     n, mean, square = _moments(of, apart, len(alts.context))
     adds = ends.only | ends.flat(n, square)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -382,10 +381,9 @@ def cross_marginal(
     wrote = numbered_together(groups(credit, by), _written(credit.trace, credit.rows))
     scored = (wrote >= 0) & ~np.isnan(credit.value)
     n = count_of(wrote)
-    total = np.append(np.bincount(wrote[scored], credit.value[scored], minlength=n), np.nan)
-    many = np.append(np.bincount(wrote[scored], minlength=n), 1)
-    found = total if how == "sum" else total / np.maximum(many, 1)
-    return credit.of(np.where(scored, found[wrote], np.nan))
+    total = np.bincount(wrote[scored], credit.value[scored], minlength=n).astype(np.float64)
+    found = total if how == "sum" else ratio(total, np.bincount(wrote[scored], minlength=n))
+    return credit.of(np.where(scored, take(found, wrote), np.nan))
 
 
 def _written(trace: Trace, rows: I) -> I:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from podium.credit.credit import Credit, apply
 from podium.credit.forest import nodes, roots
 from podium.graph import units
-from podium.graph.grouping import count_of
+from podium.graph.grouping import count_of, take
 from podium.rewards.conformance import matched, renamed, reordered, taken
 from podium.trace.columns import COLUMNS, F, Names, Text, Trace, concat
 from podium.trace.vocabulary import edge, event
@@ -48,7 +48,7 @@ def judged(expression: str, unit: str = "turn", **claims: Any) -> Judged:
     def start(trace: Trace) -> Credit:
         if unit == "team":
             return Credit(trace, unit, trace.reward_n["team"])
-        return Credit(trace, unit, np.append(trace.reward_e[CHANNEL], np.nan)[units.rows(trace, unit)])
+        return Credit(trace, unit, take(trace.reward_e[CHANNEL], units.rows(trace, unit)))
 
     return Judged(expression, start, lambda credit: apply(credit, expression), **claims)
 
@@ -203,7 +203,7 @@ def broadcasting(credit: Judged, trace: Trace) -> Iterator[str]:
         return
     start = credit.start(trace)
     made = credit.of(start)
-    if not _same(made.value, np.append(start.value, np.nan)[units.within(trace, made.unit, start.unit)]):
+    if not _same(made.value, take(start.value, units.within(trace, made.unit, start.unit))):
         yield f"does not give what is inside a unit ({start.unit}) the advantage of the unit"
     weighed = credit.of(replace(start, weight=np.ones(len(start.value)))).weight
     if weighed is not None:
@@ -258,7 +258,7 @@ def _spans(trace: Trace) -> NDArray[np.int64]:
     if (trace.parent_n.codes >= 0).any():
         return np.zeros(0, np.int64)
     starts = trace.first_of("e")[trace.rollout_e]
-    may = np.isin(trace.type_e, PARTS) & (trace.agent_e != np.append(trace.agent_e, -1)[starts])
+    may = np.isin(trace.type_e, PARTS) & (trace.agent_e != take(trace.agent_e, starts))
     return np.flatnonzero(may & ~np.isin(np.arange(trace.n_events), trace.event_v))
 
 
@@ -284,7 +284,6 @@ def split(trace: Trace, row: int) -> tuple[Trace, NDArray[np.int64]]:
     columns |= {"src_x": src[order], "dst_x": dst[order]}
     columns["rule_x"] = Text.concat([trace.rule_x, Text.constant(None, 2)]).take(order)
     owned = np.flatnonzero(trace.owner_k == row)
-    columns["owner_k"] = columns["owner_k"].copy()
     columns["owner_k"][owned[len(owned) // 2 :]] = row + 1
     wrote = trace.tokens_out_e[row]
     first = float(len(owned) // 2) if len(owned) else wrote / 2

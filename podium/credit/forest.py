@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from podium.graph.grouping import take, unset
 from podium.trace.columns import B, I, Trace
 
 __all__ = ["contexts", "copies", "nodes", "parents", "roots"]
@@ -20,7 +21,7 @@ def parents(trace: Trace) -> NDArray[np.int64]:
     A parent that is not among the runs gets a place after them all, the same for all its branches.
     """
     n, branches = len(trace), np.flatnonzero(trace.parent_n.codes >= 0)
-    up = np.full(n, -1)
+    up = unset(n)
     if not len(branches):
         return up
     words = list(dict.fromkeys([*trace.parent_n.words, *trace.trace_id_n.words]))
@@ -28,9 +29,9 @@ def parents(trace: Trace) -> NDArray[np.int64]:
     name, of = batch + trace.trace_id_n.recoded(words), (batch + trace.parent_n.recoded(words))[branches]
     name = np.where(trace.trace_id_n.codes >= 0, name, -1)
     known, first = np.unique(name, return_index=True)  # the first of that name
-    at = np.minimum(np.searchsorted(known, of), len(known) - 1)
+    at = np.searchsorted(known, of)
     lost = np.unique(of, return_inverse=True)[1] + n
-    up[branches] = np.where(known[at] == of, first[at], lost)
+    up[branches] = np.where(take(known, at) == of, take(first, at), lost)
     return up
 
 
@@ -46,9 +47,9 @@ def contexts(trace: Trace, rows: I) -> NDArray[np.int64]:
 
 def copies(trace: Trace, rows: I) -> B:
     """Whether a row only repeats its parent's: whatever was done in its run was done later."""
-    run = np.append(trace.rollout_e, 0)[rows]
+    run = take(trace.rollout_e, rows)
     left = np.where(parents(trace) >= 0, trace.branch_n, -1)
-    repeats: B = (rows >= 0) & (rows - trace.first_of("e")[run] < np.append(left, -1)[run])
+    repeats: B = rows - take(trace.first_of("e")[:-1], run) < take(left, run)
     return repeats
 
 
@@ -56,7 +57,7 @@ def roots(trace: Trace) -> NDArray[np.int64]:
     """For each run the place of the run that all its branches come from."""
     root_n, up = np.arange(len(trace)), parents(trace)
     for _ in range(len(trace)):
-        above = np.where(root_n < len(trace), np.append(up, -1)[np.minimum(root_n, len(trace))], -1)
+        above = take(up, np.where(root_n < len(trace), root_n, -1))
         if (above < 0).all():
             break
         root_n = np.where(above >= 0, above, root_n)
@@ -65,16 +66,13 @@ def roots(trace: Trace) -> NDArray[np.int64]:
 
 def _canonical(trace: Trace, rows: I, beyond: int) -> NDArray[np.int64]:
     """Climbs to the first run that has the row, where a child has its parent's rows before `branch + beyond`."""
-    up, first = parents(trace), trace.first_of("e")
-    at = np.where(rows >= 0, np.append(trace.rollout_e, 0)[rows], -1)
-    local = rows - np.append(first[:-1], 0)[at]
-    shared = np.append(np.where(trace.branch_n >= 0, trace.branch_n + beyond, 0), 0)
-    up, here = np.append(up, -1), len(trace)
-    for _ in range(here):  # ends after as many rounds as branches are deep
-        inside = np.minimum(at, here)
-        climbs = (at >= 0) & (at < here) & (up[inside] >= 0) & (local < shared[inside])
+    up, at = parents(trace), take(trace.rollout_e, rows)
+    local = rows - take(trace.first_of("e")[:-1], at)
+    for _ in range(len(trace)):  # ends after as many rounds as branches are deep
+        inside = np.where(at < len(trace), at, -1)
+        climbs = (take(up, inside) >= 0) & (local < take(trace.branch_n, inside) + beyond)
         if not climbs.any():
             break
-        at = np.where(climbs, up[inside], at)
+        at = np.where(climbs, take(up, inside), at)
     longest = int(local.max(initial=0)) + 1
     return np.where(rows >= 0, at * longest + local, -1)

@@ -14,7 +14,7 @@ import numpy as np
 
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.keys import By, groups, numbered_together
-from podium.graph.grouping import count_of
+from podium.graph.grouping import count_of, unset
 from podium.trace.columns import B, F, I
 
 __all__ = ["Alone", "Count", "Moments", "counts", "lonely", "moments"]
@@ -42,7 +42,7 @@ def counts(credit: Credit, group: I, count: Count) -> F:
     if count == "rollout":
         same = numbered_together(np.where(scored, group, -1), credit.rollout)
     else:
-        value = np.full(len(group), -1)
+        value = unset(len(group))
         value[scored] = np.unique(credit.value[scored], return_inverse=True)[1]
         same = numbered_together(np.where(scored, group, -1), value)
     many = np.bincount(same[scored], minlength=1)
@@ -70,7 +70,7 @@ def moments(credit: Credit, by: By, count: Count = "row", ddof: int = 0) -> Mome
         off *= off
         total = np.bincount(of, off if share is None else share * off, minlength=n_groups)
         variance = np.where(n > 0, total, np.nan) / np.where(n - ddof > 1e-9, n - ddof, np.inf)
-    return Moments(group, mean, variance, (many if count == "unique" else n) < 2 - 1e-9)
+    return Moments(group, mean, variance, np.round(many if count == "unique" else n, 9) < 2)
 
 
 def lonely(credit: Credit, value: F, alone: B, rule: Alone, group: I) -> Credit:

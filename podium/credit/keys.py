@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.forest import contexts, nodes, roots
 from podium.graph import units
-from podium.graph.grouping import count_of, rows_by
+from podium.graph.grouping import changes, count_of, rows_by, take, unset
 from podium.registry import alternatives, facts, find, kind_of, names, register
 from podium.trace import sweep
 from podium.trace.columns import I, Text, Trace
@@ -56,7 +56,7 @@ def numbered_together(*columns: I) -> NDArray[np.int64]:
     assert number is not None
     if every:
         return number
-    whole = np.full(len(there), -1)
+    whole = unset(len(there))
     whole[there] = number
     return whole
 
@@ -99,7 +99,7 @@ def rollout(trace: Trace, unit: str) -> I:
 @register("key")
 def agent(trace: Trace, unit: str) -> I:
     """The name of the agent, the same in all runs."""
-    return np.append(trace.name_a.codes, -1)[units.agents(trace, unit)]
+    return take(trace.name_a.codes, units.agents(trace, unit))
 
 
 @register("key")
@@ -130,13 +130,13 @@ def anchor(trace: Trace, unit: str) -> I:
 @register("key")
 def decision(trace: Trace, unit: str) -> I:
     """The kind of decision it is."""
-    return np.append(trace.decision_e, -1)[units.rows(trace, unit)].astype(np.int64)
+    return take(trace.decision_e, units.rows(trace, unit)).astype(np.int64)
 
 
 def _label(trace: Trace, unit: str, name: str) -> I:
     """The label of each unit; of a turn that opens with the result of a call, the first that the caller's own events state."""
     codes = trace.extra_e.get(name, Text.constant(None, trace.n_events)).codes
-    at_row = np.append(codes, -1)[units.rows(trace, unit)]
+    at_row = take(codes, units.rows(trace, unit))
     return np.where(at_row >= 0, at_row, units.first_stated(trace, unit, codes)) if unit == "turn" else at_row
 
 
@@ -146,7 +146,7 @@ def turn(trace: Trace, unit: str) -> I:
     who = units.agents(trace, "turn")
     order = rows_by(who)
     first = np.searchsorted(who[order], who[order])
-    nth = np.full(len(who) + 1, -1)
+    nth = unset(len(who) + 1)
     nth[order] = np.arange(len(order)) - first
     return nth[units.within(trace, unit, "turn")]
 
@@ -160,7 +160,7 @@ def context(trace: Trace, unit: str) -> I:
 @register("key")
 def invocation(trace: Trace, unit: str) -> I:
     """The task that its agent was working on, from being given it by another agent to being given the next."""
-    return np.append(units.kept(trace, "invocation", lambda: units.invocation(trace)), -1)[units.rows(trace, unit)]
+    return take(units.kept(trace, "invocation", lambda: units.invocation(trace)), units.rows(trace, unit))
 
 
 @register("key", of="run")
@@ -179,7 +179,7 @@ def upstream(trace: Trace, unit: str) -> I:
     told[trace.dst_x[crosses]] = True
     last = sweep.latest(told, trace.src_x[own], trace.dst_x[own])
     inputs = _sets(trace.dst_x[crosses], nodes(trace, trace.src_x[crosses]), trace.n_events)
-    found: I = np.append(inputs, 0)[np.append(last, -1)[units.rows(trace, unit)]]
+    found: I = np.append(inputs, 0)[take(last, units.rows(trace, unit))]
     return found
 
 
@@ -190,7 +190,7 @@ def _sets(of: I, member: I, n: int) -> I:
     [2, 1, 2, 0]
     """
     order = np.lexsort((member, of))
-    new = np.append(True, (np.diff(of[order]) != 0) | (np.diff(member[order]) != 0))[: len(order)]
+    new = changes(of[order]) | changes(member[order])
     of, member = of[order[new]], member[order[new]]
     nth = np.arange(len(of)) - np.searchsorted(of, of)
     by_place = np.argsort(nth, kind="stable")

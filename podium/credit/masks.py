@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.forest import parents
 from podium.graph import units
+from podium.graph.grouping import take
 from podium.registry import register
 from podium.trace.columns import B, F, I, Trace
 
@@ -35,7 +36,7 @@ def team_value(credit: Credit) -> F:
     """What each run was worth, from credit at the team, or at another unit where all units of a run have the same."""
     if credit.unit == "team":
         return credit.value
-    there = np.flatnonzero(~np.isnan(credit.value))[::-1]
+    there = np.flatnonzero(~np.isnan(credit.value))
     value_n = np.full(len(credit.trace), np.nan)
     value_n[credit.rollout[there]] = credit.value[there]
     off = np.abs(credit.value - value_n[credit.rollout])
@@ -108,9 +109,8 @@ def _without_agent(trace: Trace) -> tuple[I, I]:
     have = _pair(trace.rollout_a, trace.name_a.codes, np.ones(trace.n_agents, np.bool_), words)
     order = np.argsort(have, kind="stable")
     want = np.where(up[run] < 0, -1, up[run] * words + masks.name[alone])
-    at = np.minimum(np.searchsorted(have[order], want), max(len(order) - 1, 0))
-    found = have[order][at] == want if len(order) else np.zeros(len(run), np.bool_)
-    return run, np.where(found, np.append(order, -1)[at if len(order) else -1], -1)
+    at = np.searchsorted(have[order], want)
+    return run, take(order, np.where(take(have[order], at) == want, at, -1))
 
 
 def _without_event(trace: Trace, unit: str) -> tuple[I, I]:
@@ -118,6 +118,6 @@ def _without_event(trace: Trace, unit: str) -> tuple[I, I]:
     removes = [msgspec.json.decode(word).get("what") == "remove" for word in trace.do_n.words]
     run = np.flatnonzero(np.array([*removes, False])[trace.do_n.codes])
     up, first = parents(trace)[run], trace.first_of("e")
-    inside = (up >= 0) & (up < len(trace)) & (trace.branch_n[run] >= 0)
-    row = np.where(inside, first[np.where(inside, up, 0)] + trace.branch_n[run], -1)
-    return run, np.append(units.place(trace, unit), -1)[row]
+    start = take(first[:-1], np.where(up < len(trace), up, -1))
+    row = np.where((start >= 0) & (trace.branch_n[run] >= 0), start + trace.branch_n[run], -1)
+    return run, take(units.place(trace, unit), row)

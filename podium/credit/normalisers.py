@@ -9,7 +9,7 @@ import numpy as np
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.groups import Alone, Count, lonely, moments
 from podium.credit.keys import By, groups, numbered_together
-from podium.graph.grouping import count_of
+from podium.graph.grouping import changes, count_of
 from podium.registry import register
 from podium.trace.columns import F, I
 
@@ -60,7 +60,7 @@ def _ranks(value: F, group: I) -> F:
     """1 for the lowest of its group; equal values share the mean of their places."""
     order = np.lexsort((value, group))
     v, g = value[order], group[order]
-    opens = np.append(True, (v[1:] != v[:-1]) | (g[1:] != g[:-1]))[: len(v)]
+    opens = changes(v) | changes(g)
     tie = np.cumsum(opens) - 1
     place = np.arange(len(v)) - np.searchsorted(g, g) + 1.0
     shared = np.bincount(tie, place) / np.bincount(tie) if len(v) else place

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.keys import numbered_together
-from podium.graph.grouping import changes, count_of, rows_by, rows_by_time
+from podium.graph.grouping import changes, count_of, ends, rows_by, rows_by_time, take, unset
 from podium.registry import find
 from podium.trace.columns import B, F, I
 
@@ -41,10 +41,10 @@ def timeline(credit: Credit, along: str, there: B | None = None) -> Timeline:
     chain = np.where(np.isnan(when) if there is None else np.isnan(when) | ~there, -1, chain)
     order = _by_chain(chain, when)
     opens = changes(chain[order]) | changes(when[order])
-    at = np.full(len(chain), -1)
+    at = unset(len(chain))
     at[order] = np.cumsum(opens) - 1
     of = chain[order[opens]]
-    return Timeline(at, np.append(of[1:] != of[:-1], True)[: len(of)], of)
+    return Timeline(at, ends(of), of)
 
 
 def _by_chain(chain: I, when: F) -> NDArray[np.int64]:
@@ -60,16 +60,16 @@ def _by_chain(chain: I, when: F) -> NDArray[np.int64]:
 
 
 def _rounds(credit: Credit) -> F:
-    stage = np.append(credit.trace.stage_e, -1)[credit.rows]
+    stage = take(credit.trace.stage_e, credit.rows)
     return np.where(stage >= 0, stage, np.nan).astype(np.float64)
 
 
 def _times(credit: Credit, chain: I) -> F:
     """When each unit began; its row in chains of which a unit does not say. Tokens come one by one after that."""
     trace, rows = credit.trace, credit.rows
-    t = np.where(rows >= 0, np.append(trace.t_e, np.nan)[rows], np.nan)
+    t = np.where(rows >= 0, take(trace.t_e, rows), np.nan)
     silent = np.bincount(chain[np.isnan(t) & (chain >= 0)], minlength=count_of(chain)) > 0
-    when = np.where(np.append(silent, False)[chain], rows.astype(np.float64), t)
+    when = np.where(take(silent, chain), rows.astype(np.float64), t)
     return _token_places(credit.trace.owner_k, when) if credit.unit == "token" else when
 
 
@@ -121,19 +121,19 @@ def backward(value: F, factor: F) -> F:
 
 def before(line: Timeline, value: F) -> F:
     """For each unit the mean of the values at the moment before its own in its chain; NaN for the first."""
-    opens = np.append(True, line.last[:-1])[: len(line.last)]
+    opens = changes(line.chain)
     mean = mean_at(line, value)
     past = np.where(opens, np.nan, np.append(np.nan, mean[:-1])[: len(mean)])
-    found: F = np.append(past, np.nan)[line.at]
+    found: F = take(past, line.at)
     return found
 
 
 def previous(line: Timeline) -> I:
     """For each unit a unit of the moment before its own in its chain (the lowest); -1 for the first."""
-    first = np.full(len(line.last) + 1, -1)
+    first = unset(len(line.last) + 1)
     held = np.flatnonzero(line.at >= 0)[::-1]
     first[line.at[held]] = held
-    opens = np.append(True, line.last[:-1])[: len(line.last)]
+    opens = changes(line.chain)
     before = np.where(opens, -1, np.arange(len(line.last)) - 1)
-    found: I = first[np.append(before, -1)[line.at]]
+    found: I = first[take(before, line.at)]
     return found

@@ -10,7 +10,7 @@ from podium.credit.branches import Alternatives, alternatives, chance, in_a_tree
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.groups import Alone, lonely
 from podium.credit.keys import By, groups, numbered_together
-from podium.graph.grouping import count_of
+from podium.graph.grouping import count_of, ratio, take, unset
 from podium.registry import register
 from podium.trace.columns import F, I
 
@@ -45,17 +45,17 @@ def pooled_prefix(
         weight = weight / sums(alts, weight)
         own = alts.mean - sums(alts, weight * np.where(told, alts.mean, 0.0))
     several = told & (sums(alts, told.astype(np.float64)) > 1) & ~np.isnan(own)
-    place = _places(credit, alts, by)
-    noise = _noise(credit, alts, weight, np.where(several, place, -1))
-    paid = np.append(_drawn(credit, alts, own, noise, np.where(several, place, -1)), np.nan)[alts.of_u]
+    place = np.where(several, _places(credit, alts, by), -1)
+    noise = _noise(credit, alts, weight, place)
+    paid = take(_drawn(credit, alts, own, noise, place), alts.of_u)
     paid = np.where(np.isnan(credit.value), np.nan, paid)
-    return lonely(credit, paid, ~np.append(several, False)[alts.of_u], alone, in_a_tree(credit))
+    return lonely(credit, paid, ~take(several, alts.of_u), alone, in_a_tree(credit))
 
 
 def _places(credit: Credit, alts: Alternatives, by: By) -> I:
     """The place of each alternative: that of the first unit of its context."""
     place_u, inside = groups(credit, by), np.flatnonzero(alts.of_u >= 0)[::-1]
-    place_c = np.full(count_of(alts.context), -1)
+    place_c = unset(count_of(alts.context))
     place_c[alts.context[alts.of_u[inside]]] = place_u[inside]
     return place_c[alts.context]
 
@@ -63,14 +63,14 @@ def _places(credit: Credit, alts: Alternatives, by: By) -> I:
 def _noise(credit: Credit, alts: Alternatives, weight: F, place: I) -> F:
     """The variance of each contrast that is due to chance; what runs vary by is steadied by the other decisions of the place."""
     square, freedom = chance(credit, alts)
-    place_c = np.full(len(square), -1)
+    place_c = unset(len(square))
     place_c[alts.context] = place
     at, there = np.maximum(place_c, 0), place_c >= 0
     size = count_of(place) + 1
     total, free = (np.bincount(at, x * there, minlength=size) for x in (square, freedom))
-    pooled = np.where(free > 0, total / np.maximum(free, 1.0), _variance(credit, alts, place, size))
+    pooled = np.where(free > 0, ratio(total, free), _variance(credit, alts, place, size))
     one = ((square + PRIOR * pooled[at]) / (freedom + PRIOR))[alts.context]
-    each = np.where(alts.n > 0, one / np.maximum(alts.n, 1.0), 0.0)
+    each = np.nan_to_num(ratio(one, alts.n))
     noise: F = (1.0 - weight) ** 2 * each + sums(alts, weight**2 * each) - weight**2 * each
     return noise
 
@@ -80,31 +80,26 @@ def _variance(credit: Credit, alts: Alternatives, place: I, size: int) -> F:
     held = np.flatnonzero(alts.counts_u & (alts.of_u >= 0))
     at, value = place[alts.of_u[held]], credit.value[held]
     at, value = at[at >= 0], value[at >= 0]
-    n = np.maximum(np.bincount(at, minlength=size), 1)
-    mean = np.bincount(at, value, minlength=size) / n
-    variance: F = np.bincount(at, (value - mean[at]) ** 2, minlength=size) / n
-    return variance
+    n = np.bincount(at, minlength=size)
+    mean = ratio(np.bincount(at, value, minlength=size), n)
+    return ratio(np.bincount(at, (value - mean[at]) ** 2, minlength=size), n)
 
 
 def _drawn(credit: Credit, alts: Alternatives, own: F, noise: F, place: I) -> F:
     """Each contrast drawn towards the mean of its option at its place."""
-    unit = np.full(len(alts.n), -1)
+    unit = unset(len(alts.n))
     inside = np.flatnonzero(alts.of_u >= 0)
     unit[alts.of_u[inside]] = inside
     option = credit.trace.chosen_e.codes[credit.rows[unit]].astype(np.int64) if len(unit) else unit
     kind = numbered_together(place, option)
     there = (kind >= 0) & ~np.isnan(own)
-    at, size = np.maximum(kind, 0), count_of(kind)
-    value = np.where(there, own, 0.0)
-    n = np.bincount(at, there, minlength=size)
-    mean = np.append(np.bincount(at, value, minlength=size) / np.maximum(n, 1.0), 0.0)[at]
-    free = np.where(there, 1.0 - 1.0 / np.maximum(np.append(n, 1.0)[at], 1.0), 0.0)
-    here, places = np.maximum(place, 0), count_of(place)
-    excess = np.where(there, (value - mean) ** 2 - noise * free, 0.0)
-    between = np.bincount(here, excess, minlength=places) / np.maximum(
-        np.bincount(here, free, minlength=places), 1e-12
-    )
-    tau = np.append(np.maximum(between, 0.0), 0.0)[here]
+    size, places = count_of(kind), count_of(place)
+    n = np.bincount(kind[there], minlength=size).astype(np.float64)
+    mean = take(ratio(np.bincount(kind[there], own[there], minlength=size), n), kind)
+    free = 1.0 - 1.0 / take(n, kind)
+    excess = (own - mean) ** 2 - noise * free
+    total, freedom = (np.bincount(place[there], x[there], minlength=places) for x in (excess, free))
+    tau = np.maximum(take(ratio(total, freedom), place), 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         keep = np.where(noise > 0, tau / (tau + noise), 1.0)
-    return np.where(there & (free > 0), mean + (own - mean) * keep, own)
+    return np.where(free > 0, mean + (own - mean) * keep, own)

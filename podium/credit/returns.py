@@ -10,7 +10,7 @@ from podium.credit.credit import BadCredit, Credit
 from podium.credit.forest import nodes
 from podium.credit.keys import groups, numbered_together
 from podium.credit.orders import Timeline, backward, mean_at, sum_at, timeline
-from podium.graph.grouping import count_of
+from podium.graph.grouping import count_of, take
 from podium.registry import register
 from podium.trace.columns import F, Trace
 
@@ -25,7 +25,7 @@ def column(credit: Credit, name: str) -> F:
         raise BadCredit(
             f"needs the column {name!r} at unit {credit.unit}; the trace has {', '.join(held) or 'none there'}"
         )
-    return held[name] if credit.unit == "team" else np.append(held[name], np.nan)[credit.rows]
+    return held[name] if credit.unit == "team" else take(held[name], credit.rows)
 
 
 @register("step")
@@ -41,7 +41,7 @@ def togo(credit: Credit, along: str = "rollout", gamma: float = 1.0) -> Credit:
     line = timeline(credit, along)
     paid = sum_at(line, credit.value)
     after = backward(paid, np.where(line.last, 0.0, gamma)) - paid
-    return credit.of(credit.value + np.append(after, np.nan)[line.at])
+    return credit.of(credit.value + take(after, line.at))
 
 
 def _along_edges(trace: Trace, credit: Credit, gamma: float) -> F:
@@ -50,7 +50,7 @@ def _along_edges(trace: Trace, credit: Credit, gamma: float) -> F:
         raise BadCredit(f"edges join events; there is no way along them at unit {credit.unit}")
     held = np.zeros(trace.n_events)
     held[rows] = credit.value
-    share_x = gamma / np.bincount(trace.dst_x, minlength=max(trace.n_events, 1))[trace.dst_x]
+    share_x = gamma / np.bincount(trace.dst_x, minlength=trace.n_events)[trace.dst_x]
     back, src, dst, share = held.data, trace.src_x.tolist(), trace.dst_x.tolist(), share_x.tolist()
     for x in range(len(src) - 1, -1, -1):  # an effect is final before it pays its causes
         back[src[x]] += share[x] * back[dst[x]]
@@ -65,7 +65,7 @@ def decay(credit: Credit, along: str = "rollout", gamma: float = 1.0) -> Credit:
     """
     line = timeline(credit, along)
     left = backward(np.where(line.last, 0.0, 1.0), np.where(line.last, 0.0, 1.0))
-    return credit.of(credit.value * gamma ** np.append(left, np.nan)[line.at])
+    return credit.of(credit.value * gamma ** take(left, line.at))
 
 
 @register("step")
@@ -83,10 +83,10 @@ def advantages(line: Timeline, reward: F, value: F, gamma: float, lam: float) ->
     """The recursion of `gae`, for units in chains of moments."""
     then = mean_at(line, value)
     follows = np.where(line.last, 0.0, np.append(then[1:], 0.0)[: len(then)])
-    delta = reward + gamma * np.append(follows, np.nan)[line.at] - value
+    delta = reward + gamma * take(follows, line.at) - value
     mean = mean_at(line, delta)
     after = backward(mean, np.where(line.last, 0.0, gamma * lam)) - mean
-    found: F = delta + np.append(after, np.nan)[line.at]
+    found: F = delta + take(after, line.at)
     return found
 
 
@@ -110,7 +110,7 @@ def subtree_mean(credit: Credit) -> Credit:
     many = np.bincount(node[scored], minlength=n)
     with np.errstate(invalid="ignore"):
         mean = np.bincount(node[scored], credit.value[scored], minlength=n) / many
-    return credit.of(np.where(np.isnan(credit.value), np.nan, np.append(mean, np.nan)[node]))
+    return credit.of(np.where(np.isnan(credit.value), np.nan, take(mean, node)))
 
 
 @register("step")
@@ -132,7 +132,7 @@ def peers_ahead(credit: Credit, gamma: float = 0.3, who: Literal["all", "own", "
     goes_on = np.where(line.last, 0.0, 1.0)
     if who == "last":
         final = backward(np.where(line.last, mean, 0.0), goes_on)
-        return credit.of(np.where(np.isnan(credit.value), np.nan, np.append(final, np.nan)[line.at]))
+        return credit.of(np.where(np.isnan(credit.value), np.nan, take(final, line.at)))
     later = backward(mean, gamma * goes_on) - mean
-    weight = np.append(backward(np.ones(len(mean)), gamma * goes_on), np.nan)[line.at]
-    return credit.of((credit.value + np.append(later, np.nan)[line.at]) / weight)
+    weight = take(backward(np.ones(len(mean)), gamma * goes_on), line.at)
+    return credit.of((credit.value + take(later, line.at)) / weight)

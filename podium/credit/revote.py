@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.keys import numbered_together
 from podium.graph import units
-from podium.graph.grouping import changes, count_of
+from podium.graph.grouping import changes, count_of, take
 from podium.registry import register
 from podium.trace.columns import F, I, Trace
 
@@ -137,7 +137,7 @@ def _untouched(levels: _Levels, top: I, end: I, pair: I, answer: I) -> tuple[I, 
     here, top = np.arange(len(top)) * span, top.copy()
     while True:  # as many rounds as a pair has answers
         at = np.searchsorted(touched, here + top)
-        at = np.where(np.append(touched, -1)[at] == here + top, at, len(touched))
+        at = np.where(take(touched, at) == here + top, at, len(touched))
         free = np.where((top < end)[:, None], levels.sums[top] - less[at], 0.0)
         full = (top < end) & (free[:, 0] <= 0)
         if not full.any():

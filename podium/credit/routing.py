@@ -14,7 +14,7 @@ from podium.credit.keys import By, groups
 from podium.credit.orders import timeline
 from podium.graph import lead, units
 from podium.graph import work as work_of
-from podium.graph.grouping import changes
+from podium.graph.grouping import changes, ratio, take, unset
 from podium.registry import find, register
 from podium.trace.columns import B, F, Trace
 from podium.trace.vocabulary import DECISIONS, event
@@ -57,7 +57,7 @@ def down(trace: Trace, value: F, unit: str, finer: str, by: Share = "equal") -> 
     equal = total[at] <= 0
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(equal, 1.0 / many[at], weight / total[at])
-    shared: F = np.where(inside >= 0, np.append(value, np.nan)[inside] * share, np.nan)
+    shared: F = np.where(inside >= 0, take(value, inside) * share, np.nan)
     return shared
 
 
@@ -84,7 +84,7 @@ def broadcast(credit: Credit, unit: str) -> Credit:
     """
     inside = units.within(credit.trace, unit, credit.unit)
     weight = None if credit.weight is None else down(credit.trace, credit.weight, credit.unit, unit)
-    return Credit(credit.trace, unit, np.append(credit.value, np.nan)[inside], weight)
+    return Credit(credit.trace, unit, take(credit.value, inside), weight)
 
 
 @register("step")
@@ -99,7 +99,7 @@ def to(
         raise BadCredit(f"no unit called {unit!r}; there are {', '.join(units.UNITS)}")
     trace = credit.trace
     if how == "copy":
-        value = np.append(credit.value, np.nan)[units.within(trace, unit, credit.unit)]
+        value = take(credit.value, units.within(trace, unit, credit.unit))
     elif how == "share":
         value = down(trace, credit.value, credit.unit, unit, by)
     elif how == "sum":
@@ -137,22 +137,20 @@ def _chosen(credit: Credit, what: str, value: str | tuple[str, ...] | None) -> B
             spawned_a[-1] = False
             chosen = spawned_a[agents]
         case "orchestrator":
-            chosen = np.append(trace.type_e == DECISION, False)[rows]
+            chosen = take(trace.type_e == DECISION, rows)
         case "role":
             chosen = np.isin(find("key", "role")(trace, credit.unit), [trace.role_e.code(name) for name in named])
         case "agent":
             chosen = np.isin(find("key", "agent")(trace, credit.unit), [trace.name_a.code(name) for name in named])
         case "decision":
-            chosen = np.append(trace.decision_e, -1)[rows] == (
-                DECISIONS.index(str(value)) if value in DECISIONS else -2
-            )
+            chosen = take(trace.decision_e, rows) == (DECISIONS.index(str(value)) if value in DECISIONS else -2)
         case "failed":
             place = units.place(trace, credit.unit)
             chosen = np.zeros(len(credit.value), np.bool_)
             chosen[place[(trace.valid_e == 0) & (place >= 0)]] = True
         case "last":
             line = timeline(credit, "rollout")
-            chosen = np.append(line.last, False)[line.at]
+            chosen = take(line.last, line.at)
         case _:
             raise BadCredit(
                 f"only takes lead, spawned, orchestrator, role, agent, decision, failed or last, got {what!r}"
@@ -169,7 +167,7 @@ def along_spawns(credit: Credit) -> Credit:
     if credit.unit != "agent":
         raise BadCredit(f"along_spawns pays agents, not {credit.unit}; move credit there with `to`")
     trace = credit.trace
-    by_a = np.full(trace.n_agents + 1, -1)
+    by_a = unset(trace.n_agents + 1)
     rows = np.flatnonzero((trace.type_e == SPAWN) & (trace.to_e >= 0) & (trace.agent_e >= 0))[::-1]
     by_a[trace.to_e[rows]] = trace.agent_e[rows]
     root_a = np.arange(trace.n_agents)
@@ -194,26 +192,25 @@ def weigh(credit: Credit, by: str, longest: float | None = None) -> Credit:
         case "token":
             size_n = np.bincount(run[there], minlength=len(trace))
             total = np.bincount(batch_n, size_n)[batch_n] if len(trace) else size_n
-            weight = 1.0 / np.maximum(total, 1)[run]
+            whole = total[run]
         case "sequence" | "agent":
             agent = np.where(there, units.agents(trace, credit.unit), -1)
             held_a = np.bincount(agent[agent >= 0], minlength=trace.n_agents)
             team_n = np.bincount(trace.rollout_a, held_a > 0, minlength=len(trace))
             lines = np.bincount(batch_n, team_n)[batch_n] if len(trace) else team_n
             of_n = team_n * runs_n if by == "agent" else lines
-            weight = 1.0 / np.append(np.maximum(held_a, 1), np.nan)[agent] / np.maximum(of_n, 1)[run]
+            whole = take(held_a, agent) * of_n[run]
         case "rollout":
-            size_n = np.bincount(run[there], minlength=len(trace))
-            weight = (1.0 / (np.maximum(size_n, 1) * np.maximum(runs_n, 1)))[run]
+            whole = (np.bincount(run[there], minlength=len(trace)) * runs_n)[run]
         case "root":
-            weight = (1.0 / np.maximum(runs_n, 1))[run]
+            whole = runs_n[run]
         case "constant" if longest:
-            weight = np.full(len(there), 1.0 / longest)
+            whole = np.full(len(there), longest)
         case _:
             raise BadCredit(
                 f"weigh takes token, sequence, agent, rollout, root or constant (with longest), got {by!r}"
             )
-    return replace(credit, weight=np.where(there, weight, np.nan))
+    return replace(credit, weight=ratio(there, np.where(there, whole, 0)))
 
 
 def _hashed(state: U, part: Any) -> U:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.keys import By, groups, numbered_together
 from podium.credit.masks import mask_runs, team_value
-from podium.graph.grouping import count_of
+from podium.graph.grouping import count_of, take, unset
 from podium.registry import register
 from podium.trace.columns import F, I, Trace
 from podium.trace.do import Do
@@ -152,8 +152,8 @@ def sampled_values(known: NDArray[np.int64], worth: F, orders: NDArray[np.int64]
     """
     many, n = orders.shape
     grown = np.concatenate([np.zeros((many, 1), np.int64), np.cumsum(np.int64(1) << orders, axis=1)], axis=1)
-    at = np.minimum(np.searchsorted(known, grown), max(len(known) - 1, 0))
-    v = np.where(known[at] == grown, worth[at], np.nan) if len(known) else np.full(grown.shape, np.nan)
+    at = np.searchsorted(known, grown)
+    v = take(worth, np.where(take(known, at) == grown, at, -1))
     added = np.diff(v, axis=1).ravel()
     there, who = ~np.isnan(added), orders.ravel()
     with np.errstate(invalid="ignore"):
@@ -184,7 +184,7 @@ def _games(credit: Credit, by: By) -> _Games:
     key_a = np.where(game_a >= 0, game_a.astype(np.int64) * names + trace.name_a.codes, -1)
     key = np.unique(game_n[run].astype(np.int64) * names + name)
     senior = _looked_up(*np.unique(key_a, return_index=True), key, trace.n_agents)  # who comes first in the record
-    of = key // max(names, 1)
+    of = key // names
     nth = np.empty(len(key), np.int64)
     nth[np.lexsort((senior, of))] = np.arange(len(key)) - np.searchsorted(of, of)
     many = np.bincount(of, minlength=len(found))
@@ -200,10 +200,8 @@ def _looked_up(
     known: NDArray[Any], values: NDArray[Any], wanted: NDArray[Any], absent: int = -1
 ) -> NDArray[np.int64]:
     """The value beside each wanted key; `known` is ascending."""
-    if not len(known):
-        return np.full(len(wanted), absent)
-    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    return np.where(known[at] == wanted, values[at], absent).astype(np.int64)
+    at = np.searchsorted(known, wanted)
+    return np.where(take(known, at) == wanted, take(values, at), absent).astype(np.int64)
 
 
 @register("step")
@@ -280,7 +278,7 @@ def _sampled(game: I, coalition: I, value: F, many: int, orders: NDArray[np.int6
 
 def _spawners(trace: Trace, games: _Games) -> NDArray[np.int64]:
     """For each game and player the number of the nearest player above it, as the first spawn on record has it; -1 for none."""
-    above_a = np.full(trace.n_agents + 1, -1)
+    above_a = unset(trace.n_agents + 1)
     rows = np.flatnonzero((trace.type_e == SPAWN) & (trace.to_e >= 0) & (trace.agent_e >= 0))[::-1]
     above_a[trace.to_e[rows]] = trace.agent_e[rows]
     up = above_a[:-1]

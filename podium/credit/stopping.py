@@ -16,7 +16,7 @@ from podium.credit.keys import By, groups, numbered_together
 from podium.credit.masks import team_value
 from podium.credit.orders import timeline
 from podium.credit.returns import column
-from podium.graph.grouping import changes, count_of, rows_by
+from podium.graph.grouping import changes, count_of, ends, rows_by, take
 from podium.graph.labels import number
 from podium.registry import register
 from podium.trace import sweep
@@ -84,8 +84,7 @@ def _chances(credit: Credit, graded: str, stop: str) -> _Chances:
     who = numbered_together(credit.rollout[unit], trace.agent_e[rows[unit]])
     opens = changes(who)
     stage = np.arange(len(unit)) - np.flatnonzero(opens)[np.cumsum(opens) - 1]
-    goes = np.append(~opens[1:], False)[: len(unit)]
-    after = np.where(goes, np.arange(len(unit)) + 1, -1)
+    after = np.where(ends(who), -1, np.arange(len(unit)) + 1)
     went_on = trace.chosen_e.codes[rows[unit]] != trace.chosen_e.code(stop)
     final = team_value(credit)[credit.rollout[unit]]
     return _Chances(unit, stage, after, went_on, _grades(trace, rows[unit], graded), final)
@@ -95,7 +94,7 @@ def _grades(trace: Trace, rows: I, graded: str) -> F:
     """The grade that the latest event which led to each of these rows, or itself, states; NaN if none does."""
     grade_e = trace.reward_e.get(graded, number(trace, graded))
     latest = sweep.latest(~np.isnan(grade_e), trace.src_x, trace.dst_x)[rows]
-    return np.append(grade_e, np.nan)[latest]
+    return take(grade_e, latest)
 
 
 def _policy(chances: _Chances, group: I) -> F:
@@ -103,7 +102,7 @@ def _policy(chances: _Chances, group: I) -> F:
     n = count_of(group)
     with np.errstate(invalid="ignore"):
         mean = np.bincount(group[went], chances.final[went], minlength=n) / np.bincount(group[went], minlength=n)
-    return np.append(mean, np.nan)[group]
+    return take(mean, group)
 
 
 def _best(chances: _Chances, group: I) -> F:
@@ -120,7 +119,7 @@ def _best(chances: _Chances, group: I) -> F:
         total, many = np.bincount(of, held), np.bincount(of, tells)
         with np.errstate(divide="ignore", invalid="ignore"):
             others = (total[of] - held) / (many[of] - tells)
-        beyond[here] = np.where(group[here] >= 0, others, np.nan)
+        beyond[here] = others
         grade, on = chances.grade[here], chances.went_on[here]
         kept = np.where(np.isnan(others) | (grade >= others), grade, np.where(on, after, others))
         worth[here] = np.where(np.isnan(others) & on, after, kept)

@@ -10,7 +10,7 @@ from podium.credit.forest import nodes
 from podium.credit.keys import groups, numbered_together
 from podium.credit.orders import mean_at, previous, timeline
 from podium.graph import units
-from podium.graph.grouping import count_of
+from podium.graph.grouping import changes, count_of, take, unset
 from podium.registry import find, register
 from podium.trace.columns import F, I, Trace
 
@@ -24,7 +24,7 @@ def parent(trace: Trace, unit: str) -> I:
     line = timeline(Credit(trace, unit, np.zeros(len(rows))), "agent")
     before = previous(line)
     told = find("key", "task")(trace, unit)
-    node = nodes(trace, np.append(rows, -1)[before]) + count_of(told)
+    node = nodes(trace, take(rows, before)) + count_of(told)
     return np.where(line.at < 0, -1, np.where(before >= 0, node, told))
 
 
@@ -55,17 +55,17 @@ def _returned(credit: Credit, along: str, gamma: float) -> Credit:
     node, line = _nodes(credit), timeline(credit, along)
     held = np.flatnonzero(line.at >= 0)
     held = held[np.argsort(credit.rows[held], kind="stable")]
-    last = np.full(len(line.last), -1)
+    last = unset(len(line.last))
     last[line.at[held]] = node[held]  # the highest row is written last, so it stays
     moment = numbered_together(last)
     n = count_of(moment)
-    above, reward = np.full(n, -1), np.full(n, np.nan)
-    mean, opens = mean_at(line, credit.value), np.append(True, line.last[:-1])[: len(line.last)]
+    above, reward = unset(n), np.full(n, np.nan)
+    mean, opens = mean_at(line, credit.value), changes(line.chain)
     scored = (moment >= 0) & ~np.isnan(mean)
     reward[moment[scored]] = mean[scored]
     above[moment[moment >= 0]] = np.where(opens, -1, np.append(-1, moment[:-1])[: len(moment)])[moment >= 0]
     worth = backed_up(reward, above, gamma)
-    child = np.append(np.where(line.last, -1, np.append(moment[1:], -1)[: len(moment)]), -1)[line.at]
+    child = take(np.where(line.last, -1, np.append(moment[1:], -1)[: len(moment)]), line.at)
     after = _mean_of_children(credit.trace, node, child, worth)
     return credit.of(credit.value + gamma * after if gamma else credit.value)
 
@@ -96,7 +96,7 @@ def backed_up(reward: F, above: I, gamma: float) -> F:
     while len(held := np.flatnonzero(up >= 0)):
         paid = np.where(share[held] != 0.0, share[held] * y[held], 0.0)
         y = y + np.bincount(up[held], paid, minlength=n)
-        share, up = share * np.append(share, 0.0)[up], np.append(up, -1)[up]
+        share, up = share * np.append(share, 0.0)[up], take(up, up)
     return y
 
 
@@ -110,7 +110,7 @@ def once(credit: Credit, inner: Step) -> Credit:
         raise BadCredit(f"once takes a step, such as once(center(by='task')), got {inner!r}")
     node = _nodes(credit)
     scored = np.flatnonzero((node >= 0) & ~np.isnan(credit.value))[::-1]
-    first = np.full(count_of(node) + 1, -1)
+    first = unset(count_of(node) + 1)
     first[node[scored]] = scored  # the lowest is written last, so it stays
     stands = first[first >= 0]
     single = np.full(len(node), np.nan)
@@ -118,7 +118,7 @@ def once(credit: Credit, inner: Step) -> Credit:
     made = inner(credit.of(single))
     if made.unit != credit.unit:
         raise BadCredit(f"once must stay at unit {credit.unit}, not go to {made.unit}")
-    shared = np.append(made.value, np.nan)[first[node]]
+    shared = take(made.value, first[node])
     return credit.of(np.where(np.isnan(credit.value), np.nan, shared))
 
 

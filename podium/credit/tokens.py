@@ -9,6 +9,7 @@ from podium.credit.credit import BadCredit, Credit
 from podium.credit.orders import timeline
 from podium.credit.returns import advantages
 from podium.graph import units
+from podium.graph.grouping import unset
 from podium.registry import register
 from podium.trace.columns import F, Trace
 
@@ -32,7 +33,7 @@ def last_token(credit: Credit) -> Credit:
     """
     trace, n = credit.trace, len(credit.value)
     inside = np.where(trace.mask_k == 0, -1, units.within(trace, "token", credit.unit))
-    last = np.full(n, -1)
+    last = unset(n)
     held = np.flatnonzero(inside >= 0)
     last[inside[held]] = held  # the last is written last, so it stays
     if lost := int(((last < 0) & (np.nan_to_num(credit.value) != 0.0)).sum()):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from podium.trace.columns import B, F, I
 
-__all__ = ["changes", "count_of", "numbered", "rows_by", "rows_by_time", "sum_by"]
+__all__ = ["changes", "count_of", "ends", "numbered", "ratio", "rows_by", "rows_by_time", "sum_by", "take", "unset"]
 
 
 def rows_by(key: I) -> NDArray[np.int64]:
@@ -66,6 +66,45 @@ def changes(values: NDArray[Any]) -> B:
     return changed
 
 
+def ends(values: NDArray[Any]) -> B:
+    """Where a value differs from the one after it. The last one does.
+
+    >>> ends(np.array([4, 4, 7, 4])).tolist()
+    [False, True, True, True]
+    """
+    return changes(values[::-1])[::-1]
+
+
+def take(values: NDArray[Any], rows: I) -> NDArray[Any]:
+    """The value at each row; what says that there is none (NaN, -1 or false) for the row -1.
+
+    >>> rows = np.array([1, -1])
+    >>> [take(np.array(values), rows).tolist() for values in ([0.5, 0.25], [3, 4], [True, True])]
+    [[0.25, nan], [4, -1], [True, False]]
+    """
+    none = {"f": np.nan, "b": False}.get(values.dtype.kind, -1)
+    return np.append(values, none)[rows]
+
+
+def ratio(part: NDArray[Any], whole: NDArray[Any]) -> F:
+    """The part of each whole; NaN where there is no whole.
+
+    >>> ratio(np.array([1, 0]), np.array([4, 0])).tolist()
+    [0.25, nan]
+    """
+    share: F = np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
+    return share
+
+
+def unset(n: int) -> NDArray[np.int64]:
+    """A column of n places of which none is set: -1.
+
+    >>> unset(2).tolist()
+    [-1, -1]
+    """
+    return np.full(n, -1)
+
+
 def numbered(order: I, opens: B, n: int) -> NDArray[np.int64]:
     """Groups that lie one after the other in `order`, numbered by the first row each holds; -1 for other rows.
 
@@ -78,7 +117,7 @@ def numbered(order: I, opens: B, n: int) -> NDArray[np.int64]:
     is_first_e = np.zeros(n, np.bool_)
     is_first_e[order[at]] = True
     number_g = np.cumsum(is_first_e, dtype=np.int32 if n < 2**31 else np.int64)[order[at]] - 1
-    group_e = np.full(n, -1)
+    group_e = unset(n)
     group_e[order] = np.repeat(number_g, np.diff(at, append=len(order)))
     return group_e
 

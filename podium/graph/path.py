@@ -42,7 +42,8 @@ def inferred_work(trace: Trace) -> F:
     w_j = max(0, t_j - max(t_i : i → j)),   0 for an event without causes
     """
     cause_e = np.full(trace.n_events, -np.inf)
-    np.maximum.at(cause_e, trace.dst_x, trace.t_e[trace.src_x])
+    with np.errstate(invalid="ignore"):  # a cause of unknown time makes the guess unknown
+        np.maximum.at(cause_e, trace.dst_x, trace.t_e[trace.src_x])
     return np.where(np.isinf(cause_e), 0.0, np.maximum(0.0, trace.t_e - cause_e))
 
 

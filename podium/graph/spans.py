@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.graph.grouping import rows_by, rows_by_time, sum_by
+from podium.graph.grouping import ends, rows_by, rows_by_time, sum_by, take, unset
 from podium.trace.columns import F, I, Trace
 from podium.trace.vocabulary import event
 
@@ -45,8 +45,8 @@ def lives(trace: Trace) -> Lives:
     who = trace.agent_e[acts_e]
     np.minimum.at(start_a, who, trace.t_e[acts_e])
     np.maximum.at(end_a, who, done_e[acts_e])
-    start_a = np.where(spawned_a >= 0, _at(trace.t_e, first_spawn_a), start_a)
-    end_a = np.where(despawned_a > spawned_a, _at(trace.t_e, despawned_a), end_a)
+    start_a = np.where(spawned_a >= 0, take(trace.t_e, first_spawn_a), start_a)
+    end_a = np.where(despawned_a > spawned_a, take(trace.t_e, despawned_a), end_a)
     return Lives(np.where(np.isinf(start_a), np.nan, start_a), np.where(np.isinf(end_a), np.nan, end_a))
 
 
@@ -71,7 +71,7 @@ def concurrency(trace: Trace) -> Concurrency:
     change = np.empty(len(t), np.bool_)
     change[lane] = in_hand == (step_lane > 0)  # a start that makes it 1, an end that makes it 0
     rollout, t, busy = trace.rollout_e[row[change]], t[order[change]], np.cumsum(step[change], dtype=np.int64)
-    final = np.append((t[1:] != t[:-1]) | (rollout[1:] != rollout[:-1]), True)[: len(t)]
+    final = ends(t) | ends(rollout)
     return Concurrency(rollout[final], t[final], busy[final])
 
 
@@ -107,17 +107,13 @@ def _subject(trace: Trace, kind: int) -> tuple[NDArray[np.intp], I]:
 
 def _latest(trace: Trace, kind: int) -> I:
     rows, about = _subject(trace, kind)
-    row_a = np.full(trace.n_agents, -1)
+    row_a = unset(trace.n_agents)
     row_a[about] = rows  # rows ascend, so the last one stays
     return row_a
 
 
 def _earliest_spawn(trace: Trace) -> I:
     rows, about = _subject(trace, SPAWN)
-    row_a = np.full(trace.n_agents, -1)
+    row_a = unset(trace.n_agents)
     row_a[about[::-1]] = rows[::-1]
     return row_a
-
-
-def _at(values: F, rows: I) -> F:
-    return np.append(values, np.nan)[rows]

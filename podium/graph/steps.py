@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.graph.grouping import changes
+from podium.graph.grouping import changes, take, unset
 from podium.trace import sweep
 from podium.trace.columns import B, I, Trace
 from podium.trace.vocabulary import EVENT_TYPES, EventType, event
@@ -31,7 +31,7 @@ def lead(trace: Trace) -> I:
     spawned_a[-1] = True  # nobody
     own_e = ~IS_OUTSIDE[trace.type_e] & (trace.agent_e >= 0)
     root_e = own_e & ~spawned_a[trace.agent_e]
-    lead_n = np.full(len(trace), -1)
+    lead_n = unset(len(trace))
     for fits_e in (root_e & IS_LEADING[trace.type_e], root_e, own_e, trace.agent_e >= 0):
         if (lead_n >= 0).all():
             break
@@ -102,7 +102,7 @@ def _stages(trace: Trace, lead_n: I) -> I:
 def _tree(trace: Trace, lead_n: I) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Who spawned each agent, and how far it is from the lead. Whom nobody spawned hangs on the lead."""
     rows = np.flatnonzero((trace.type_e == SPAWN) & (trace.to_e >= 0) & (trace.agent_e >= 0))[::-1]
-    born_a, parent_a = np.full(trace.n_agents, -1), lead_n[trace.rollout_a].astype(np.int64)
+    born_a, parent_a = unset(trace.n_agents), lead_n[trace.rollout_a].astype(np.int64)
     born_a[trace.to_e[rows]] = rows
     born_a[lead_n[lead_n >= 0]] = -1
     child = np.flatnonzero(born_a >= 0)
@@ -113,5 +113,5 @@ def _tree(trace: Trace, lead_n: I) -> tuple[NDArray[np.int64], NDArray[np.int64]
     depth_a = np.append(np.where(up_a >= 0, 1, 0), 0)
     while (up_a >= 0).any():
         depth_a[:-1] += depth_a[up_a]
-        up_a = np.append(up_a, -1)[up_a]
+        up_a = take(up_a, up_a)
     return parent_a, depth_a[:-1]

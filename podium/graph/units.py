@@ -14,7 +14,7 @@ from weakref import ref
 
 import numpy as np
 
-from podium.graph.grouping import changes, count_of, numbered, rows_by
+from podium.graph.grouping import changes, count_of, numbered, rows_by, take, unset
 from podium.trace import sweep
 from podium.trace.columns import I, Trace
 from podium.trace.vocabulary import edge, event
@@ -171,7 +171,7 @@ def _rows(trace: Trace, unit: str) -> I:
             first = trace.first_of("e")
             return np.where(first[1:] > first[:-1], first[:-1], -1)
         case "agent":
-            row_a = np.full(trace.n_agents, -1)
+            row_a = unset(trace.n_agents)
             acts = np.flatnonzero(trace.agent_e >= 0)[::-1]
             row_a[trace.agent_e[acts]] = acts  # the first one is written last, so it stays
             return row_a
@@ -184,7 +184,7 @@ def _rows(trace: Trace, unit: str) -> I:
 
 def _first_rows(unit_e: I) -> I:
     """The first row of each unit, where units are numbered 0, 1, ... by that row."""
-    first = np.full(count_of(unit_e), -1)
+    first = unset(count_of(unit_e))
     inside = np.flatnonzero(unit_e >= 0)[::-1]
     first[unit_e[inside]] = inside
     return first
@@ -199,7 +199,7 @@ def _place(trace: Trace, unit: str) -> I:
     unit_e = UNITS[unit](trace)
     if unit not in ("orchestrator", "message", "tool_call"):
         return unit_e
-    place_e = np.full(trace.n_events + 1, -1)
+    place_e = unset(trace.n_events + 1)
     stands = rows(trace, unit)
     place_e[stands] = np.arange(len(stands))
     return place_e[unit_e]
@@ -233,7 +233,7 @@ def within(trace: Trace, unit: str, coarser: str) -> I:
 def _within(trace: Trace, unit: str, coarser: str) -> I:
     place_e = place(trace, coarser)
     if (unit, coarser) != ("turn", "role"):
-        return np.append(place_e, -1)[rows(trace, unit)]
+        return take(place_e, rows(trace, unit))
     return first_stated(trace, unit, place_e)
 
 
@@ -243,9 +243,9 @@ def first_stated(trace: Trace, unit: str, code_e: I) -> I:
     A turn may open with a result that a tool recorded in its own name: what that event states is the tool's.
     """
     if unit not in ("agent", "turn"):
-        return np.append(code_e, -1)[rows(trace, unit)]
-    place_e, code_u = place(trace, unit), np.full(len(rows(trace, unit)), -1)
-    own_e = trace.agent_e == np.append(agents(trace, unit), -1)[place_e]
+        return take(code_e, rows(trace, unit))
+    place_e, code_u = place(trace, unit), unset(len(rows(trace, unit)))
+    own_e = trace.agent_e == take(agents(trace, unit), place_e)
     stated = np.flatnonzero((place_e >= 0) & (code_e >= 0) & own_e)[::-1]
     code_u[place_e[stated]] = code_e[stated]  # the first is written last, so it stays
     return code_u
@@ -258,7 +258,7 @@ def roles(trace: Trace, unit: str) -> I:
 
 def _roles(trace: Trace, unit: str) -> I:
     role_u, role_a = (first_stated(trace, kind, trace.role_e.codes) for kind in (unit, "agent"))
-    return role_u if unit == "agent" else np.where(role_u >= 0, role_u, np.append(role_a, -1)[agents(trace, unit)])
+    return role_u if unit == "agent" else np.where(role_u >= 0, role_u, take(role_a, agents(trace, unit)))
 
 
 def agents(trace: Trace, unit: str) -> I:
@@ -268,7 +268,7 @@ def agents(trace: Trace, unit: str) -> I:
     return kept(
         trace,
         f"agents {unit}",
-        lambda: np.append(actor(trace) if unit == "turn" else trace.agent_e, -1)[rows(trace, unit)],
+        lambda: take(actor(trace) if unit == "turn" else trace.agent_e, rows(trace, unit)),
     )
 
 

@@ -14,7 +14,7 @@ from podium.credit.forest import contexts, nodes
 from podium.credit.keys import By, groups, numbered_together
 from podium.credit.orders import before, timeline
 from podium.graph import units
-from podium.graph.grouping import changes, count_of
+from podium.graph.grouping import changes, count_of, ends, ratio, take, unset
 from podium.methods.method import Method, add
 from podium.registry import register
 from podium.rewards.individual import channel_of_events
@@ -56,11 +56,11 @@ def per_critique(credit: Credit, channel: str = "verdict") -> Credit:
     says_e = trace.type_e == MESSAGE
     about = says_e[trace.src_x] & (says_e & ~np.isnan(channel_of_events(trace, channel)))[trace.dst_x]
     about &= (trace.type_x != TEMPORAL) & (trace.agent_e[trace.src_x] != trace.agent_e[trace.dst_x])
-    pair = np.sort(trace.dst_x[about].astype(np.int64) * max(trace.n_events, 1) + trace.src_x[about])
-    both = np.concatenate(np.divmod(pair[changes(pair)], max(trace.n_events, 1)))
+    pair = np.unique(trace.dst_x[about].astype(np.int64) * trace.n_events + trace.src_x[about])
+    both = np.concatenate(np.divmod(pair, trace.n_events))
     n = np.bincount(both, minlength=trace.n_events)[rows]
     neither = np.where(trace.valid_e[rows] == 0, -1.0, 0.0) + 0.0 * credit.value
-    return credit.of(np.where(n > 0, credit.value / np.maximum(n, 1) + 0.5, neither))
+    return credit.of(np.where(n > 0, ratio(credit.value, n) + 0.5, neither))
 
 
 @register("step")
@@ -143,11 +143,10 @@ def majority_mixture(credit: Credit, w: float = 0.5) -> Credit:
     trace = credit.trace
     answer, most = _answers(trace, credit.rows), _majority(trace)[credit.rollout]
     line = timeline(credit.of(np.zeros(len(answer))), "agent")
-    when, agent = line.at, np.append(trace.agent_e, -1)[credit.rows]
+    when, agent = line.at, take(trace.agent_e, credit.rows)
     said = np.flatnonzero((answer >= 0) & (most >= 0) & (when >= 0) & (agent >= 0))
     said = said[np.lexsort((when[said], agent[said]))]
-    opens = np.append(True, agent[said][1:] != agent[said][:-1])[: len(said)]
-    closes = np.append(opens[1:], True)[: len(said)]
+    opens, closes = changes(agent[said]), ends(agent[said])
     right = answer[said] == most[said]
     was_right = right[np.maximum.accumulate(np.where(opens, np.arange(len(said)), 0))]
     critic = np.where(right, np.where(was_right, 1.0 - w, w), 0.0)
@@ -159,7 +158,7 @@ def majority_mixture(credit: Credit, w: float = 0.5) -> Credit:
 def _answers(trace: Trace, rows: I) -> NDArray[np.int64]:
     """The value that each row states, as a code among the values that are voted for; -1 where it states none."""
     if "value" not in trace.extra_e:
-        return np.full(len(rows), -1)
+        return unset(len(rows))
     column = trace.extra_e["value"]
     place = {word: code for code, word in enumerate(trace.value_v.words)}
     codes = np.array([*(place.get(_plain(word), len(place)) for word in column.words), -1], np.int64)
@@ -175,8 +174,8 @@ def _plain(word: str) -> str:
 
 def _majority(trace: Trace) -> NDArray[np.int64]:
     """For each run the value with most votes at its last aggregate, as a code; -1 where there is none or it is not alone."""
-    n, words = len(trace), max(len(trace.value_v.words), 1)
-    last_n = np.full(n, -1)
+    n, words = len(trace), len(trace.value_v.words)
+    last_n = unset(n)
     last_n[trace.rollout_e[trace.event_v]] = trace.event_v  # rows ascend, so the last one stays
     votes = np.flatnonzero((trace.event_v == last_n[trace.rollout_e[trace.event_v]]) & (trace.value_v.codes >= 0))
     run = trace.rollout_e[trace.event_v[votes]].astype(np.int64)
@@ -185,7 +184,7 @@ def _majority(trace: Trace) -> NDArray[np.int64]:
     np.maximum.at(most_n, key // words, many)
     wins = many == most_n[key // words]
     alone = np.bincount(key[wins] // words, minlength=n) == 1
-    winner = np.full(n, -1)
+    winner = unset(n)
     winner[key[wins] // words] = key[wins] % words
     return np.where(alone, winner, -1)
 

@@ -13,6 +13,7 @@ from podium.credit.keys import By, groups, numbered_together
 from podium.credit.orders import timeline
 from podium.credit.routing import resample
 from podium.graph import lead, units
+from podium.graph.grouping import ends, take, unset
 from podium.graph.labels import label
 from podium.methods.method import Method, add
 from podium.registry import find, register
@@ -68,7 +69,7 @@ def _owners(credit: Credit) -> I:
     trace, rows = credit.trace, credit.rows
     if credit.unit == "agent":
         return np.arange(trace.n_agents)
-    call = np.append(units.call_of(trace), -1)[rows]
+    call = take(units.call_of(trace), rows)
     who_e = np.append(trace.agent_e, -1)
     return np.where(call >= 0, who_e[call], who_e[rows])
 
@@ -76,8 +77,8 @@ def _owners(credit: Credit) -> I:
 def _total(group: I, value: F) -> F:
     """For each unit the sum over its group; NaN in none."""
     there = group >= 0
-    total = np.bincount(group[there], value[there], minlength=1)
-    return np.append(total, np.nan)[np.where(there, group, -1)]
+    total = np.bincount(group[there], value[there], minlength=1).astype(np.float64)
+    return take(total, np.where(there, group, -1))
 
 
 def _different(finer: I, coarser: I) -> F:
@@ -104,7 +105,7 @@ def trainable(credit: Credit, form: str = "format", limit: str = "limit") -> Cre
     leads = _owners(credit) == lead(trace)[run]
     last = np.zeros(turns, np.bool_)
     own = np.flatnonzero(leads)
-    last[own[np.append(run[own[1:]] != run[own[:-1]], True)[: len(own)]]] = True
+    last[own[ends(run[own])]] = True
     form_t = channel_of_rollouts(trace, form)[run]
     chosen, taken = leads & failed, _holds(run, leads & failed, n)
     for instead in (limited, last):
@@ -148,9 +149,7 @@ def aligned_zscore(
     assert made.weight is not None
     at = np.where(np.isnan(credit.value), -1, first)
     many = np.append(np.bincount(at[at >= 0], minlength=len(at)), 1)[at]
-    return replace(
-        credit, value=np.append(made.value, np.nan)[at], weight=np.append(made.weight, np.nan)[at] / many
-    )
+    return replace(credit, value=take(made.value, at), weight=take(made.weight, at) / many)
 
 
 def _first_of_samples(credit: Credit, is_it: B) -> I:
@@ -158,7 +157,7 @@ def _first_of_samples(credit: Credit, is_it: B) -> I:
     agent = units.agents(credit.trace, credit.unit)
     sample = numbered_together(np.where(is_it, find("key", "invocation")(credit.trace, credit.unit), 0), agent)
     known = np.flatnonzero((sample >= 0) & ~np.isnan(credit.value))[::-1]
-    first = np.full(int(sample.max(initial=-1)) + 2, -1)
+    first = unset(int(sample.max(initial=-1)) + 2)
     first[sample[known]] = known  # the lowest is written last, so it stays
     return first[sample]
 

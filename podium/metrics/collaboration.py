@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from podium.graph.grouping import sum_by
+from podium.graph.grouping import ratio, sum_by
 from podium.graph.labels import label, number, stated
 from podium.metrics.views import count, share, spoken
 from podium.registry import register
@@ -67,7 +67,7 @@ def redundancy_by_content(trace: Trace) -> F:
     _, first = np.unique(to * words + trace.content_ref_e.codes[rows], return_index=True)
     all_n = np.bincount(trace.rollout_e[rows], minlength=len(trace))
     new_n = np.bincount(trace.rollout_e[rows[first]], minlength=len(trace))
-    return np.where(all_n > 0, 1.0 - new_n / np.maximum(all_n, 1), np.nan)
+    return 1.0 - ratio(new_n, all_n)
 
 
 class _Sides(NamedTuple):
@@ -113,7 +113,7 @@ def _by_value(trace: Trace) -> _Sides:
 
 def _mean(trace: Trace, sides: _Sides, value_q: F) -> F:
     total_n, n = sum_by(sides.rollout_q, value_q, len(trace))
-    return total_n / np.maximum(n, 1)
+    return total_n / n
 
 
 def _agreement(sides: _Sides) -> F:
@@ -121,7 +121,7 @@ def _agreement(sides: _Sides) -> F:
     most_q, all_q = np.zeros((2, len(sides.rollout_q)))
     np.maximum.at(most_q, sides.question, sides.weight)
     np.add.at(all_q, sides.question, sides.weight)
-    return np.where(all_q > 0, most_q / np.where(all_q > 0, all_q, 1.0), np.nan)
+    return ratio(most_q, all_q)
 
 
 def _difference(sides: _Sides) -> F:
@@ -129,7 +129,7 @@ def _difference(sides: _Sides) -> F:
     np.add.at(same_q, sides.question, sides.voices * (sides.voices - 1.0))
     np.add.at(all_q, sides.question, sides.voices)
     pairs_q = all_q * (all_q - 1.0)
-    return np.where(pairs_q > 0, 1.0 - same_q / np.where(pairs_q > 0, pairs_q, 1.0), np.nan)
+    return 1.0 - ratio(same_q, pairs_q)
 
 
 def _resolution(sides: _Sides) -> F:

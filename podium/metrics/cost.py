@@ -169,7 +169,7 @@ class Model(NamedTuple):
 def fit(trace: Trace, prices: Prices) -> Model:
     """The average cost of a sub-agent over these runs, and the line of least squares through what orchestration cost."""
     costs, k_n = bill(trace, prices), _team(trace)
-    known = ~np.isnan(costs.agents_n + costs.orchestration_n)
+    known = ~(np.isnan(costs.agents_n) | np.isnan(costs.orchestration_n))
     k, own, rest = k_n[known], costs.agents_n[known], costs.orchestration_n[known]
     if not len(k):
         return Model(np.nan, np.nan, np.nan)

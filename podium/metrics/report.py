@@ -79,7 +79,7 @@ def by_rollout(trace: Trace, score: str) -> F:
     if unit == "team":
         return np.asarray(values, np.float64)
     total_n, n = sum_by(units.rollouts(trace, unit), np.asarray(values, np.float64), len(trace))
-    return total_n / np.maximum(n, 1)
+    return total_n / n
 
 
 def measure(trace: Trace, metrics: Sequence[Metric] = METRICS) -> list[Measured]:

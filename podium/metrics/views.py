@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium import graph
+from podium.graph.grouping import ratio
 from podium.rewards.orchestration import spawned
 from podium.trace.columns import B, F, I, Trace
 from podium.trace.vocabulary import EDGE_TYPES, EdgeType, edge, event
@@ -25,7 +26,7 @@ def count(trace: Trace, which_e: B) -> NDArray[np.int64]:
 def share(trace: Trace, such_e: B, of_e: B) -> F:
     """The share of some events of each rollout that are such; NaN where there are none."""
     all_n = count(trace, of_e)
-    return np.where(all_n > 0, count(trace, such_e) / np.maximum(all_n, 1), np.nan)
+    return ratio(count(trace, such_e), all_n)
 
 
 def sub_agents(trace: Trace) -> B:

@@ -69,7 +69,7 @@ def shares(reward: str | Node, trace: Trace, now: Now = Now()) -> list[Share]:  
     apart = paid - paid.mean(axis=1, keepdims=True) if n else paid
     with_all = (apart * apart.sum(axis=0)).sum(axis=1)
     whole = float(with_all.sum())
-    tiny = 1e-12 * max(1.0, float((paid**2).sum()))
+    tiny = 1e-12 * float((paid**2).sum())
     return [
         Share(spell(part), _spread(row), float(cov) / whole if whole > tiny else np.nan, n)
         for part, row, cov in zip(parts, paid, with_all, strict=True)
@@ -85,4 +85,4 @@ def _paid(trace: Trace, part: Node, now: Now) -> F:
 def _spread(paid: F) -> float:
     there = paid[~np.isnan(paid)]
     spread = float(there.std()) if len(there) > 1 else 0.0
-    return spread if spread > 1e-12 * max(1.0, float(np.abs(there).max(initial=0.0))) else 0.0
+    return spread if spread > 1e-12 * float(np.abs(there).max(initial=0.0)) else 0.0

@@ -207,11 +207,10 @@ def renamed(trace: Trace, dice: Generator) -> tuple[Trace, NDArray[np.int64]]:
             values = {k: _shuffled(v, dice) for k, v in values.items()}
         columns[name] = values
     other = Trace.of(**columns)
-    ids = {old: f"n{i * 7919 % 104729}-{i}" for i, old in enumerate(dict.fromkeys(trace.id_e.strings()))}
-    people = {
-        old: f"{i * 31 % 97} someone {i}" for i, old in enumerate(dict.fromkeys(other.name_a.strings())) if old
-    }
-    runs = {old: f"some run {i}" for i, old in enumerate(dict.fromkeys(trace.trace_id_n.strings())) if old}
+    ids, people, runs = (
+        {old: f"{new} {i}" for i, old in enumerate(dict.fromkeys(reversed(column.strings()))) if old}
+        for new, column in (("event", trace.id_e), ("someone", other.name_a), ("some run", trace.trace_id_n))
+    )
     return (
         replace(
             other,

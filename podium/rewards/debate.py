@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.graph import units
-from podium.graph.grouping import changes, count_of
+from podium.graph.grouping import changes, count_of, ratio, take
 from podium.registry import register
 from podium.rewards.individual import channel_of_events, individual
 from podium.rewards.ledger import BadReward
@@ -78,11 +78,8 @@ def _sums(at: I, values: F, n: int) -> F:
 def _joined(trace: Trace, keep_x: B) -> tuple[I, I]:
     """The pairs of events of two agents that these edges join, each pair once, temporal edges left out."""
     keep_x = keep_x & (trace.type_x != TEMPORAL) & (trace.agent_e[trace.src_x] != trace.agent_e[trace.dst_x])
-    key = np.sort(
-        trace.dst_x[keep_x].astype(np.int64) * max(trace.n_events, 1) + trace.src_x[keep_x], kind="stable"
-    )
-    key = key[changes(key)]
-    return key % max(trace.n_events, 1), key // max(trace.n_events, 1)
+    key = np.unique(trace.dst_x[keep_x].astype(np.int64) * trace.n_events + trace.src_x[keep_x])
+    return key % trace.n_events, key // trace.n_events
 
 
 def _in_runs_with(trace: Trace, says_e: B, r_e: F, unit: str) -> F:
@@ -117,9 +114,9 @@ def resolution(trace: Trace, channel: str = "correct") -> F:
     delta = np.where(changes(who), 0.0, right - np.append(np.nan, right)[:-1])
     hears_e = (trace.agent_e >= 0) & (trace.type_e != RESULT)
     message, heard = _joined(trace, (trace.type_e == MESSAGE)[trace.src_x] & hears_e[trace.dst_x])
-    span, agents = max(trace.n_events, 1), trace.n_agents + 1
+    span, agents = trace.n_events, trace.n_agents + 1
     k = np.searchsorted(who.astype(np.int64) * span + rows, trace.agent_e[heard].astype(np.int64) * span + heard)
-    answered = np.append(who, -1)[k] == trace.agent_e[heard]
+    answered = take(who, k) == trace.agent_e[heard]
     pair = np.unique(k[answered] * span + message[answered])  # a message counts once in each answer
     k, message = pair // span, pair % span
     speaker, by = np.unique(k * agents + trace.agent_e[message] + 1, return_inverse=True)
@@ -150,8 +147,7 @@ def verdict_agreement(trace: Trace, verdict: str = "verdict", channel: str = "co
     about, says, turn = about[turn >= 0], says[turn >= 0], turn[turn >= 0]
     agrees = (v_e[says] >= 0.5) == (c_e[about] >= 0.5)
     count = np.bincount(turn, minlength=n)
-    r_t: F = np.divide(np.bincount(turn, agrees, minlength=n), count, out=np.full(n, np.nan), where=count > 0)
-    return r_t
+    return ratio(np.bincount(turn, agrees, minlength=n), count)
 
 
 @register(
@@ -244,14 +240,14 @@ def pivotal(trace: Trace, channel: str = "correct", by: str = "majority") -> F:
 
 
 def _blocks(trace: Trace, known: NDArray[np.int64], weight: F, right: F) -> _Blocks:
-    words = max(len(trace.value_v.words), 1)
+    words = len(trace.value_v.words)
     key, of_v = np.unique(
         trace.event_v[known].astype(np.int64) * words + trace.value_v.codes[known], return_inverse=True
     )
     checked = ~np.isnan(right)
     count = np.bincount(of_v[checked], minlength=len(key))
     total = np.bincount(of_v[checked], right[checked], minlength=len(key))
-    mean = np.divide(total, count, out=np.full(len(key), np.nan), where=count > 0)
+    mean = ratio(total, count)
     heavy: F = np.round(np.bincount(of_v, weight, minlength=len(key)), 9)  # 0.1 + 0.2 ties with 0.3
     return _Blocks(key // words, heavy, mean, of_v)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from podium.graph import units
-from podium.graph.grouping import rows_by, sum_by
+from podium.graph.grouping import ends, rows_by, sum_by, take
 from podium.registry import register
 from podium.trace.columns import F, Trace
 from podium.trace.vocabulary import event
@@ -44,7 +44,7 @@ def agent_outcome(trace: Trace, channel: str = "agent") -> F:
     own_e = (trace.agent_e >= 0) & (trace.type_e != RESULT)  # results come in no order of their own
     rows = np.flatnonzero(~np.isnan(r_e) & own_e)
     rows = rows[rows_by(trace.agent_e[rows])]
-    last = np.append(trace.agent_e[rows][1:] != trace.agent_e[rows][:-1], True)[: len(rows)]
+    last = ends(trace.agent_e[rows])
     r_a = np.full(trace.n_agents, np.nan)
     r_a[trace.agent_e[rows[last]]] = r_e[rows[last]]
     return r_a
@@ -61,7 +61,7 @@ def invoked(trace: Trace, channel: str = "agent") -> F:
     of_e = units.kept(trace, "invocation", lambda: units.invocation(trace))
     inside = of_e >= 0
     total = sum_by(of_e[inside], channel_of_events(trace, channel)[inside], int(of_e.max(initial=-1)) + 1)[0]
-    return np.append(total, np.nan)[of_e[units.rows(trace, "turn")]]
+    return take(total, of_e[units.rows(trace, "turn")])
 
 
 @register("score", unit="message", families=("R2", "R6"), better="higher", needs=NEEDS)

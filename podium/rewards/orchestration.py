@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from podium import graph
 from podium.graph.ancestry import ancestors
-from podium.graph.grouping import rows_by, sum_by
+from podium.graph.grouping import changes, ratio, rows_by, sum_by, unset
 from podium.graph.labels import label, number, stated
 from podium.registry import register
 from podium.rewards.ledger import BadReward
@@ -92,7 +92,7 @@ def _share(trace: Trace, which_a: B, none: float) -> F:
     born_a = spawned(trace)
     all_n = np.bincount(trace.rollout_a[born_a], minlength=len(trace))
     such_n = np.bincount(trace.rollout_a[born_a & which_a], minlength=len(trace))
-    share_n = np.where(all_n > 0, such_n / np.maximum(all_n, 1), none)
+    share_n = np.where(all_n > 0, ratio(such_n, all_n), none)
     return np.where(_silent(trace) | (_nameless(trace) > 0), np.nan, share_n)
 
 
@@ -324,7 +324,7 @@ def split_correctness(trace: Trace) -> F:
         np.bincount(trace.rollout_e[e], minlength=len(trace)) for e in (right_e, judged_e, part_e)
     )
     parts_n = returned_n + np.bincount(trace.rollout_a[lost_a], minlength=len(trace))
-    return np.where((judged_n > 0) & (parts_n > 0), right_n / np.maximum(parts_n, 1), np.nan)
+    return np.where(judged_n > 0, ratio(right_n, parts_n), np.nan)
 
 
 def combined(trace: Trace) -> tuple[I, I]:
@@ -349,7 +349,7 @@ def combined(trace: Trace) -> tuple[I, I]:
     order = rows_by(row)
     order = order[rows_by(of[order])]
     row, of = row[order], of[order]
-    new = np.append(True, (row[1:] != row[:-1]) | (of[1:] != of[:-1]))[: len(row)]
+    new = changes(row) | changes(of)
     return row[new], of[new]
 
 
@@ -377,15 +377,15 @@ def aggregation_quality(trace: Trace, channel: str = "verdict", outcome: str = "
     row, of = combined(trace)
     mean_e, count_e = sum_by(of, worth_e[row], trace.n_events)
     own_e = np.where(np.isnan(worth_e), _outcome_at_the_end(trace, outcome), worth_e)
-    added_e = own_e - mean_e / np.maximum(count_e, 1)
+    added_e = own_e - mean_e / count_e
     total_n, n = sum_by(trace.rollout_e, np.where(trace.type_e == AGGREGATE, added_e, np.nan), len(trace))
-    return total_n / np.maximum(n, 1)
+    return total_n / n
 
 
 def _outcome_at_the_end(trace: Trace, channel: str) -> F:
     """The outcome of a run, on the last aggregate of its lead."""
     rows = np.flatnonzero(_by_lead(trace) & (trace.type_e == AGGREGATE))
-    last_n = np.full(len(trace), -1)
+    last_n = unset(len(trace))
     last_n[trace.rollout_e[rows]] = rows  # rows ascend, so the last one stays
     end_e = np.full(trace.n_events + 1, np.nan)
     end_e[last_n] = trace.reward_n.get(channel, np.full(len(trace), np.nan))

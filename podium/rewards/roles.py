@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from podium.graph import units
+from podium.graph.grouping import ratio
 from podium.graph.steps import IS_STEP
 from podium.registry import register
 from podium.rewards.individual import channel_of_events, individual, total_of
@@ -47,7 +48,7 @@ def of_role(trace: Trace, role: str = "worker", channel: str = "agent", if_none:
     total_n = np.bincount(trace.rollout_a[plays_a], r_a[plays_a], minlength=n)
     count_n = np.bincount(trace.rollout_a[plays_a], minlength=n)
     known_n = np.bincount(trace.rollout_e, trace.role_e.codes >= 0, minlength=n) > 0
-    mean_n = np.divide(total_n, count_n, out=np.full(n, np.nan), where=count_n > 0)
+    mean_n = ratio(total_n, count_n)
     return np.where((count_n == 0) & known_n, if_none, mean_n)
 
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from podium.graph import units
 from podium.graph.ancestry import ancestors
-from podium.graph.grouping import sum_by
+from podium.graph.grouping import sum_by, unset
 from podium.graph.steps import lead
 from podium.registry import register
 from podium.rewards.outcome import channel_of_rollouts
@@ -69,7 +69,7 @@ def tool_validity(trace: Trace, unstated: float = np.nan) -> F:
     who = trace.agent_e[units.rows(trace, "tool_call")]
     valid = 1.0 - invalid_calls(trace, unstated)[who >= 0]
     total_a, count_a = sum_by(who[who >= 0], valid, trace.n_agents)
-    return total_a / np.maximum(count_a, 1)
+    return total_a / count_a
 
 
 @register("score", unit="team", families=("R5",), better="higher", needs="tool calls, and the names of their tools")
@@ -122,7 +122,7 @@ def useful_calls(trace: Trace, channel: str = "team") -> F:
     agents_n = np.bincount(trace.rollout_a[k_a > 0], minlength=len(trace))
     purse = np.maximum(channel_of_rollouts(trace, channel)[of_n], 0.0)  # NaN stays
     shares = agents_n[of_n] * np.append(k_a, 0)[trace.agent_e[rows]]
-    paid = np.divide(purse, shares, out=np.zeros(len(rows)), where=useful & (shares > 0))
+    paid = np.divide(purse, shares, out=np.zeros(len(rows)), where=useful)
     return np.where(np.isnan(purse), np.nan, paid)
 
 
@@ -133,7 +133,7 @@ def answers_of_the_lead(trace: Trace) -> B:
     """
     own_e = (trace.agent_e >= 0) & (trace.agent_e == lead(trace)[trace.rollout_e]) & (trace.type_e != RESULT)
     ends_e = (trace.type_e == AGGREGATE) | (trace.type_e == RETURN) | (trace.decision_e == STOP)
-    last_n = np.full(len(trace), -1)
+    last_n = unset(len(trace))
     last_n[trace.rollout_e[own_e]] = np.flatnonzero(own_e)  # rows ascend, so the last one stays
     answers_e: B = own_e & ends_e
     last_n[trace.rollout_e[answers_e]] = -1

@@ -62,6 +62,14 @@ def test_more_where_the_policy_rarely_takes_what_was_taken() -> None:
         asks(trace, 1, pi={0: np.array([1.0])})
 
 
+def test_of_a_set_that_is_cut_the_options_that_weigh_most_come_first() -> None:
+    trace = runs(run(decides("x"), team=1.0))
+    odds = {0: np.array([0.5, 0.1, 0.4])}
+    # another option weighs π², the one taken (1 - π)²: z .16 before y .01; then of a whole set x .25, z, y
+    assert [d.value for d in asks(trace, 1, pi=odds)] == ["z"]
+    assert [d.value for d in asks(trace, 5, pi=odds)] == ["z", "y", "x", "z", "y"]
+
+
 def test_only_where_told_and_only_decisions_of_runs_that_branched_from_none() -> None:
     trace = runs(run(decides("x"), decides("y"), team=1.0), choose("y", "x", at=0, reward=0.0))
     assert {d.row for d in asks(trace, 9, rows=np.array([1]))} == {1}
@@ -120,3 +128,60 @@ def test_in_a_planted_team_it_beats_asking_everywhere_alike(seed: int) -> None:
     assert error(forest, raw) < 0.95 * error(blind, raw)
     assert error(forest, pooled) < error(forest, raw)
     assert error(forest, pooled) < 0.04
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_next_set_goes_where_it_lowers_the_variance_of_credit_by_most(seed: int) -> None:
+    """Asked one set after the other, each where s² Σ c² (1/n - 1/(n + 1)) / K is largest, s² read off the runs of one option."""
+    dice = np.random.default_rng(seed)
+    options = ["xy", "xyz", "xyzw"]
+    taken = "".join(o[int(dice.integers(len(o)))] for o in options)
+    own = [decides(t, o) for t, o in zip(taken, options, strict=True)]
+    spread = dice.random(3) * 3 + 0.1
+    tries = [
+        run(
+            *own[:at],
+            decides(o, options[at]),
+            parent="run0",
+            branch=at,
+            do={"what": "choose", "value": o},
+            team=float(spread[at] * dice.normal()),
+        )
+        for at in range(3)
+        for o in options[at]
+        for _ in range(2)
+    ]
+    trace = runs(run(*own, team=0.0), *tries)
+    pi = {at: dice.dirichlet(np.ones(len(o))) for at, o in enumerate(options)}
+    # the variance at each decision: its own runs, and 16 of what all vary by
+    outcomes = [
+        {
+            o: [float(t.reward_n["team"][0]) for t in tries if t.branch_n[0] == at and t.chosen_e[at] == o]
+            for o in options[at]
+        }
+        for at in range(3)
+    ]
+    for at in range(3):
+        outcomes[at][taken[at]].append(0.0)
+    square = [sum(sum((v - sum(r) / len(r)) ** 2 for v in r) for r in of.values()) for of in outcomes]
+    freedom = [sum(len(r) - 1 for r in of.values()) for of in outcomes]
+    noise = [(s + 16 * sum(square) / sum(freedom)) / (f + 16) for s, f in zip(square, freedom, strict=True)]
+    have = [{o: len(r) for o, r in of.items()} for of in outcomes]
+    weight = [
+        {o: (1 - p if o == taken[at] else p) ** 2 for o, p in zip(options[at], pi[at], strict=True)}
+        for at in range(3)
+    ]
+    want: list[tuple[int, str]] = []
+    while len(want) < 20:
+
+        def gain(at: int) -> float:
+            n = min(have[at].values())
+            cost = sum(k == n for k in have[at].values())
+            return noise[at] * sum(weight[at].values()) * (1 / n - 1 / (n + 1)) / cost
+
+        at = max(range(3), key=gain)
+        least = min(have[at].values())
+        for o in sorted((o for o in options[at] if have[at][o] == least), key=lambda o: -weight[at][o]):
+            want.append((at, o))
+            have[at][o] += 1
+    assert [(d.row, d.value) for d in asks(trace, 20, pi=pi)] == want[:20]

@@ -126,6 +126,21 @@ def test_against_the_policy() -> None:
         paid(tree(), 'same_prefix("policy", same="option")', "orchestrator")
 
 
+@pytest.mark.parametrize(
+    ("options", "pi", "why"),
+    [
+        ('"xy"', "[0.5, 0.5]", "a list of numbers"),
+        ('["x", "y"]', '["half", "half"]', "a list of numbers"),
+        ('["x", "y"]', "[0.5, 0.25, 0.25]", "2 options .x, y. but 3 probabilities"),
+    ],
+)
+def test_a_policy_that_cannot_be_read_is_refused(options: str, pi: str, why: str) -> None:
+    trace = runs(run(decides("x", "xy"), team=1.0), choose("y", at=0, reward=0.0))
+    trace = replace(trace, options_e=Text.constant(options, 2), extra_e={"pi": Text.constant(pi, 2)})
+    with pytest.raises(BadCredit, match=why):
+        paid(trace, 'same_prefix("policy")', "orchestrator")
+
+
 def test_batches_do_not_meet() -> None:
     one, two = tree(0), replace(tree(1), reward_n={"team": np.array([0.0, 1.0, 0.25, 0.5, 0.0])})
     for step in ("same_prefix()", 'same_prefix("mean", same="option")'):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import count
 
 import numpy as np
 import pytest
+from grown import near, on, run, runs
 from teams import forest, plain, solo
 
 from podium import rewards
@@ -286,8 +288,56 @@ def weighs_more_what_is_longer(credit: Credit) -> Credit:
     return moved if credit.weight is None else replace(moved, weight=moved.of(np.ones(len(moved.value))).value)
 
 
+def pays_no_end(credit: Credit) -> Credit:
+    return credit.of(np.where(np.arange(len(credit.value)) == 1, np.inf, credit.value))
+
+
+def weighs_no_end(credit: Credit) -> Credit:
+    return replace(credit, weight=np.full(len(credit.value), np.inf))
+
+
+def weighs_too_few(credit: Credit) -> Credit:
+    return replace(credit, weight=np.ones(len(credit.value))[:-1])
+
+
+def restless(credit: Credit) -> Credit:
+    return credit.of(credit.value + next(TICKS))
+
+
+def weighs_restlessly(credit: Credit) -> Credit:
+    return replace(credit, weight=np.full(len(credit.value), float(next(TICKS))))
+
+
+def weighs_by_place(credit: Credit) -> Credit:
+    return replace(credit, weight=by_place(credit.of(np.ones(len(credit.value)))).value)
+
+
+def hardly_by_place(credit: Credit) -> Credit:
+    """By one part in ten thousand."""
+    return credit.of(0.9999 * credit.value + 0.0001 * by_place(credit).value)
+
+
+def weighs_by_name(credit: Credit) -> Credit:
+    return replace(credit, weight=by_name(credit.of(np.ones(len(credit.value)))).value)
+
+
+def weighs_turns(credit: Credit) -> Credit:
+    """Every turn alike, though it says that it counts agents."""
+    return replace(credit, weight=np.ones(len(credit.value)))
+
+
+TICKS = count()
 LIARS: dict[Judged, str] = {
     _liar(too_short): "one number a unit",
+    _liar(pays_no_end): "one number a unit",
+    _liar(weighs_no_end): "one number a unit",
+    _liar(weighs_too_few): "one number a unit",
+    _liar(restless): "one number a unit",
+    _liar(weighs_restlessly): "one number a unit",
+    _liar(weighs_by_place): "interleaving",
+    _liar(hardly_by_place): "interleaving",
+    _liar(weighs_by_name): "names and ids",
+    _liar(weighs_turns, counts="agents"): "splitting",
     _liar(over_all): "batch",
     _liar(weighs_over_all): "batch",
     _liar(by_place): "interleaving",
@@ -336,3 +386,26 @@ def test_a_span_recorded_as_two_is_a_valid_trace_of_the_same_work() -> None:
         assert len(units.rows(other, unit)) == len(units.rows(trace, unit))
     np.testing.assert_allclose(np.nansum(other.tokens_out_e), np.nansum(trace.tokens_out_e))
     np.testing.assert_allclose(other.reward_e["step"].sum(), trace.reward_e["step"].sum())
+
+
+def test_a_span_recorded_as_two_by_hand() -> None:
+    """Its tokens, time and cost are shared; its reward stays with the first; what it led to follows the second."""
+    work = on("return bob", t=2.0, end=6.0, tokens=5, cost=1.0, step=0.5)
+    trace = runs(
+        run("decide ann", "say bob", work, on("say ann", after=[2]), team=1.0), run("decide ann", team=0.0)
+    )
+    other, old = split(trace, 2)
+    assert old.tolist() == [0, 1, 2, 2, 3, 4]
+    near(other.t_e[2:4], [2.0, 4.0])
+    near(other.end_e[2:4], [4.0, 6.0])
+    near(other.tokens_out_e[2:4], [2.0, 3.0])
+    near(other.cost_e[2:4], [0.5, 0.5])
+    near(other.reward_e["step"][2:4], [0.5, 0.0])
+    assert other.owner_k.tolist() == [2, 2, 3, 3, 3]
+    edges = list(zip(other.src_x.tolist(), other.dst_x.tolist(), strict=True))
+    assert edges == [(0, 1), (1, 2), (2, 3), (0, 3), (3, 4)]
+    assert other.id_e.strings() == ["0", "1", "2", "2, the rest", "3", "0"]
+    silent = runs(run("decide ann", "say bob", on("return bob", t=2.0, tokens_out=5.0), team=1.0))
+    other, _ = split(silent, 2)
+    near(other.tokens_out_e[2:4], [2.5, 2.5])  # which are counted and not recorded one by one
+    near(other.t_e[2:4], [2.0, 2.0])

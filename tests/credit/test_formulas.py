@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -13,7 +14,9 @@ import pytest
 from teams import forest, plain
 
 from podium.credit import Credit, apply
+from podium.credit.groups import counts, moments
 from podium.credit.keys import groups
+from podium.credit.partition import closed
 from podium.graph import units
 from podium.registry import find
 from podium.trace.columns import Trace
@@ -334,3 +337,146 @@ def test_a_node_is_worth_the_mean_of_the_runs_that_hold_it() -> None:
                 held[key].append(credit.value[u])
         want = [sum(held[k]) / len(held[k]) if v == v else NAN for k, v in zip(node, credit.value, strict=True)]
         same(apply(credit, "subtree_mean()").value, want)
+
+
+def inside_of(trace: Trace, finer: str, coarser: str) -> dict[int, list[int]]:
+    """The finer units inside each coarser one."""
+    held: dict[int, list[int]] = defaultdict(list)
+    for u, c in enumerate(units.within(trace, finer, coarser).tolist()):
+        held[c].append(u)
+    return held
+
+
+def sizes(trace: Trace, unit: str, by: str) -> list[float]:
+    """How much each unit weighs: alike, by the tokens that its events wrote, or by the time they took."""
+    n = len(units.rows(trace, unit))
+    if by == "equal" or unit == "token":
+        return [1.0] * n
+    column = trace.tokens_out_e if by == "tokens" else np.maximum(0.0, trace.end_e - trace.t_e)
+    total = [0.0] * n
+    for e, p in enumerate(units.place(trace, unit).tolist()):
+        if p >= 0 and column[e] == column[e]:
+            total[p] += float(column[e])
+    return total
+
+
+@pytest.mark.parametrize("by", ["equal", "tokens", "time"])
+@pytest.mark.parametrize(
+    ("coarser", "finer"), [("team", "turn"), ("agent", "turn"), ("team", "agent"), ("agent", "message")]
+)
+def test_credit_that_goes_down_and_up(coarser: str, finer: str, by: str) -> None:
+    for credit in starts(coarser):
+        trace, v = credit.trace, credit.value
+        held, size = inside_of(trace, finer, coarser), sizes(trace, finer, by)
+        copied, shared = ([NAN] * len(units.rows(trace, finer)) for _ in range(2))
+        for c, us in held.items():
+            for u in us if c >= 0 else ():
+                whole = sum(size[i] for i in us)
+                copied[u] = v[c]
+                shared[u] = v[c] * (size[u] / whole if whole > 0 else 1 / len(us))
+        same(apply(credit, f'to("{finer}")').value, copied)
+        same(apply(credit, f'to("{finer}", "share", "{by}")').value, shared)
+    for credit in starts(finer):
+        trace, v = credit.trace, np.nan_to_num(credit.value)
+        if (units.within(trace, finer, coarser) < 0).any():
+            continue
+        held, n = inside_of(trace, finer, coarser), len(units.rows(trace, coarser))
+        known = {int(r) for r in credit.rollout}
+        run = units.rollouts(trace, coarser).tolist()
+        total = [sum(v[u] for u in held[c]) if run[c] in known else NAN for c in range(n)]
+        same(apply(credit.of(v), f'to("{coarser}", "sum")').value, total)
+        mean_ = [t / len(held[c]) if held[c] else NAN for c, t in enumerate(total)]
+        same(apply(credit.of(v), f'to("{coarser}", "mean")').value, mean_)
+
+
+@pytest.mark.parametrize("by", ["equal", "tokens"])
+def test_a_credit_that_is_made_to_add_up(by: str) -> None:
+    for given in starts("turn"):
+        trace = given.trace
+        dice = np.random.default_rng(5)
+        whole = dice.normal(size=len(trace))
+        size, v = sizes(trace, "turn", by), given.value
+        want = [NAN] * len(v)
+        for n in range(len(trace)):
+            us = [u for u, m in enumerate(given.rollout.tolist()) if m == n and v[u] == v[u]]
+            left, weight = whole[n] - sum(v[u] for u in us), sum(size[u] for u in us)
+            for u in us:
+                want[u] = v[u] + left * (size[u] / weight if weight > 0 else 1 / len(us))
+        made = closed(Credit(trace, "team", whole), lambda _, given=given: given, by)  # type: ignore[arg-type, misc]
+        same(made.value, want)
+
+
+def test_how_often_units_count() -> None:
+    """Every unit once, every run once, or every different value once."""
+    for credit in starts(coarse=True):
+        group, held = members(credit, ("task",))
+        for count in ("row", "rollout", "unique"):
+            share = [0.0] * len(group)
+            for us in held.values():
+                for u in us:
+                    alike = credit.rollout if count == "rollout" else credit.value
+                    share[u] = 1.0 if count == "row" else 1 / sum(alike[i] == alike[u] for i in us)
+            same(counts(credit, group, count), share)  # type: ignore[arg-type]
+            made = moments(credit, "task", count, 1)  # type: ignore[arg-type]
+            for g, us in held.items():
+                n = sum(share[u] for u in us)
+                middle = sum(share[u] * credit.value[u] for u in us) / n
+                off = sum(share[u] * (credit.value[u] - middle) ** 2 for u in us)
+                assert made.mean[g] == pytest.approx(middle)
+                assert made.variance[g] == pytest.approx(off / (n - 1) if n > 1 + 1e-9 else 0.0, abs=1e-12)
+                assert made.alone[g] == ((len(us) if count == "unique" else round(n, 9)) < 2)
+
+
+def test_generalised_advantages_from_token_to_token() -> None:
+    """Tokens that were given to the policy are passed over; of generations that began at once the mean comes next."""
+    for trace in teams():
+        dice = np.random.default_rng(6)
+        n = len(trace.owner_k)
+        given = dice.random(n) < 0.2
+        trace = replace(trace, mask_k=np.where(given, 0, 1))
+        v = np.concatenate([np.array(json.loads(w or "[]")) for w in trace.extra_e["values"].strings()])
+        credit = Credit(trace, "token", dice.normal(size=n))
+        want = [NAN] * n
+        for run in range(len(trace)):
+            rows = [e for e in np.unique(trace.owner_k).tolist() if trace.rollout_e[e] == run]
+            timed = not any(np.isnan(trace.t_e[rows]))
+            places = [
+                (float(trace.t_e[e]) if timed else float(e), k, u)
+                for e in rows
+                for k, u in enumerate(np.flatnonzero(trace.owner_k == e).tolist())
+            ]
+            places = [p for p in places if not given[p[2]]]
+            moments_ = [[u for t, k, u in places if (t, k) == at] for at in sorted({(t, k) for t, k, _ in places})]
+            after, then = 0.0, 0.0
+            for here in reversed(moments_):
+                for u in here:
+                    want[u] = float(credit.value[u] + 0.9 * then - v[u] + 0.9 * 0.8 * after)
+                after, then = sum(want[u] for u in here) / len(here), float(sum(v[u] for u in here) / len(here))
+        same(apply(credit, 'token_gae("values", 0.9, 0.8)').value, want)
+
+
+def test_groups_that_teach_nothing_and_what_was_written_alike() -> None:
+    for credit in starts("turn"):
+        trace = credit.trace
+        even = replace(trace, reward_n={**trace.reward_n, "flag": (np.arange(len(trace)) % 2 == 0) * 1.0})
+        credit = replace(credit, trace=even)
+        group = groups(credit, "task").tolist()
+        x = even.reward_n["flag"][credit.rollout]
+        varied = {g for g in group if g >= 0 and len({float(x[u]) for u in range(len(group)) if group[u] == g}) > 1}
+        want = [v if group[u] in varied else NAN for u, v in enumerate(credit.value)]
+        same(apply(credit, "drop_even(reward=\"outcome('flag')\")").value, want)
+        wrote = [
+            (g, trace.content_ref_e[r] or trace.chosen_e[r])
+            for g, r in zip(groups(credit, ("task", "agent", "turn")).tolist(), credit.rows.tolist(), strict=True)
+        ]
+        for how in ("sum", "mean"):
+            paid = []
+            for u, v in enumerate(credit.value):
+                alike = [
+                    credit.value[i]
+                    for i in range(len(wrote))
+                    if wrote[i] == wrote[u] and credit.value[i] == credit.value[i]
+                ]
+                told = wrote[u][0] >= 0 and wrote[u][1] is not None and v == v
+                paid.append(sum(alike) / (len(alike) if how == "mean" else 1) if told else NAN)
+            same(apply(credit, f'cross_marginal("{how}")').value, paid)

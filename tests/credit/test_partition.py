@@ -65,6 +65,13 @@ def test_moved_to_one_unit_it_is_still_all_there() -> None:
         split.at("tool_call")
 
 
+def test_one_part_that_would_be_lost_is_enough_to_refuse() -> None:
+    two = runs(run("call a", "say b", team=1.0), run("say b", team=1.0))
+    split = partition(two, np.array([1.0, 1.0]), [])
+    with pytest.raises(BadCredit, match=r"rest pays 1 of its units .team. that have no tool_call"):
+        split.at("tool_call")  # the second run has none
+
+
 def test_ten_thousand_random_traces_close() -> None:
     assert partition_error(10_000) <= 1e-9
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from grown import NAN, near, on, paid, run, runs
 
-from podium.credit import BadCredit
+from podium.credit import BadCredit, Credit, apply
 from podium.trace.columns import Trace
 
 ALONG = ("rollout", "agent", "player", "round", "edges")
@@ -153,3 +153,10 @@ def test_edges(step: str) -> None:
     assert not np.isnan(made[0]).any()
     assert np.isnan(made[1, 1])
     assert len(turns(trace[:0], step)) == 0
+
+
+def test_along_edges_credit_passes_through_events_that_are_no_units() -> None:
+    trace = runs(run("say ann", "decide bob", "say ann", team=0.0))
+    start = Credit(trace, "message", np.array([1.0, 4.0]))
+    # the second message pays half to the decision, which passes half of that on
+    near(apply(start, 'togo("edges", 0.5)').value, [1.0 + 0.5 * 0.5 * 4.0, 4.0])

@@ -126,3 +126,92 @@ def test_only_decisions_to_stop_are_paid() -> None:
         paid(trace, 'stopping(rule="peek")', "orchestrator")
     silent = runs(run(on("decide lead", decision="stop"), team=1.0))
     near(paid(silent, "stopping()", "orchestrator"), [NAN])  # which does not say what was chosen
+
+
+# against the formulas as plain loops
+
+
+def chances(seed: int) -> Trace:
+    """Runs by dice: two who decide in turn, answers that are not always graded, runs without a task or a reward."""
+    dice = np.random.default_rng(seed)
+    parts = []
+    for i in range(24):
+        events: list[Event] = []
+        for _ in range(int(dice.integers(1, 7))):
+            who, grade = ("lead", "aide")[int(dice.integers(2))], float(dice.integers(0, 5)) / 4
+            events.append(on("say w", graded=grade) if dice.random() < 0.7 else on("say w", other=grade))
+            chosen = ("stop", "go on", "think")[int(dice.integers(3))]
+            choice = {"options": ["stop", "go on", "think"], "chosen": chosen} if dice.random() < 0.9 else {}
+            events.append(on(f"decide {who}", decision="stop", **choice))
+        reward = NAN if dice.random() < 0.15 else float(dice.integers(0, 9)) / 8
+        parts.append(run(*events, task=("q", "r", None)[i % 3], batch=i % 2, team=reward))  # type: ignore[arg-type]
+    return runs(*parts)
+
+
+def decided(trace: Trace) -> list[list[int]]:
+    """The decisions of each agent of each run that say what was chosen, as rows in time."""
+    rows = [
+        [
+            r
+            for r in range(trace.n_events)
+            if trace.agent_e[r] == a and trace.decision_e[r] >= 0 and trace.chosen_e[r] is not None
+        ]
+        for a in range(trace.n_agents)
+    ]
+    return [r for r in rows if r]
+
+
+def beyond_by_rule(trace: Trace, rule: str, alone: bool) -> dict[int, float]:
+    """What going on is worth at each decision, by backward induction from the last stage."""
+    chains, final = decided(trace), trace.reward_n["team"]
+    at = {r: (chain, k) for chain in chains for k, r in enumerate(chain)}
+    went = {r: trace.chosen_e[r] != "stop" for r in at}
+    grade = {r: _grade(trace, r) for r in at}
+    worth: dict[int, float] = {}
+    beyond: dict[int, float] = {}
+
+    def place(r: int) -> object:
+        n = trace.rollout_e[r]
+        return r if alone else (trace.batch_n[n], trace.task_id_n[n], at[r][1])
+
+    for stage in range(max(map(len, chains)) - 1, -1, -1):
+        here = [chain[stage] for chain in chains if len(chain) > stage]
+        after = {
+            r: worth[c[k + 1]] if len(c := at[r][0]) > (k := stage) + 1 else final[trace.rollout_e[r]] for r in here
+        }
+        if rule == "policy":
+            after = {r: final[trace.rollout_e[r]] for r in here}
+        for r in here:
+            grouped = alone or trace.task_id_n[trace.rollout_e[r]] is not None
+            others = [i for i in here if grouped and place(i) == place(r) and went[i] and after[i] == after[i]]
+            if rule == "best":
+                others = [i for i in others if i != r]
+            beyond[r] = sum(after[i] for i in others) / len(others) if others else NAN
+            if others and not grade[r] >= beyond[r]:
+                worth[r] = after[r] if went[r] else beyond[r]
+            else:
+                worth[r] = after[r] if not others and went[r] else grade[r]
+    return beyond
+
+
+def _grade(trace: Trace, row: int) -> float:
+    """Every event follows the one before it, so the latest that states a grade led to the decision."""
+    first = int(trace.first_of("e")[trace.rollout_e[row]])
+    told = [g for g in trace.reward_e["graded"][first:row] if g == g]
+    return float(told[-1]) if told else NAN
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("rule", ["policy", "best"])
+@pytest.mark.parametrize("alone", [True, False])
+def test_it_is_the_induction_over_runs(seed: int, rule: str, alone: bool) -> None:
+    trace = chances(seed)
+    beyond = beyond_by_rule(trace, rule, alone)
+    want = []
+    for r in np.flatnonzero(trace.decision_e >= 0).tolist():
+        worth = NAN
+        if r in beyond and trace.reward_n["team"][trace.rollout_e[r]] == trace.reward_n["team"][trace.rollout_e[r]]:
+            worth = (beyond[r] - _grade(trace, r)) * (-1.0 if trace.chosen_e[r] == "stop" else 1.0)
+        want.append(worth)
+    by = "" if alone else ", by='task'"
+    near(paid(trace, f"stopping(rule='{rule}'{by})", "orchestrator"), want)

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from made import kind, made, parents, thrown
 
 from podium.graph import critical_steps, lead
-from podium.trace.columns import Text, Trace
+from podium.trace.columns import Text, Trace, concat
 
 TEAM = made(
     # 0        1                2               3      4      5      6      7           8
@@ -111,3 +113,32 @@ def test_the_same_as_the_definition():
     for _ in range(300):
         run = thrown(rng, int(rng.integers(1, 30)))
         assert critical_steps(run).tolist() == [slow_steps(run)]
+
+
+def slow_lead(run: Trace) -> int:
+    """Of those nobody spawned the first to decide, spawn or aggregate, else the first of them to act, else the first to act at all."""
+    spawned = {int(run.to_e[r]) for r in range(run.n_events) if kind(run, r) == "spawn"}
+    outside = ("tool_result", "human_intervention", "safety_event")
+    everyone = [r for r in range(run.n_events) if run.agent_e[r] >= 0]
+    own = [r for r in everyone if kind(run, r) not in outside]
+    roots = [r for r in own if int(run.agent_e[r]) not in spawned]
+    leading = [r for r in roots if kind(run, r) in ("orchestrator_decision", "spawn", "aggregate")]
+    for rows in (leading, roots, own, everyone):
+        if rows:
+            first = min(
+                rows, key=lambda r: (np.isnan(run.t_e[r]), run.t_e[r] if run.t_e[r] == run.t_e[r] else 0.0, r)
+            )
+            return int(run.agent_e[first])
+    return -1
+
+
+def test_who_leads_is_as_defined_in_every_run_of_a_batch():
+    rng = np.random.default_rng(11)
+    runs = [thrown(rng) for _ in range(120)]
+    runs = [replace(r, t_e=np.where(rng.random(r.n_events) < 0.3, np.nan, rng.permutation(r.t_e))) for r in runs]
+    want, before = [], 0
+    for r in runs:
+        first = slow_lead(r)
+        want.append(first + before if first >= 0 else -1)
+        before += r.n_agents
+    assert lead(concat(runs)).tolist() == want

@@ -180,6 +180,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.asked: list[dict[str, Any]] = []
         self.heads: list[dict[str, str]] = []
+        self.paths: list[str] = []
         self.does: list[Any] = []  # what to do with each request; the last one is done again
         self.over = threading.Event()
 
@@ -197,6 +198,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         self.server.heads.append(dict(self.headers))
+        self.server.paths.append(self.path)
         does = self.server.does.pop(0) if len(self.server.does) > 1 else self.server.does[0]
         match does:
             case "stall":
@@ -259,6 +261,13 @@ def test_a_chat_judge_answers(server: Server) -> None:
     assert json.loads(sent["messages"][1]["content"]) == ["a text"]
     assert server.heads[0]["Authorization"] == "Bearer secret"
     assert "secret" not in repr(judge)
+
+
+def test_an_address_may_end_in_a_slash(server: Server) -> None:
+    server.does = ["1"]
+    for end in ("", "/"):
+        assert ChatJudge(server.url + end, "judge-1", "Is it any good?")(["a text"]) == 1.0
+    assert server.paths == ["/v1/chat/completions"] * 2
 
 
 def test_texts_are_data(server: Server) -> None:

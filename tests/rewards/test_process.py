@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import numpy as np
 import pytest
 from acting import NAN, act, lawful, near, nothing
 
+from podium.registry import find
 from podium.rewards import BadReward, score
-from podium.rewards.process import context_overflow, correctness_delta, overlong, rubric, step, step_cost
+from podium.rewards.process import context_overflow, correctness_delta, fold_grpo, overlong, rubric, step, step_cost
 from podium.trace.columns import Trace, concat
+
+CONSTANTS = {
+    "context_overflow": [32768.0, 0.5],  # Context-Folding
+    "overlong": [3000.0, 2000.0],  # WideSeek-R1
+    "step_cost": [1.0, 10.0, None],  # Puppeteer
+}
 
 
 def test_a_turn_gets_what_its_events_earn() -> None:
@@ -158,3 +166,11 @@ def test_of_nothing_nothing_is_known() -> None:
 )
 def test_the_laws_hold_where_everything_is_recorded(name: str, options: dict[str, Any]) -> None:
     lawful(name, **options)
+
+
+def test_constants_are_those_of_the_papers() -> None:
+    assert fold_grpo() == fold_grpo(
+        "branch", 32768.0, "out_of_scope", 0.0
+    )  # Context-Folding: 32k, of which half may be full
+    told = {name: [p.default for p in signature(find("score", name)).parameters.values()][1:] for name in CONSTANTS}
+    assert told == CONSTANTS
