@@ -1,0 +1,301 @@
+"""OpenTelemetry traces as OTLP writes them: JSON (one request, or one a line) and protobuf.
+
+A trace is a run. Traces that name one conversation or session are the tasks of one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from podium.exchange.build import Run
+from podium.exchange.conventions import MARKS, SESSIONS, WANTED, span_of
+from podium.exchange.lines import records
+from podium.exchange.protobuf import Damaged, requests
+from podium.exchange.reading import START, Source
+from podium.exchange.spans import Span, add_spans
+from podium.registry import register
+
+__all__ = ["Collected", "otlp"]
+
+
+class Value(
+    Struct,
+    gc=False,
+    rename={
+        "text": "stringValue",
+        "whole": "intValue",
+        "real": "doubleValue",
+        "flag": "boolValue",
+        "array": "arrayValue",
+        "pairs": "kvlistValue",
+    },
+):
+    text: str | None = None
+    whole: int | str | None = None
+    real: float | str | None = None
+    flag: bool | None = None
+    array: Any = None
+    pairs: Any = None
+
+    def plain(self) -> Any:
+        if self.text is not None:
+            return self.text
+        for value in (self.whole, self.real, self.flag, self.array, self.pairs):
+            if value is not None:
+                return value
+        return None
+
+
+class Pair(Struct, gc=False):
+    key: str = ""
+    value: Value | None = None
+
+
+class SpanEvent(Struct):
+    name: str = ""
+    attributes: list[Pair] = []
+
+
+class Link(Struct, rename="camel"):
+    span_id: str = ""
+
+
+class Status(Struct):
+    code: int | str | None = None
+
+
+class WireSpan(Struct, rename="camel"):
+    trace_id: str = ""
+    span_id: str = ""
+    parent_span_id: str | None = None
+    name: str = ""
+    start_time_unix_nano: int | str | None = None
+    end_time_unix_nano: int | str | None = None
+    attributes: list[Pair] = []
+    events: list[SpanEvent] = []
+    links: list[Link] = []
+    status: Status | None = None
+
+
+class Scope(Struct):
+    spans: list[WireSpan] = []
+
+
+class Resource(Struct):
+    attributes: list[Pair] = []
+
+
+class ResourceSpans(Struct, rename="camel"):
+    resource: Resource | None = None
+    scope_spans: list[Scope] = []
+
+
+class Request(Struct, rename="camel"):
+    resource_spans: list[ResourceSpans] = []
+
+
+_typed = msgspec.json.Decoder(Request)
+_plain = msgspec.json.Decoder()
+
+
+class _Requests:
+    """Decodes requests, also those that write a field in another way than the specification does."""
+
+    def decode_lines(self, block: bytes) -> list[Request]:
+        return msgspec.json.Decoder(Request).decode_lines(block)
+
+    def decode(self, line: bytes) -> Request:
+        try:
+            return _typed.decode(line)
+        except msgspec.ValidationError:
+            return _lenient(_plain.decode(line))
+
+
+def _lenient(value: Any) -> Request:
+    """A request as far as it can be read: spans that cannot be are left out."""
+    if not isinstance(value, dict):
+        raise msgspec.ValidationError("expected an object with resourceSpans")
+    request = Request()
+    for resource in _list(value.get("resourceSpans", value.get("resource_spans"))):
+        scopes = _list(resource.get("scopeSpans", resource.get("scope_spans", resource.get("instrumentationLibrarySpans"))))
+        spans = [_camel(span) for scope in scopes for span in _list(scope.get("spans"))]
+        converted = [span for span in map(_converted, spans) if span is not None]
+        request.resource_spans.append(ResourceSpans(scope_spans=[Scope(spans=converted)]))
+    return request
+
+
+def _list(value: Any) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _camel(span: dict[str, Any]) -> dict[str, Any]:
+    def key(name: str) -> str:
+        first, *rest = name.split("_")
+        return first + "".join(word.capitalize() for word in rest)
+
+    return {key(name): value for name, value in span.items()}
+
+
+def _converted(span: dict[str, Any]) -> WireSpan | None:
+    try:
+        return msgspec.convert(span, WireSpan, strict=False)
+    except (msgspec.ValidationError, RecursionError):
+        pass
+    figures = {k: v for k, v in span.items() if k in ("traceId", "spanId", "parentSpanId", "name") and isinstance(v, str)}
+    times = {k: v for k, v in span.items() if k in ("startTimeUnixNano", "endTimeUnixNano") and isinstance(v, (int, str))}
+    pairs = [pair for pair in map(_pair, _list(span.get("attributes"))) if pair]
+    return msgspec.convert(figures | times, WireSpan) if not pairs else _with(msgspec.convert(figures | times, WireSpan), pairs)
+
+
+def _with(span: WireSpan, pairs: list[Pair]) -> WireSpan:
+    span.attributes = pairs
+    return span
+
+
+def _pair(pair: dict[str, Any]) -> Pair | None:
+    try:
+        return msgspec.convert(pair, Pair, strict=False)
+    except (msgspec.ValidationError, RecursionError):
+        return None
+
+
+def _attributes(pairs: Iterable[Pair]) -> dict[str, Any]:
+    a: dict[str, Any] = {}
+    for pair in pairs:
+        if pair.key in WANTED and pair.value is not None:
+            text = pair.value.text
+            a[pair.key] = text if text is not None else pair.value.plain()
+    return a
+
+
+def _seconds(nano: int | str | None) -> float | None:
+    try:
+        value = int(nano) if nano else 0
+    except ValueError:
+        return None
+    return value / 1e9 if 0 < value < 1 << 64 else None
+
+
+def _id(id: str | None) -> str:
+    """Ids are hexadecimal in either case; whoever turned protobuf into JSON naively wrote base64."""
+    return "" if not id or not id.strip("0") else id.lower() if len(id) in (16, 32) else id
+
+
+def spans_of(request: Request) -> Iterator[tuple[str, str, Span]]:
+    """The spans of a request with the trace and, if they name one, the session that they belong to."""
+    for resource in request.resource_spans:
+        for scope in resource.scope_spans:
+            for wire in scope.spans:
+                a = _attributes(wire.attributes)
+                for event in wire.events:
+                    if event.name == "exception":
+                        a.setdefault("error.type", event.name)
+                    elif "span.type" in a:
+                        a = _attributes(event.attributes) | a
+                start, end = _seconds(wire.start_time_unix_nano), _seconds(wire.end_time_unix_nano)
+                span = span_of(_id(wire.span_id), _id(wire.parent_span_id), wire.name, start, end, a)
+                if wire.status is not None and wire.status.code in (2, "STATUS_CODE_ERROR"):
+                    span.failed = span.failed or span.kind != "guard"
+                if wire.links:
+                    span.links = tuple(_id(link.span_id) for link in wire.links)
+                session = next((str(a[key]) for key in SESSIONS if a.get(key)), "")
+                yield _id(wire.trace_id), session, span
+
+
+class Collected:
+    """Spans by trace, and traces by session."""
+
+    def __init__(self, system: str, keep: bool) -> None:
+        self.system, self.keep = system, keep
+        self.traces: dict[str, dict[str, Span]] = {}
+        self.session: dict[str, str] = {}
+        self.place: dict[str, tuple[str, int | None]] = {}
+        self.twice: list[tuple[str, str]] = []
+        self.faults: list[tuple[str, int | None, str]] = []
+
+    def add(self, trace: str, session: str, span: Span) -> None:
+        spans = self.traces.setdefault(trace, {})
+        if span.id in spans and spans[span.id] != span:
+            self.twice.append((trace, span.id))
+            if (span.end is None) >= (spans[span.id].end is None):
+                return
+        spans[span.id] = span
+        if session:
+            self.session.setdefault(trace, session)
+
+    def complain(self, file: str) -> Callable[[int | None, str], None]:
+        return lambda line, why: self.faults.append((file, line, why))
+
+    def runs(self, file: str, root: str = "main") -> Iterator[Run]:
+        """The runs, the traces of one session as the tasks of one; one without events if no span is of an agent's work."""
+        sessions: dict[str, list[str]] = {}
+        for trace, spans in self.traces.items():
+            if any(span.kind != "group" and span.start is not None for span in spans.values()):
+                sessions.setdefault(self.session.get(trace) or trace, []).append(trace)
+        faults = [*self.faults, *((file, None, f"span {id} stands twice, not alike, in trace {trace}") for trace, id in self.twice)]
+        for session, traces in sessions.items() or [(file, [])]:
+            run = Run(session or "trace", system=self.system, keep=self.keep)
+            for fault in faults:
+                run.fault(*fault)
+            faults = []
+            traces.sort(key=lambda trace: min(s.start for s in self.traces[trace].values() if s.start is not None))
+            for task, trace in enumerate(traces):
+                first = len(run.events)
+                add_spans(run, list(self.traces[trace].values()), root)
+                if len(traces) > 1:
+                    for event in run.events[first:]:
+                        event["task"] = task
+            yield run
+
+
+def detect(start: bytes, name: str) -> float:
+    """OTLP says so. A whole file without a trace of an agent's work is none of ours."""
+    if b'"resourceSpans"' in start[:4096] or b'"resource_spans"' in start[:4096]:
+        whole = len(start) < START - 1
+        return 0.9 if not whole or any(mark in start for mark in MARKS) else 0.0
+    if start[:1] in (b"\x0a", b"\0") and any(mark in start for mark in MARKS):
+        return 0.6
+    return 0.0
+
+
+@register("importer", title="OpenTelemetry traces (OTLP, JSON or protobuf)", detect=detect)
+def otlp(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
+    """The runs of OTLP files."""
+    collected = Collected("opentelemetry", keep)
+    for source in sources:
+        complain = collected.complain(source.name)
+        for request in _read(source, complain):
+            for trace, session, span in spans_of(request):
+                collected.add(trace, session, span)
+    yield from collected.runs(sources[0].name)
+
+
+def _read(source: Source, complain: Callable[[int | None, str], None]) -> Iterator[Request]:
+    start = source.start.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if start[:1] != b"{":
+        try:
+            for request in requests(source.data()):
+                yield msgspec.convert(request, Request)
+        except (Damaged, RecursionError, msgspec.ValidationError) as error:
+            complain(None, f"not OTLP in protobuf from here on: {error}")
+        return
+    line = start.split(b"\n", 1)[0].rstrip()
+    if b"\n" in start and line.endswith(b"}") and line.startswith(b'{"'):
+        for _, request in records(source.blocks(), _Requests(), complain):
+            yield request
+        return
+    data = source.data()
+    try:
+        yield _Requests().decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        complain(_line_of(data, error), f"not JSON: {error}")
+
+
+def _line_of(data: bytes, error: Exception) -> int | None:
+    """The line at which a document breaks, by the byte that the error names."""
+    place = str(error).rpartition("(byte ")[2].rstrip(")")
+    return data.count(b"\n", 0, int(place)) + 1 if place.isdigit() else data.count(b"\n") + 1
