@@ -21,6 +21,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "step": ("podium.credit", "podium.methods"),
     "key": ("podium.credit", "podium.methods"),
     "detector": ("podium.audit",),
+    "importer": ("podium.exchange",),
+    "reader": ("podium.exchange",),
 }
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -264,6 +264,9 @@ class Trace(_Referred):
     truncated_e: I = column("tri")  # its cause lies outside the record
     tokens_in_e: F = column("float")
     tokens_out_e: F = column("float")
+    cache_read_e: F = column("float")  # tokens read from a cache, not among tokens_in
+    cache_write_e: F = column("float")  # tokens read and written to a cache, not among tokens_in
+    task_e: I = column("int")  # which of the tasks that a run was given, from 0
     cost_e: F = column("float")
     stage_e: I = column("int")
     decision_e: I = column("code")

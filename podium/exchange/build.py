@@ -1,0 +1,233 @@
+"""From what an importer reads to a trace. No files here: an importer adds events and edges, `Run.built` makes the trace.
+
+An importer states what its log states. An edge that the log does not state names the rule by which it was inferred. What the log
+does not know stays absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.exchange.redact import redacted
+from podium.trace.columns import COLUMNS, F, I, Names, Text, Trace
+from podium.trace.findings import Finding
+from podium.trace.loose import Edges, Loose, settle
+from podium.trace.order import causes_first
+from podium.trace.rules import LEVELS, check
+from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, TOPOLOGIES, Decision, EdgeType, EventType
+
+__all__ = ["PERSON", "Fault", "Run"]
+
+PERSON = "person"  # whoever gives the tasks, approves and interrupts
+_TYPE = {word: code for code, word in enumerate(EVENT_TYPES)}
+_EDGE = {word: code for code, word in enumerate(EDGE_TYPES)}
+_KIND = {c.name: c.kind for c in COLUMNS}
+_DTYPE: dict[str, tuple[Any, Any]] = {
+    "float": (np.float64, np.nan),
+    "int": (np.int64, -1),
+    "tri": (np.int8, -1),
+    "row": (np.int32, -1),
+}
+_TEMPORAL = _EDGE["temporal"]
+
+
+class Fault(NamedTuple):
+    """Something in a log that could not be read, or not as it should be. The rest was imported."""
+
+    file: str
+    line: int | None
+    message: str
+
+    def finding(self) -> Finding:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return Finding(where, None, "log-fault", LEVELS["log-fault"], self.message)
+
+
+class Run:
+    """One run of another system, event by event.
+
+    >>> run = Run("session", system="example")
+    >>> ask = run.add("message", PERSON, 10.0, to="main", content="fix it")
+    >>> call = run.add("tool_call", "main", 11.0, end=12.5, tool="Bash", tokens_in=3, cache_read=900)
+    >>> run.edge(ask, call, "message")
+    >>> trace, findings = run.built("session.jsonl")
+    >>> trace, findings[0].rule, trace.t_e.tolist(), trace.cache_read_e.tolist()
+    (Trace(1 rollout, 2 events, 1 edge, 2 agents), 'open-call', [0.0, 1.0], [nan, 900.0])
+    """
+
+    def __init__(
+        self,
+        trace_id: str,
+        *,
+        system: str,
+        task_id: str | None = None,
+        topology: str | None = None,
+        harness: str | None = None,
+        keep: bool = False,  # content itself, redacted, beside its hash
+    ) -> None:
+        self.trace_id, self.system, self.task_id = trace_id, system, task_id
+        self.topology, self.harness, self.keep = topology, harness, keep
+        self.params: dict[str, Any] = {}  # what else there is to know of the run; `started` is added
+        self.rewards: dict[str, float] = {}
+        self.costs: dict[str, float] = {}  # totals that the log states
+        self.faults: list[Fault] = []
+        self.events: list[dict[str, Any]] = []  # column names, without suffix, to values
+        self._edges: dict[tuple[int, int, int], str | None] = {}
+        self._last: dict[str, int] = {}  # the last event of each agent
+
+    def add(
+        self,
+        type: EventType,
+        agent: str,
+        t: float | None,
+        *,
+        end: float | None = None,
+        to: str | None = None,
+        content: bytes | str | None = None,  # JSON as bytes, or a text
+        decision: Decision | None = None,
+        extra: Mapping[str, Any] | None = None,
+        after: Iterable[tuple[EdgeType, int]] = (),
+        **fields: Any,
+    ) -> int:
+        """Adds an event and returns its number. `t` and `end` are seconds on any one clock. `fields` are columns of
+        an event by their names without `_e` (role, tool, model, tokens_in, tokens_out, cache_read, cache_write, cost, task,
+        valid, truncated, trusted, chosen, ...); None is absent. Events of one agent are added in their causal order: each
+        follows the one before it (a `temporal` edge)."""
+        row = len(self.events)
+        fields |= {"type": _TYPE[type], "agent": agent or "unnamed", "t": t, "end": end, "to": to or None}
+        if decision is not None:
+            fields["decision"] = DECISIONS.index(decision)
+        if extra:
+            fields["extra"] = dict(extra)
+        self.events.append(fields)
+        if content is not None:
+            self.set_content(row, content)
+        for kind, cause in after:
+            self.edge(cause, row, kind)
+        before = self._last.get(fields["agent"])
+        if before is not None:
+            self._edges.setdefault((before, row, _TEMPORAL), None)
+        self._last[fields["agent"]] = row
+        return row
+
+    def set(self, row: int, **fields: Any) -> None:
+        """What was learnt of an event later."""
+        self.events[row] |= fields
+
+    def set_content(self, row: int, content: bytes | str) -> None:
+        """Notes the content of an event: its hash, and itself if content is kept."""
+        raw = content if isinstance(content, bytes) else msgspec.json.encode(content)
+        self.events[row]["content_ref"] = f"sha256:{sha256(raw).hexdigest()[:24]}"
+        if self.keep:
+            self.events[row].setdefault("extra", {})["content"] = msgspec.Raw(redacted(raw))
+
+    def edge(self, src: int, dst: int, type: EdgeType, rule: str | None = None) -> None:
+        """States that one event is a cause of another; `rule` says by which rule an edge was inferred. One edge of a type joins
+        two events once, and a recorded one is not made an inferred one."""
+        if src == dst:
+            return
+        key = src, dst, _EDGE[type]
+        if rule is None or key not in self._edges:
+            self._edges[key] = rule
+
+    def fault(self, file: str, line: int | None, message: str) -> None:
+        self.faults.append(Fault(file, line, message))
+
+    def built(self, file: str) -> tuple[Trace | None, list[Finding]]:
+        """The trace, and what is wrong with it or with the log; no trace where there was no event."""
+        findings = [f.finding() for f in self.faults]
+        if not self.events:
+            return None, [*findings, Finding(file, None, "empty-run", LEVELS["empty-run"], "a log without a run")]
+        src, dst, kind = (np.array(v, np.int64) for v in zip(*self._edges, strict=True)) if self._edges else _NONE
+        rules = list(self._edges.values())
+        begun, ended, moved = _times(self._column("t"), self._column("end"), src, dst, kind)
+        if moved:
+            said = f"{moved[0]} events have causes that are later by the log's clock, by {moved[1]:.3g} s at most; moved behind them"
+            findings.append(Finding(file, None, "log-order", LEVELS["log-order"], said))
+        start = float(np.nanmin(begun)) if not np.isnan(begun).all() else 0.0
+        columns = self._columns() | {"t_e": begun - start, "end_e": ended - start}
+        agents, columns = _named(columns)
+        inferred = Text.of(rules)
+        edges = Edges(src, dst, kind.astype(np.int8), np.where(inferred.codes >= 0, 1, -1).astype(np.int8), inferred)
+        trace, broken, _ = settle(Loose(self._run(begun, ended), columns, agents, edges))
+        findings += [Finding(file, p.position, p.rule, LEVELS[p.rule], p.message) for p in broken]
+        return trace, findings + check(trace, file)
+
+    def _column(self, name: str) -> NDArray[np.float64]:
+        values = (event.get(name) for event in self.events)
+        return np.array([np.nan if v is None else v for v in values], np.float64)
+
+    def _columns(self) -> dict[str, Any]:
+        columns: dict[str, Any] = {"id_e": Names(Text.constant("e", len(self.events)), np.arange(len(self.events)))}
+        for name in sorted({name for event in self.events for name in event} - {"t", "end", "extra"}):
+            values = [event.get(name) for event in self.events]
+            kind = _KIND[f"{name}_e"]
+            if kind in ("text", "agent"):
+                columns[f"{name}_e"] = Text.of(values)
+            else:
+                dtype, absent = _DTYPE.get(kind, (np.int8, -1))
+                columns[f"{name}_e"] = np.array([absent if v is None else v for v in values], dtype)
+        extras = [event.get("extra") or {} for event in self.events]
+        columns["extra_e"] = {
+            name: Text.of([msgspec.json.encode(e[name]).decode() if name in e else None for e in extras])
+            for name in dict.fromkeys(name for e in extras for name in e)
+        }
+        return columns
+
+    def _run(self, begun: F, ended: F) -> dict[str, Any]:
+        last = np.nanmax(np.fmax(begun, ended)) if not np.isnan(begun).all() else np.nan
+        first = np.nanmin(begun) if not np.isnan(begun).all() else np.nan
+        params = self.params | ({} if first != first else {"started": round(float(first), 3)})
+        costs = {"wall_clock_s": float(last - first)} | self.costs
+        run: dict[str, Any] = {
+            "trace_id_n": Text.of([self.trace_id]),
+            "task_id_n": Text.of([self.task_id or self.trace_id]),
+            "system_n": Text.of([self.system]),
+            "topology_n": np.array([TOPOLOGIES.index(self.topology) if self.topology else -1], np.int8),
+            "harness_n": Text.of([self.harness]),
+            "params_n": Text.of([msgspec.json.encode(params).decode()]),
+            "cost_n": {name: np.array([value]) for name, value in costs.items()},
+        }
+        return run | ({"reward_n": {k: np.array([v]) for k, v in self.rewards.items()}} if self.rewards else {})
+
+
+_NONE = tuple(np.zeros(0, np.int64) for _ in range(3))
+
+
+def _named(columns: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """The agents, and the columns that point to them as codes."""
+    pointing = [name for name in ("agent_e", "from_e", "to_e") if name in columns]
+    names = list(dict.fromkeys(word for name in pointing for word in columns[name].words))
+    return names, columns | {name: columns[name].recoded(tuple(names)) for name in pointing}
+
+
+def _times(t: F, end: F, src: I, dst: I, kind: I) -> tuple[F, F, tuple[int, float] | None]:
+    """When events began and ended, such that an effect begins no earlier than its cause and, unless it only follows it, no
+    earlier than its cause ends; and how many had to begin later than the log says, and by how much at most.
+
+    An event that the log has earlier than its cause begins with its cause. A cause ends when the first of its effects begins.
+    """
+    begun = t.copy()
+    late = t[src] > t[dst]
+    if late.any():
+        order, closing = causes_first(t, src, dst)
+        rank = np.arange(len(t))
+        if order is not None:
+            rank[order] = np.arange(len(t))
+        edges = np.flatnonzero(~closing)
+        for x in edges[np.argsort(rank[dst[edges]], kind="stable")].tolist():
+            if begun[src[x]] > begun[dst[x]]:
+                begun[dst[x]] = begun[src[x]]
+    ended = np.fmax(end, begun)
+    ended[np.isnan(end)] = np.nan
+    binds = (kind != _TEMPORAL) & (begun[src] <= begun[dst])
+    np.fmin.at(ended, src[binds], np.where(np.isnan(ended[src[binds]]), np.nan, begun[dst[binds]]))
+    by = begun - t
+    moved = by > 0
+    return begun, ended, (int(moved.sum()), float(by[moved].max())) if moved.any() else None
