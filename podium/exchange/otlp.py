@@ -238,7 +238,8 @@ class Collected:
                 sessions.setdefault(self.session.get(trace) or trace, []).append(trace)
         faults = [*self.faults, *((file, None, f"span {id} stands twice, not alike, in trace {trace}") for trace, id in self.twice)]
         for session, traces in sessions.items() or [(file, [])]:
-            run = Run(session or "trace", system=self.system, keep=self.keep)
+            name = traces[0] if len(traces) == 1 else session
+            run = Run(name or "trace", system=self.system, keep=self.keep)
             for fault in faults:
                 run.fault(*fault)
             faults = []

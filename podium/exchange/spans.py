@@ -42,6 +42,7 @@ class Span(msgspec.Struct):
     cache_write: float | None = None
     cost: float | None = None
     failed: bool = False
+    decides: bool = False  # a turn, or a function, that routes to other agents
     input: bytes | str | None = None
     output: bytes | str | None = None
     cause: str = ""  # the span that decided on this one, where the log says so
@@ -206,8 +207,8 @@ class _Sweep:
         parent.leads = True
         causes = self._causes(parent, t, span)
         row = self.run.add("spawn", parent.name, t, to=agent.name, role=span.role or name, content=span.input)
-        self._join(causes, row, relation="spawn")
-        if parent.model >= 0 and causes and causes[0].row == parent.model:
+        self._join(causes, row, spawn=True)
+        if parent.model >= 0 and any(d.row == parent.model for d in causes):
             self.run.set(parent.model, decision=_SPAWN)
         agent.front, agent.base = [_Done(row, t, "spawn", stated=True)], []
         self.rows[span.id] = row
@@ -222,33 +223,35 @@ class _Sweep:
         if span is not None:
             self.ended = agent
 
-    def _causes(self, agent: _Agent, t: float, span: Span, follow: bool = False) -> list[_Done]:
-        """What of this agent's own had ended. A turn that is open while what it asked for begins ended there: some tools keep the
-        span of the turn open meanwhile."""
+    def _causes(self, agent: _Agent, t: float, span: Span) -> list[_Done]:
+        """What of this agent's own had ended and nothing has followed yet; else what was followed last. A turn that is still open when
+        what it asked for begins ended there: some frameworks keep the span of the turn open meanwhile."""
         ready = [d for d in agent.front if d.end <= t]
-        if not any(d.row == agent.model for d in ready):
+        if len(ready) < len(agent.front) and span.kind != "model" and not any(d.row == agent.model for d in ready):
             for done in agent.front:
                 turn = done.span
                 if done.end > t and turn and turn.kind == "model" and span.parent in (turn.parent, turn.id):
                     done.end = t
                     ready.append(done)
-        if follow and ready:
-            agent.front = [d for d in agent.front if d not in ready]
+        if ready:
+            agent.front = [d for d in agent.front if d.end > t]
             agent.base = ready
-        return ready or agent.base
+        return agent.base
 
-    def _join(self, causes: Iterable[_Done], row: int, relation: EdgeType | None = None, aggregate: bool = False) -> None:
+    def _join(self, causes: Iterable[_Done], row: int, aggregate: bool = False, spawn: bool = False) -> None:
         for done in causes:
-            kind = relation or done.relation
-            if done.relation == "aggregate" and not aggregate:
+            kind = done.relation
+            if kind == "aggregate" and not aggregate:
                 kind = "causal"
+            elif kind == "causal" and spawn:
+                kind = "spawn"
             self.run.edge(done.row, row, kind, None if done.stated else ORDER)
 
     def _model(self, span: Span, t: float) -> None:
         agent = self._of(span, t)
-        causes = self._causes(agent, t, span, follow=True)
+        causes = self._causes(agent, t, span)
         returned = agent.returned and any(d.relation == "aggregate" for d in causes)
-        kind: EventType = "aggregate" if returned else "message"
+        kind: EventType = "orchestrator_decision" if span.decides else "aggregate" if returned else "message"
         row = self.run.add(
             kind, agent.name, t, end=span.end, content=span.output, model=span.model,
             tokens_in=span.tokens_in, tokens_out=span.tokens_out, cache_read=span.cache_read,
@@ -256,14 +259,14 @@ class _Sweep:
         )  # fmt: skip
         self._join(causes, row, aggregate=returned)
         agent.front.append(_Done(row, t if span.end is None else span.end, "causal", span=span))
-        if not returned:
+        if kind == "message":
             self.turns.append((row, agent))
         agent.model, agent.returned = row, False
         self.rows[span.id] = row
 
     def _call(self, span: Span, t: float) -> None:
         agent = self._of(span, t)
-        causes = self._causes(agent, t, span, follow=True)
+        causes = self._causes(agent, t, span)
         row = self.run.add(
             "tool_call", agent.name, t, end=span.end, tool=span.name, content=span.input, tokens_in=span.tokens_in,
             tokens_out=span.tokens_out, cost=span.cost,
@@ -292,7 +295,7 @@ class _Sweep:
         row = self.run.add(
             "return", agent.name, t, to=agent.parent.name, content=span.output, valid=False if span.failed else None
         )
-        self._join(agent.front, row)
+        self._join(agent.front or agent.base, row)
         agent.front, agent.base = [], []
         agent.parent.front.append(_Done(row, t, "aggregate"))
         agent.parent.returned = True
@@ -300,7 +303,7 @@ class _Sweep:
     def _handoff(self, span: Span, t: float) -> None:
         agent = self._of(span, t)
         agent.leads, agent.passed = True, bool(span.to)
-        causes = self._causes(agent, t, span, follow=True)
+        causes = self._causes(agent, t, span)
         row = self.run.add("message", agent.name, t, end=span.end, to=span.to or None, content=span.input)
         self._join(causes, row)
         if agent.model >= 0 and any(d.row == agent.model for d in causes):
@@ -324,7 +327,7 @@ class _Sweep:
     def _person(self, span: Span, t: float) -> None:
         agent = self._of(span, t)
         row = self.run.add("human_intervention", PERSON, t, end=span.end, to=agent.name, content=span.output)
-        self._join(self._causes(agent, t, span, follow=True), row)
+        self._join(self._causes(agent, t, span), row)
         agent.front.append(_Done(row, t if span.end is None else span.end, "message", stated=True))
         self.rows[span.id] = row
 
