@@ -56,7 +56,9 @@ OTHERS: dict[tuple[str, str], Kind] = {
 }
 INTERACTIONS = ("interaction.type", "gen_ai.interaction.type", "gen_ai.agent.interaction.type")
 HANDOFFS = ("handoff", "transfer", "pass_control")
-FIELDS: dict[str, tuple[str, ...]] = {  # what a span may carry, and the keys it has in the conventions, the newest first
+FIELDS: dict[
+    str, tuple[str, ...]
+] = {  # what a span may carry, and the keys it has in the conventions, the newest first
     "agent": ("gen_ai.agent.name", "agent.name", "gen_ai.agent.id"),
     "entity": ("traceloop.entity.name", "graph.node.name", "entity.1.name"),
     "tool": ("gen_ai.tool.name", "tool.name", "tool_call.function.name", "mcp.tool.name", "traceloop.entity.name"),
@@ -100,13 +102,25 @@ FIELDS: dict[str, tuple[str, ...]] = {  # what a span may carry, and the keys it
     "input": ("gen_ai.tool.call.arguments", "tool.parameters", "gen_ai.input.messages", "input.value", "input"),
     "output": ("gen_ai.tool.call.result", "gen_ai.output.messages", "output.value", "response"),
 }
-SESSIONS = ("gen_ai.conversation.id", "session.id", "scope.agentic.session")  # keys by which traces are turns of one session
+SESSIONS = (
+    "gen_ai.conversation.id",
+    "session.id",
+    "scope.agentic.session",
+)  # keys by which traces are turns of one session
 KINDS = ("gen_ai.operation.name", "openinference.span.kind", *dict.fromkeys(key for key, _ in OTHERS))
 WANTED = frozenset(
-    [*KINDS, *INTERACTIONS, *(key for keys in FIELDS.values() for key in keys), "gen_ai.transfer.mode", "error.type"]
-    + ["entity.1.name", "entity.2.name", "inference.decision.span.id", "guardrail.triggered", *SESSIONS]
+    {*KINDS, *INTERACTIONS, *SESSIONS, *(key for keys in FIELDS.values() for key in keys), "gen_ai.transfer.mode"}
+    | {"error.type", "entity.1.name", "entity.2.name", "inference.decision.span.id", "guardrail.triggered"}
 )
-MARKS = (b"gen_ai.", b"openinference.span.kind", b"traceloop.span.kind", b'"span.type"', b"ag2.span.type", b"llm.", b"mcp.method")
+MARKS = (
+    b"gen_ai.",
+    b"openinference.span.kind",
+    b"traceloop.span.kind",
+    b'"span.type"',
+    b"ag2.span.type",
+    b"llm.",
+    b"mcp.method",
+)
 
 
 def span_of(id: str, parent: str, name: str, start: float | None, end: float | None, a: Mapping[str, Any]) -> Span:

@@ -85,12 +85,20 @@ def _take(tasks: dict[str, Span], mode: str, above: str, chunk: dict[str, Any], 
     if "result" in chunk or "error" in chunk:
         span.output = msgspec.json.encode(chunk.get("result"))
         span.failed = chunk.get("error") is not None
-        span.end = span.end if stamp is None and span.end is not None else stamp if stamp is not None else -float(order)
+        span.end = (
+            span.end if stamp is None and span.end is not None else stamp if stamp is not None else -float(order)
+        )
         for i, _ in enumerate(chunk["interrupts"] if isinstance(chunk.get("interrupts"), list) else ()):
             tasks[f"{span.id} {i}"] = Span(f"{span.id} {i}", span.id, "person", "interrupt", span.end)
     else:
         span.input = msgspec.json.encode(chunk.get("input"))
-        span.start = span.start if stamp is None and span.start is not None else stamp if stamp is not None else -float(order)
+        span.start = (
+            span.start
+            if stamp is None and span.start is not None
+            else stamp
+            if stamp is not None
+            else -float(order)
+        )
 
 
 def _clock(tasks: dict[str, Span]) -> bool:

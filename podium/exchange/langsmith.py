@@ -20,12 +20,16 @@ from podium.registry import register
 
 __all__ = ["STEPS", "langsmith"]
 
-STEPS = frozenset({"agent", "tools", "call_model", "model", "model_request", "__start__", "__end__"})  # of one agent's loop
+STEPS = frozenset(
+    {"agent", "tools", "call_model", "model", "model_request", "__start__", "__end__"}
+)  # of one agent's loop
 KINDS: dict[str, Kind] = {"llm": "model", "tool": "tool", "retriever": "tool"}
 
 
 def detect(start: bytes, name: str) -> float:
-    named = b'"run_type"' in start and (b'"dotted_order"' in start or b'"parent_run_id"' in start or b'"child_runs"' in start)
+    named = b'"run_type"' in start and (
+        b'"dotted_order"' in start or b'"parent_run_id"' in start or b'"child_runs"' in start
+    )
     return 0.9 if named else 0.0
 
 
@@ -56,7 +60,9 @@ def _add(collected: Collected, item: dict[str, Any], tasks: dict[str, str]) -> N
         one, parent = todo.pop()
         metadata = _metadata(one)
         span = _span(one, metadata, str(one.get("parent_run_id") or parent))
-        thread = next((str(metadata[k]) for k in ("session_id", "thread_id", "conversation_id") if metadata.get(k)), "")
+        thread = next(
+            (str(metadata[k]) for k in ("session_id", "thread_id", "conversation_id") if metadata.get(k)), ""
+        )
         trace = str(one.get("trace_id") or root)
         collected.add(trace, thread, span)
         if isinstance(metadata.get("task_id"), str) and metadata["task_id"]:

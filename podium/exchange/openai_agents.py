@@ -59,7 +59,9 @@ def openai_agents(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
         if item.get("group_id"):
             collected.session[trace] = str(item["group_id"])
     for run in collected.runs(sources[0].name):
-        first: dict[str, Any] = next((item for t, item in groups.items() if run.trace_id in (t, item.get("group_id"))), {})
+        first: dict[str, Any] = next(
+            (item for t, item in groups.items() if run.trace_id in (t, item.get("group_id"))), {}
+        )
         metadata = first.get("metadata")
         if isinstance(metadata, dict) and isinstance(metadata.get("task_id"), str):
             run.task_id = metadata["task_id"] or None

@@ -121,7 +121,9 @@ def _lenient(value: Any) -> Request:
         raise msgspec.ValidationError("expected an object with resourceSpans")
     request = Request()
     for resource in _list(value.get("resourceSpans", value.get("resource_spans"))):
-        scopes = _list(resource.get("scopeSpans", resource.get("scope_spans", resource.get("instrumentationLibrarySpans"))))
+        scopes = _list(
+            resource.get("scopeSpans", resource.get("scope_spans", resource.get("instrumentationLibrarySpans")))
+        )
         spans = [_camel(span) for scope in scopes for span in _list(scope.get("spans"))]
         converted = [span for span in map(_converted, spans) if span is not None]
         request.resource_spans.append(ResourceSpans(scope_spans=[Scope(spans=converted)]))
@@ -145,10 +147,18 @@ def _converted(span: dict[str, Any]) -> WireSpan | None:
         return msgspec.convert(span, WireSpan, strict=False)
     except (msgspec.ValidationError, RecursionError):
         pass
-    figures = {k: v for k, v in span.items() if k in ("traceId", "spanId", "parentSpanId", "name") and isinstance(v, str)}
-    times = {k: v for k, v in span.items() if k in ("startTimeUnixNano", "endTimeUnixNano") and isinstance(v, (int, str))}
+    figures = {
+        k: v for k, v in span.items() if k in ("traceId", "spanId", "parentSpanId", "name") and isinstance(v, str)
+    }
+    times = {
+        k: v for k, v in span.items() if k in ("startTimeUnixNano", "endTimeUnixNano") and isinstance(v, (int, str))
+    }
     pairs = [pair for pair in map(_pair, _list(span.get("attributes"))) if pair]
-    return msgspec.convert(figures | times, WireSpan) if not pairs else _with(msgspec.convert(figures | times, WireSpan), pairs)
+    return (
+        msgspec.convert(figures | times, WireSpan)
+        if not pairs
+        else _with(msgspec.convert(figures | times, WireSpan), pairs)
+    )
 
 
 def _with(span: WireSpan, pairs: list[Pair]) -> WireSpan:
@@ -236,7 +246,10 @@ class Collected:
         for trace, spans in self.traces.items():
             if any(span.kind != "group" and span.start is not None for span in spans.values()):
                 sessions.setdefault(self.session.get(trace) or trace, []).append(trace)
-        faults = [*self.faults, *((file, None, f"span {id} stands twice, not alike, in trace {trace}") for trace, id in self.twice)]
+        faults = [
+            *self.faults,
+            *((file, None, f"span {id} stands twice, not alike, in trace {trace}") for trace, id in self.twice),
+        ]
         for session, traces in sessions.items() or [(file, [])]:
             name = traces[0] if len(traces) == 1 else session
             run = Run(name or "trace", system=self.system, keep=self.keep)

@@ -38,7 +38,9 @@ def requests(data: bytes) -> Iterator[dict[str, Any]]:
         yield _message(data, at, len(data), REQUEST)
 
 
-Schema = dict[int, tuple[str, Any]]  # number -> name, and what it is: a message, text, id, fixed, int, bool, double; [x] if repeated
+Schema = dict[
+    int, tuple[str, Any]
+]  # number -> name, and what it is: a message, text, id, fixed, int, bool, double; [x] if repeated
 VALUE: Schema = {
     1: ("stringValue", "text"),
     2: ("boolValue", "bool"),
@@ -101,7 +103,7 @@ def _value(data: bytes, value: Any, kind: Any, wire: int) -> Any:
     if wire != expected:
         raise Damaged(f"wire type {wire} where {expected} was expected")
     if isinstance(kind, dict):
-        return _message(data, *value, kind)
+        return _message(data, value[0], value[1], kind)
     if kind == "int":
         return value - (1 << 64) if value >> 63 else value
     if kind == "bool":

@@ -81,11 +81,17 @@ def _dumped(item: dict[str, Any], context: dict[str, Any]) -> tuple[str, str, Sp
         elif isinstance(event, dict) and "span.type" in a:
             a = _attributes(event.get("attributes")) | a
     start, end = seconds(item.get("start_time")), seconds(item.get("end_time"))
-    span = span_of(_id(context.get("span_id")), _id(item.get("parent_id")), str(item.get("name") or ""), start, end, a)
+    span = span_of(
+        _id(context.get("span_id")), _id(item.get("parent_id")), str(item.get("name") or ""), start, end, a
+    )
     status = item.get("status")
     if isinstance(status, dict) and status.get("status_code") == "ERROR" and span.kind != "guard":
         span.failed = True
-    links = [one.get("context") for one in item["links"] if isinstance(one, dict)] if isinstance(item.get("links"), list) else []
+    links = (
+        [one.get("context") for one in item["links"] if isinstance(one, dict)]
+        if isinstance(item.get("links"), list)
+        else []
+    )
     span.links = tuple(_id(link.get("span_id")) for link in links if isinstance(link, dict))
     return _id(context.get("trace_id")), _session(a), span
 

@@ -70,7 +70,9 @@ class _Done:
 
     __slots__ = ("end", "relation", "row", "span", "stated")
 
-    def __init__(self, row: int, end: float, relation: EdgeType, stated: bool = False, span: Span | None = None) -> None:
+    def __init__(
+        self, row: int, end: float, relation: EdgeType, stated: bool = False, span: Span | None = None
+    ) -> None:
         self.row, self.end, self.relation, self.stated, self.span = row, end, relation, stated, span
 
 
