@@ -78,6 +78,8 @@ def read(*paths: str | Path, shape: Shape = LOG_EVENTS, progress: Progress = Non
 
 def _is_ours(file: str) -> bool:
     """Whether a file is one of Podium's own forms, or so broken that there is no telling."""
+    if not os.path.isfile(file):
+        return True  # a pipe can be read once
     try:
         with opened(file) as stream:
             start = stream.read(1 << 16)
@@ -117,11 +119,15 @@ def _read_folder(folder: Path, shape: Shape, progress: Progress) -> Iterator[Rea
     others = [str(f) for f in files if f not in set(ours)]
     for together in _by_run(ours).values():
         yield from _read_files([str(f) for f in together], str(together[0].parent), shape, progress)
-    runs = len(ours)
+    foreign, untold = 0, []
     for one in _read_foreign(others, True, progress=progress) if others else ():
-        runs += one.trace is not None
-        yield one
-    if not runs:
+        foreign += one.trace is not None
+        if one.trace is None and not _is_trace_name(Path(one.file)):
+            untold.append(one)
+        else:
+            yield one
+    yield from untold if foreign else ()  # beside our own traces lie notes and figures
+    if not ours and not foreign:
         raise Unreadable(
             str(folder), f"a folder without traces; expected files named *{', *'.join(SUFFIXES)}, or a store"
         )

@@ -68,10 +68,8 @@ def resembles(start: bytes) -> bool:
     >>> resembles(b'{"trace_id": "a", "events": [{"id": '), resembles(b'{"type": "user", "uuid": '), resembles(b"[]")
     (True, False, False)
     """
-    if start.lstrip()[:1] != b"{":
-        return False
     fields = set(top_fields(start))
-    return 2 * len(fields & _FIELDS) >= len(fields)
+    return start.lstrip()[:1] in (b"{", b"[") and 2 * len(fields & _FIELDS) >= max(len(fields), start.lstrip()[:1] == b"[")
 
 
 _FIELDS = {f.name.encode() for f in msgspec.structs.fields(Document)}
