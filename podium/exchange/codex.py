@@ -222,6 +222,7 @@ class _Session:
         self.reached: dict[str, bool] = {}  # whether something reached an agent since its last return
         self.ends: list[tuple[int, str]] = []  # despawns
         self.last: dict[str, int] = {}  # the last event in each thread
+        self.since: dict[str, float] = {}  # since when an agent whose thread is not there has been at work
 
     def name(self, path: str | None) -> str:
         """An agent's name by the path or the thread that a record names."""
@@ -252,7 +253,8 @@ class _Reader:
         self.counted: Counts | None = None
         self.uncounted = -1  # the turn whose tokens are not known yet
         self.calls: dict[str, int] = {}
-        self.launches: dict[str, int] = {}  # calls to spawn, not known yet to have succeeded
+        self.launches: dict[str, int] = {}  # calls to spawn, not known yet to have succeeded, and their turns
+        self.spawns: set[int] = set()  # those that have
         self.tools: dict[str, tuple[str, Item]] = {}
         self.searches: list[int] = []  # that have ended and whose call comes
         self.answered: set[str] = set()
@@ -297,7 +299,7 @@ class _Reader:
             self.model = item.model if isinstance(item.model, str) else self.model
         elif type == "compacted":
             self._close()
-            row = self._add("message", t, extra={"compaction": True})
+            row = self._add("message", t, to=self.agent, extra={"compacted": {}})
             self._follow(row)
             self._show("causal", row, t)
         elif type == "session_meta" and isinstance(item.cwd, str) and not self.sub:
@@ -341,10 +343,13 @@ class _Reader:
         self.ready = t if self.ready is None else max(self.ready, t)
 
     def _follow(self, row: int) -> None:
-        """Something that comes after the last turn, and after what was shown since."""
-        for relation, cause in self.shown or ([("causal", self.before)] if self.before >= 0 else []):
-            self.run.edge(cause, row, "causal" if relation == "aggregate" else relation)
-        self.shown = []
+        """Joins an event to what was shown since the last turn and, unless that came of it, to that turn."""
+        if self.before >= 0 and not any(relation in OWN for relation, _ in self.shown):
+            self.run.edge(self.before, row, "causal")
+        gathers = self.run.events[row]["type"] == _TYPE["aggregate"]
+        for relation, cause in self.shown:
+            self.run.edge(cause, row, "causal" if relation == "aggregate" and not gathers else relation)
+        self.shown, self.ready = [], None
 
     def _close(self) -> None:
         if self.turn >= 0:
@@ -373,7 +378,7 @@ class _Reader:
         if item.error:
             error = item.error.get("message") if isinstance(item.error, dict) else item.error
             row = self._add(
-                "message", t, to=None if self.thread.parent else PERSON, valid=False, content=str(error)
+                "message", t, to=None if self.thread.parent else PERSON, valid=0, content=str(error)
             )
             self._follow(row)
             self.before = row
@@ -393,12 +398,8 @@ class _Reader:
             gathers = any(relation == "aggregate" for relation, _ in self.shown)
             began = t if self.ready is None else min(self.ready, t)
             self.turn = row = self._add("aggregate" if gathers else "message", began, end=t, model=self.model)
-            if self.before >= 0 and not any(relation in OWN for relation, _ in self.shown):
-                self.run.edge(self.before, row, "causal")
-            for relation, cause in self.shown:
-                self.run.edge(cause, row, relation)
-            self.shown, self.ready, self.uncounted = [], None, row
-            self.asked = False
+            self._follow(row)
+            self.uncounted, self.asked = row, False
         if item.type in ("reasoning", "message"):
             if not self.asked:
                 self.run.set(self.turn, end=t)
@@ -424,12 +425,13 @@ class _Reader:
             item.arguments if item.arguments != NOTHING else item.input if item.input != NOTHING else item.action
         )
         self.calls[id] = row = self._add("tool_call", t, tool=name, content=bytes(content))
+        if self.run.events[self.turn]["type"] == _TYPE["message"]:
+            self.run.set(self.turn, to=self.agent)
         self.tools[id] = name, item
         self.ready = t
+        self.run.edge(self.turn, row, "causal")
         if name == "spawn_agent":
             self.launches[id] = self.turn
-        else:
-            self.run.edge(self.turn, row, "causal")
 
     def _search(self, t: float) -> int:
         """A search of the web by the model's provider. Its beginning is not recorded, and its end has no output. The model goes on with
@@ -462,11 +464,9 @@ class _Reader:
         self.run.set(call, end=t)
         if id in self.launches:
             self._launched(id, raw)
-        if self.run.events[call]["type"] == _TYPE["spawn"]:
-            self._show("causal", call, t)
-            return
-        failed = bool(_FAILED.search(raw[:400])) or (name == "spawn_agent")
-        row = self._add("tool_result", t, tool=name, content=raw, valid=False if failed else None)
+        refused = name == "spawn_agent" and call not in self.spawns
+        failed = refused or _FAILED.search(raw[:400]) is not None
+        row = self._add("tool_result", t, tool=name, content=raw, valid=0 if failed else None)
         self.run.edge(call, row, "return")
         self._show("tool_dependency", row, t)
         if not failed and name in TELLS:
@@ -477,32 +477,32 @@ class _Reader:
     def _launched(self, id: str, output: bytes) -> None:
         """What a call to spawn answered: the name of the agent, or why there is none."""
         reply = _reply(output)
-        path = reply.get("task_name") or reply.get("agent_path") or reply.get("agent_id") or reply.get("nickname")
         thread = reply.get("agent_id") or reply.get("thread_id")
+        path = reply.get("task_name") or reply.get("agent_path") or thread or reply.get("nickname")
         if path:
             self._spawned(id, str(path), str(thread) if thread else None)
-        turn = self.launches.pop(id, None)
-        if turn is not None:
-            self.run.edge(turn, self.calls[id], "causal")
+        self.launches.pop(id, None)
 
     def _spawned(self, id: str | None, path: str | None, thread: str | None) -> None:
-        """A call to spawn has spawned: from now on it is the spawn."""
+        """A call to spawn has spawned."""
         turn = self.launches.pop(id or "", None)
         if turn is None or id is None:
             return
-        row, asked = self.calls[id], self.tools[id][1]
+        call, asked = self.calls[id], self.tools[id][1]
         agent = self.session.name(path or thread)
-        for key in (path, thread):
-            if key:
-                self.session.agents[key] = agent
+        self.session.agents |= {key: agent for key in (path, thread) if key}
         role = _arguments(asked).get("agent_type")
-        self.run.set(row, type=_TYPE["spawn"], to=agent, role=role if isinstance(role, str) else None, tool=None)
+        role = role if isinstance(role, str) else None
+        began = self.run.events[call]["t"]
+        row = self._add("spawn", began, to=agent, role=role, content=bytes(asked.arguments))
+        self.run.edge(call, row, "causal")
         self.run.edge(turn, row, "spawn")
         if self.run.events[turn]["type"] == _TYPE["message"]:
-            self.run.set(turn, type=_TYPE["orchestrator_decision"])
+            self.run.set(turn, type=_TYPE["orchestrator_decision"], to=None)
         self.run.set(turn, decision=_SPAWN)
-        self.session.spawned[agent] = row
-        self.session.reached[agent] = True
+        self.spawns.add(call)
+        self.session.spawned[agent], self.session.reached[agent] = row, True
+        self.session.since[agent] = began
 
     def _tell(self, asked: Item, output: bytes, call: int, t: float) -> None:
         """A text that was sent to another agent."""
@@ -510,6 +510,7 @@ class _Reader:
         row = self._add("message", t, to=agent, content=bytes(asked.arguments))
         self.run.edge(call, row, "message")
         self.session.sent.setdefault((self.agent, agent), []).append(row)
+        self.session.since[agent] = t
         self.session.reached[agent] = True
 
     def _despawn(self, target: str | None, t: float, call: int | None) -> None:
@@ -546,20 +547,27 @@ class _Reader:
                     self._got(self.session.name(str(path)), t, notice[1], True)
 
     def _got(self, author: str, t: float, content: bytes, final: bool) -> None:
-        reached = self.session.reached.get(author, False)
+        """Something from another agent has come. Where its own thread is not there, it is all that is known of its work since it was
+        last told something, or last said something."""
+        session = self.session
+        silent = author not in session.last
+        since = session.since.pop(author, None) if silent else None
         row = self.run.add(
-            "return" if final else "message", author, t, to=self.agent, content=content, task=self.session.task,
-            truncated=True if final and not reached else None,
+            "return" if final else "message", author, t if since is None else min(since, t), to=self.agent,
+            end=None if since is None else t, content=content, task=session.task,
+            truncated=1 if final and not session.reached.get(author) else None,
         )  # fmt: skip
-        if author in self.session.last:
-            self.run.edge(self.session.last[author], row, "causal")
+        if not silent:
+            self.run.edge(session.last[author], row, "causal")
         else:
-            for sent in self.session.sent.pop((self.agent, author), ()):
+            for sent in session.sent.pop((self.agent, author), ()):
                 self.run.edge(sent, row, "message")
-            if author in self.session.spawned:
-                self.run.edge(self.session.spawned[author], row, "causal")
+            if author in session.spawned:
+                self.run.edge(session.spawned[author], row, "causal")
         if final:
-            self.session.reached[author] = False
+            session.reached[author] = False
+        elif silent:
+            session.since[author] = t
         self._show("aggregate" if final else "message", row, t)
 
     def _count(self, info: Info | None) -> None:

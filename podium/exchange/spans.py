@@ -19,8 +19,9 @@ __all__ = ["ORDER", "Kind", "Span", "add_spans"]
 
 Kind = Literal["agent", "model", "tool", "handoff", "guard", "person", "group"]
 ORDER = "latest-done"  # rule: of what the same agent did, the latest that had ended
+GATHERS = "gathers-returns"  # rule: the first turn of an agent that began when several others had returned
 _SPAWN, _DELEGATE = DECISIONS.index("spawn"), DECISIONS.index("delegate")
-_DECIDES = EVENT_TYPES.index("orchestrator_decision")
+_DECIDES, _TURN, _RETURNS = map(EVENT_TYPES.index, ("orchestrator_decision", "message", "return"))
 
 
 class Span(msgspec.Struct):
@@ -52,13 +53,16 @@ class Span(msgspec.Struct):
 class _Agent:
     """An agent during the sweep: what it did last."""
 
-    __slots__ = ("base", "front", "leads", "model", "name", "parent", "passed", "returned", "until")
+    __slots__ = ("acts", "asked", "base", "front", "gathers", "leads", "model", "name", "parent", "passed", "returned", "until")
 
     def __init__(self, name: str, parent: _Agent | None) -> None:
         self.name, self.parent = name, parent
         self.front: list[_Done] = []  # what it did and nothing of its own has followed yet
         self.base: list[_Done] = []  # what was followed last
         self.leads = False  # others work for it
+        self.acts = False  # it has done something since it was spawned
+        self.asked = False  # its last turn has called a tool
+        self.gathers: list[int] = []  # the returns that its first turn reads
         self.passed = False  # it has handed over
         self.model = -1  # its last turn
         self.returned = False  # something came back since that turn
@@ -86,6 +90,8 @@ class _Sweep:
         self.run, self.root = run, root
         self.spans = {span.id: span for span in spans if span.start is not None}
         self.owner: dict[str, Span | None] = {}  # the nearest agent above a span
+        self.wrapper: dict[str, Span] = {}  # the call of a tool that is this agent
+        self.backs: dict[str, list[int]] = {}  # what came back within a call
         self.depth: dict[str, int] = {}
         self.agents: dict[str, _Agent] = {}  # by the id of their span
         self.named: dict[tuple[str, str], list[_Agent]] = {}  # instances of one name that work for one agent
@@ -106,8 +112,10 @@ class _Sweep:
                 continue
             depth = self.depth[span.id]
             points.append((span.start, 1, depth, span.id))
-            if span.end is not None and span.kind in ("agent", "tool"):
-                points.append((span.end, 0 if span.end > span.start else 2, -depth, span.id))
+            if span.end is not None:
+                span.end = max(span.start, span.end)
+                if span.kind in ("agent", "tool"):
+                    points.append((span.end, 0 if span.end > span.start else 2, -depth, span.id))
         points.sort()
         begins = {
             "agent": self._agent,
@@ -130,8 +138,12 @@ class _Sweep:
                 if self.rows.get(link, -1) < self.rows.get(span.id, -1) and link in self.rows:
                     self.run.edge(self.rows[link], self.rows[span.id], "causal")
         for row, agent in self.turns:
+            if self.run.events[row]["type"] != _TURN:
+                continue
             if agent.leads:
-                self.run.set(row, type=_DECIDES)
+                self.run.set(row, type=_DECIDES, to=None)
+            elif row == agent.model and not agent.asked:
+                self.run.set(row, to=agent.parent.name if agent.parent else PERSON)
 
     def _climb(self) -> None:
         """Finds the nearest agent above each span, and how deep it lies. A span above itself is taken for a root."""
@@ -152,7 +164,7 @@ class _Sweep:
                     owner[at.id] = above if above.kind == "agent" else owner[above.id]
 
     def _fold(self) -> None:
-        """Makes groups of spans that only wrap others: a tool that is an agent, and a turn within a turn."""
+        """Notes which tools are agents, and makes a group of a turn within a turn."""
         for span in self.spans.values():
             if span.kind not in ("agent", "model"):
                 continue
@@ -163,7 +175,7 @@ class _Sweep:
             if above is None:
                 continue
             if span.kind == "agent" and above.kind == "tool":
-                above.kind = "group"
+                self.wrapper[span.id] = above
                 span.input = above.input if span.input is None else span.input
                 span.output = above.output if span.output is None else span.output
             elif span.kind == "model" and above.kind == "model":
@@ -206,13 +218,22 @@ class _Sweep:
         if parent is None:
             self._first(agent, t, span)
             return
-        parent.leads = True
-        causes = self._causes(parent, t, span)
-        row = self.run.add("spawn", parent.name, t, to=agent.name, role=span.role or name, content=span.input)
+        self._spawn(agent, parent, span, t)
+
+    def _spawn(self, agent: _Agent, parent: _Agent, span: Span, t: float) -> None:
+        """An agent begins to work for another: because a turn or a call asked for it, or what came back."""
+        parent.leads = parent.acts = True
+        call = self.rows.get(self.wrapper[span.id].id) if span.id in self.wrapper else None
+        causes = self._causes(parent, t, span) if call is None else parent.base
+        row = self.run.add("spawn", parent.name, t, to=agent.name, role=span.role or span.name, content=span.input)
         self._join(causes, row, spawn=True)
+        if call is not None:
+            self.run.edge(call, row, "causal")
         if parent.model >= 0 and any(d.row == parent.model for d in causes):
             self.run.set(parent.model, decision=_SPAWN)
-        agent.front, agent.base = [_Done(row, t, "spawn", stated=True)], []
+        agent.front, agent.base, agent.acts = [_Done(row, t, "spawn", stated=True)], [], False
+        backs = [d.row for d in causes if d.relation == "aggregate"]
+        agent.gathers = backs if len(backs) > 1 else []
         self.rows[span.id] = row
 
     def _first(self, agent: _Agent, t: float, span: Span | None) -> None:
@@ -252,18 +273,22 @@ class _Sweep:
     def _model(self, span: Span, t: float) -> None:
         agent = self._of(span, t)
         causes = self._causes(agent, t, span)
-        returned = agent.returned and any(d.relation == "aggregate" for d in causes)
+        returned = bool(agent.gathers) or (agent.returned and any(d.relation == "aggregate" for d in causes))
         kind: EventType = "orchestrator_decision" if span.decides else "aggregate" if returned else "message"
         row = self.run.add(
             kind, agent.name, t, end=span.end, content=span.output, model=span.model,
             tokens_in=span.tokens_in, tokens_out=span.tokens_out, cache_read=span.cache_read,
-            cache_write=span.cache_write, cost=span.cost, valid=False if span.failed else None,
+            cache_write=span.cache_write, cost=span.cost, valid=0 if span.failed else None,
         )  # fmt: skip
         self._join(causes, row, aggregate=returned)
+        for back in agent.gathers:
+            self.run.edge(back, row, "aggregate", GATHERS)
+        agent.gathers, agent.acts = [], True
         agent.front.append(_Done(row, t if span.end is None else span.end, "causal", span=span))
         if kind == "message":
             self.turns.append((row, agent))
-        agent.model, agent.returned = row, False
+            self.run.set(row, to=agent.name)
+        agent.model, agent.returned, agent.asked = row, False, False
         self.rows[span.id] = row
 
     def _call(self, span: Span, t: float) -> None:
@@ -273,6 +298,7 @@ class _Sweep:
             "tool_call", agent.name, t, end=span.end, tool=span.name, content=span.input, tokens_in=span.tokens_in,
             tokens_out=span.tokens_out, cost=span.cost,
         )  # fmt: skip
+        agent.acts = agent.asked = True
         if span.cause in self.rows:
             self.run.edge(self.rows[span.cause], row, "causal")
         self._join([d for d in causes if d.row != self.rows.get(span.cause)], row)
@@ -282,9 +308,11 @@ class _Sweep:
     def _result(self, span: Span, t: float) -> None:
         agent, call = self._of(span, t), self.rows[span.id]
         row = self.run.add(
-            "tool_result", agent.name, t, tool=span.name, content=span.output, valid=False if span.failed else None
+            "tool_result", agent.name, t, tool=span.name, content=span.output, valid=0 if span.failed else None
         )
         self.run.edge(call, row, "return")
+        for back in self.backs.pop(span.id, ()):
+            self.run.edge(back, row, "return")
         for done in agent.front:
             if done.row == call:
                 done.row, done.end, done.relation, done.span = row, t, "tool_dependency", None
@@ -294,17 +322,35 @@ class _Sweep:
         agent.until = t
         if agent.parent is None or agent.passed:
             return
-        row = self.run.add(
-            "return", agent.name, t, to=agent.parent.name, content=span.output, valid=False if span.failed else None
-        )
-        self._join(agent.front or agent.base, row)
+        row = self._answer(agent, span, t)
+        if span.id in self.wrapper:
+            self.backs.setdefault(self.wrapper[span.id].id, []).append(row)
         agent.front, agent.base = [], []
         agent.parent.front.append(_Done(row, t, "aggregate"))
         agent.parent.returned = True
 
+    def _answer(self, agent: _Agent, span: Span, t: float) -> int:
+        """The event by which an agent returns: its last turn if that only spoke, else one of its own. Of an agent that did nothing that is
+        in the log it is known how long that took."""
+        assert agent.parent is not None
+        last = agent.front[0] if len(agent.front) == 1 else None
+        if last is not None and last.row == agent.model and not agent.asked and self.run.events[last.row]["type"] == _TURN:
+            self.run.set(last.row, type=_RETURNS, to=agent.parent.name)
+            if span.failed:
+                self.run.set(last.row, valid=0)
+            return last.row
+        began = t if agent.acts or span.start is None else span.start
+        row = self.run.add(
+            "return", agent.name, began, end=None if agent.acts else t, to=agent.parent.name, content=span.output,
+            valid=0 if span.failed else None,
+        )  # fmt: skip
+        self._join(agent.front or agent.base, row)
+        return row
+
     def _handoff(self, span: Span, t: float) -> None:
         agent = self._of(span, t)
-        agent.leads, agent.passed = True, bool(span.to)
+        agent.leads = agent.acts = True
+        agent.passed = bool(span.to)
         causes = self._causes(agent, t, span)
         row = self.run.add("message", agent.name, t, end=span.end, to=span.to or None, content=span.input)
         self._join(causes, row)
