@@ -89,8 +89,8 @@ def unknown(name: str, start: bytes) -> Finding:
 
 
 def _imported(importer: str, sources: Sequence[Source], keep: bool) -> Iterator[Read]:
-    where = sources[0].name
     for run in find("importer", importer)(sources, keep):
+        where = run.file or sources[0].name
         yield Read(where, *run.built(where))
 
 
