@@ -6,8 +6,9 @@ does not know stays absent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
@@ -35,6 +36,8 @@ _DTYPE: dict[str, tuple[Any, Any]] = {
     "row": (np.int32, -1),
 }
 _TEMPORAL = _EDGE["temporal"]
+_BESIDE = (_TYPE["tool_call"], _TYPE["tool_result"])
+MOST_BESIDE = 100  # events of one agent side by side that are looked through for one that had ended
 
 
 class Fault(NamedTuple):
@@ -76,10 +79,11 @@ class Run:
         self.params: dict[str, Any] = {}  # what else there is to know of the run; `started` is added
         self.rewards: dict[str, float] = {}
         self.costs: dict[str, float] = {}  # totals that the log states
+        self.file: str | None = None  # the file to name it by, where several were read
         self.faults: list[Fault] = []
         self.events: list[dict[str, Any]] = []  # column names, without suffix, to values
         self._edges: dict[tuple[int, int, int], str | None] = {}
-        self._last: dict[str, int] = {}  # the last event of each agent
+        self._own: dict[str, list[int]] = {}  # the events of each agent, in order
 
     def add(
         self,
@@ -98,7 +102,7 @@ class Run:
         """Adds an event and returns its number. `t` and `end` are seconds on any one clock. `fields` are columns of
         an event by their names without `_e` (role, tool, model, tokens_in, tokens_out, cache_read, cache_write, cost, task,
         valid, truncated, trusted, chosen, ...); None is absent. Events of one agent are added in their causal order: each
-        follows the one before it (a `temporal` edge)."""
+        follows the one before it (a `temporal` edge), but for calls and results, whose order their edges state, and what the person does."""
         row = len(self.events)
         fields |= {"type": _TYPE[type], "agent": agent or "unnamed", "t": t, "end": end, "to": to or None}
         if decision is not None:
@@ -110,10 +114,7 @@ class Run:
             self.set_content(row, content)
         for kind, cause in after:
             self.edge(cause, row, kind)
-        before = self._last.get(fields["agent"])
-        if before is not None:
-            self._edges.setdefault((before, row, _TEMPORAL), None)
-        self._last[fields["agent"]] = row
+        self._own.setdefault(fields["agent"], []).append(row)
         return row
 
     def set(self, row: int, **fields: Any) -> None:
@@ -144,20 +145,31 @@ class Run:
         findings = [f.finding() for f in self.faults]
         if not self.events:
             return None, [*findings, Finding(file, None, "empty-run", LEVELS["empty-run"], "a log without a run")]
-        src, dst, kind = (np.array(v, np.int64) for v in zip(*self._edges, strict=True)) if self._edges else _NONE
-        rules = list(self._edges.values())
-        begun, ended, moved = _times(self._column("t"), self._column("end"), src, dst, kind)
+        own = [filter(self._in_line, rows) for agent, rows in self._own.items() if agent != PERSON]
+        order = [(a, b, _TEMPORAL) for rows in own for a, b in pairwise(rows)]
+        begun, ended, moved = _times(self._column("t"), self._column("end"), *_arrays([*self._edges, *order]))
         if moved:
             said = f"{moved[0]} events have causes that are later by the log's clock, by {moved[1]:.3g} s at most; moved behind them"
             findings.append(Finding(file, None, "log-order", LEVELS["log-order"], said))
         start = float(np.nanmin(begun)) if not np.isnan(begun).all() else 0.0
         columns = self._columns() | {"t_e": begun - start, "end_e": ended - start}
         agents, columns = _named(columns)
+        clock = np.where(np.isnan(begun), -np.inf, begun).tolist()
+        for rows in self._own.values():
+            for a, b in _follows(sorted(rows, key=clock.__getitem__), clock, ended.tolist()):
+                self._edges.setdefault((a, b, _TEMPORAL), None)
+        src, dst, kind = _arrays(list(self._edges))
+        rules = list(self._edges.values())
         inferred = Text.of(rules)
         edges = Edges(src, dst, kind.astype(np.int8), np.where(inferred.codes >= 0, 1, -1).astype(np.int8), inferred)
         trace, broken, _ = settle(Loose(self._run(begun, ended), columns, agents, edges))
         findings += [Finding(file, p.position, p.rule, LEVELS[p.rule], p.message) for p in broken]
         return trace, findings + check(trace, file)
+
+    def _in_line(self, row: int) -> bool:
+        """Whether an event has its place in its agent's order by itself. Calls and results have it by their edges: they may be made,
+        and come back, side by side."""
+        return self.events[row]["type"] not in _BESIDE
 
     def _column(self, name: str) -> NDArray[np.float64]:
         values = (event.get(name) for event in self.events)
@@ -197,7 +209,21 @@ class Run:
         return run | ({"reward_n": {k: np.array([v]) for k, v in self.rewards.items()}} if self.rewards else {})
 
 
-_NONE = tuple(np.zeros(0, np.int64) for _ in range(3))
+def _arrays(edges: list[tuple[int, int, int]]) -> tuple[I, I, I]:
+    if not edges:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
+    src, dst, kind = (np.array(values, np.int64) for values in zip(*edges, strict=True))
+    return src, dst, kind
+
+
+def _follows(rows: list[int], begun: list[float], ended: list[float]) -> Iterator[tuple[int, int]]:
+    """For each event of an agent the last one before it that had ended when it began; calls made side by side do not follow each
+    other."""
+    for place, row in enumerate(rows):
+        for before in rows[place - 1 : max(0, place - 1 - MOST_BESIDE) : -1] + rows[:1] * (place > 0):
+            if not ended[before] > begun[row] and not begun[before] > begun[row]:
+                yield before, row
+                break
 
 
 def _named(columns: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:

@@ -67,6 +67,7 @@ class Progress(Struct):
     type: str | None = None
     agentId: str | None = None  # noqa: N815 (the log's own names)
     message: Raw = Raw()
+    elapsedTimeSeconds: float | None = None  # noqa: N815
 
 
 class Record(Struct):
@@ -208,6 +209,7 @@ class Session:
         self.launches: dict[str, Launch] = {}
         self.launched: dict[str, Launched] = {}
         self.metas: dict[str, Meta] = {}
+        self.began: dict[str, float] = {}  # calls of a shell to when the command began, where the log tells
         self.main_seen = False
         self._seen: dict[str, tuple[Any, ...]] = {}  # by uuid
         self._chain: dict[str, str] = {}  # inline side chains: a record's uuid to its stream
@@ -333,7 +335,8 @@ class Session:
         if turn is None:
             turn = self.turns[key] = Turn(key, place, t, t, texts=[], calls=[])
             stream.items.append(Item("compacting" if compaction else "turn", t, place, turn=turn))
-        turn.end = t if turn.end is None else max(turn.end, t if t is not None else turn.end)
+        if t is not None:
+            turn.t, turn.end = min(turn.t or t, t), max(turn.end or t, t)
         turn.model = m.model or turn.model
         turn.usage = _most(turn.usage, m.usage)
         turn.stopped = turn.stopped or m.stop_reason is not None
@@ -442,6 +445,10 @@ class Session:
 
     def _progress(self, r: Record, place: Place) -> None:
         data = r.data
+        if data is not None and data.type == "bash_progress" and r.parentToolUseID and r.parentToolUseID not in self.began:
+            t = self.time(r.timestamp, place)
+            if t is not None and data.elapsedTimeSeconds is not None:
+                self.began[r.parentToolUseID] = t - data.elapsedTimeSeconds
         if data is None or data.type != "agent_progress":
             return
         inner = _INNER.decode(data.message)
@@ -485,7 +492,13 @@ class Session:
     # when all was read
 
     def settle(self) -> None:
-        """Joins streams that are known by a call to the agents that it made, and inline side chains to the calls with their text."""
+        """Joins streams that are known by a call to the agents that it made, and inline side chains to the calls with their text;
+        puts compactions that have files of their own where they happened."""
+        lead = self.streams[MAIN]
+        for item in [i for i in lead.items if i.kind == "compacting"]:
+            lead.items.remove(item)
+            later = (i for i, x in enumerate(lead.items) if x.t is not None and item.t is not None and x.t > item.t)
+            lead.items.insert(next(later, len(lead.items)), item)
         by_prompt: dict[str, list[str]] = {}
         for call, launch in self.launches.items():
             by_prompt.setdefault((launch.prompt or "").strip(), []).append(call)
@@ -616,7 +629,9 @@ def claude_code(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     stem = re.split(r"[/\\:]", sources[0].name)[-1].partition(".")[0]
     run = Run(named[0] if named and named[0] else stem or "session", system="Claude Code", keep=keep)
     session = Session(run)
-    for source in sorted(sources, key=lambda s: (_is_side(s.name), s.name)):
+    mains = [s.name for s in sources if not _is_side(s.name)]
+    run.file = min(mains or [s.name for s in sources])
+    for source in sorted(sources, key=lambda s: (not _is_side(s.name), s.name)):  # an agent's own file has more of it
         session.file(source)
     session.settle()
     Telling(session).tell()

@@ -24,6 +24,8 @@ ASKS = ("AskUserQuestion", "ExitPlanMode")  # tools whose result is the person's
 OUTSIDE = ("WebFetch", "WebSearch")  # tools that return what anybody could have written
 REFUSED = ("The user doesn't want to", "The user rejected", "[Request interrupted")
 DENIED = ("Permission to use", "Claude requested permissions", "denied by")
+EDITS = ("Edit", "Write", "MultiEdit", "NotebookEdit")
+PROGRESS_S, WAITED_S = 3, 5.0  # seconds: a shell shows progress after; a call that waited this long waited for the person
 NEXT_TURN, LAST_EVENT, SAME_PROMPT = "next turn of who was told", "last event before the return", "same prompt"
 
 
@@ -131,7 +133,7 @@ class Telling:
             type, fields = "orchestrator_decision", {"decision": "spawn"}
         elif not turn.calls:
             fields = {"to": who.parent}
-        begun = item.t if who.since is None or (item.t is not None and who.since > item.t) else who.since
+        begun = turn.t if who.since is None or (turn.t is not None and who.since > turn.t) else who.since
         row = self.add(who, type, item, t=begun, end=turn.end, extra=extra or None, **fields, **_spent(turn))
         if turn.texts:
             self.run.set_content(row, b"".join(map(bytes, turn.texts)) if len(turn.texts) == 1 else _joined(turn.texts))
@@ -143,7 +145,7 @@ class Telling:
             row = self._decision(who, item, row)
         who.inputs, who.returns, who.turn, who.turn_row = [], [], turn, row
         self.turn_rows[turn.id] = row
-        self._later(who, turn.end)
+        who.since = None  # what comes next began when the log first has it, unless something is heard before
 
     def _decision(self, who: Told, item: Item, turn: int) -> int:
         """A turn that reads what came back and launches again decides after it has read."""
@@ -181,14 +183,17 @@ class Telling:
         end = None if answer is None or launch or person else answer.t
         if launch or person:
             end = item.t
+        by = self.turn_rows.get(turn.id)
+        approved = None if launch or person else self._approved(who, item, answer, by)
         row = self.add(
-            who, "tool_call", item, end=end, tool=block.name or "unnamed",
-            **({"content": bytes(block.input)} if bytes(block.input) else {}),
+            who, "tool_call", item, t=item.t if approved is None else self.run.events[approved]["t"], end=end,
+            tool=block.name or "unnamed", **({"content": bytes(block.input)} if bytes(block.input) else {}),
         )  # fmt: skip
         self.rows[block.id] = row
-        by = self.turn_rows.get(turn.id)
         if by is not None:
             self.run.edge(by, row, "causal")
+        if approved is not None:
+            self.run.edge(approved, row, "message", self.run.events[approved]["extra"]["inferred"])
         if launch:
             self._launch(who, item, row, by)
         elif block.name == "SendMessage":
@@ -197,6 +202,26 @@ class Telling:
             self._stop(who, item, row)
         if early := self.early.pop(block.id, None):
             self._result(*early)
+
+    def _approved(self, who: Told, item: Item, answer: Item | None, by: int | None) -> int | None:
+        """The person's leave to run a tool, where the log shows that the call waited before it ran."""
+        block = item.block
+        assert block is not None and block.id is not None
+        if item.t is None or answer is None or answer.t is None:
+            return None
+        began, rule = self.session.began.get(block.id), "the command began later than the call"
+        if began is None and block.name in EDITS:
+            began, rule = answer.t, "an edit takes no time"
+        elif began is None and block.name == "Bash" and self.session.began:
+            began, rule = answer.t - PROGRESS_S, f"a command of more than {PROGRESS_S} s shows progress"
+        if began is None or min(began, answer.t) - item.t < WAITED_S:
+            return None
+        began = min(began, answer.t)
+        extra = {"what": "approved", "waited_s": round(began - item.t, 3), "inferred": rule}
+        row = self.run.add("human_intervention", PERSON, began, to=who.name, task=max(self.task, 0), extra=extra)
+        if by is not None:
+            self.run.edge(by, row, "message", rule)
+        return row
 
     def _launch(self, who: Told, item: Item, call: int, decision: int | None) -> None:
         session, block = self.session, item.block
@@ -258,7 +283,7 @@ class Telling:
             event |= {"type": _RETURN, "to": parent.name, "extra": (event.get("extra") or {}) | extra}
             row = last
         else:
-            begun = self.run.events[spawn]["t"] if silent else ended.t
+            begun = self._worked_from(spawn, ended, extra.get("duration_ms")) if silent else ended.t
             row = self.add(child, "return", ended, t=begun, end=ended.t if silent else None, to=parent.name, extra=extra)
             if last is not None and not silent:
                 self.run.edge(last, row, "causal", LAST_EVENT)
@@ -273,6 +298,13 @@ class Telling:
         child.inputs, child.turn = [], None
         if ended.kind == "notice":
             self.unread.add(row)
+
+    def _worked_from(self, spawn: int, ended: Item, duration_ms: float | None) -> float | None:
+        """When a sub-agent began to work of which the log has only the end: as long before it as it says it took."""
+        begun: float | None = self.run.events[spawn]["t"]
+        if begun is None or ended.t is None or duration_ms is None:
+            return begun
+        return max(begun, ended.t - duration_ms / 1000)
 
     def _result(self, who: Told, item: Item) -> None:
         block = item.block

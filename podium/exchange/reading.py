@@ -84,13 +84,21 @@ def read_foreign(paths: Sequence[str], keep: bool = False, progress: files.Progr
             yield from _imported(importer, together, keep)
 
 
+@register("reader")
+def read_piped(data: bytes, name: str) -> Iterator[Read]:
+    """The runs in what came through a pipe; none where no importer knows it."""
+    importer = importer_of(data[:START], name)
+    if importer is not None:
+        yield from _imported(importer, [Source(name, data[:START], lambda: iter([data]))], False)
+
+
 def unknown(name: str, start: bytes) -> Finding:
     return Finding(name, None, "log-unknown", LEVELS["log-unknown"], looks_like(start, name))
 
 
 def _imported(importer: str, sources: Sequence[Source], keep: bool) -> Iterator[Read]:
-    where = sources[0].name
     for run in find("importer", importer)(sources, keep):
+        where = run.file or sources[0].name
         yield Read(where, *run.built(where))
 
 
@@ -111,12 +119,6 @@ def _together(sources: list[Source], group: Callable[[bytes, str], Iterable[str]
 
 
 def _sources(path: str, progress: files.Progress) -> Iterator[Source]:
-    name = "standard input" if path == "-" else path
-    if path == "-":
-        with files.opened(path) as stream:
-            data = stream.read()
-        yield Source(path, data[:START], lambda: iter([data]))
-        return
     with files.opened(path) as stream:
         start = stream.read(START)
         is_tar = start[257:262] == b"ustar"
@@ -125,7 +127,7 @@ def _sources(path: str, progress: files.Progress) -> Iterator[Source]:
     elif is_tar:
         yield from _tarred(path, progress)
     else:
-        yield Source(name, start, lambda: _blocks(lambda: files.opened(path), progress))
+        yield Source(path, start, lambda: _blocks(lambda: files.opened(path), progress))
 
 
 def _zipped(path: str, progress: files.Progress) -> Iterator[Source]:

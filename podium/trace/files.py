@@ -1,7 +1,7 @@
 """Traces from and to files: which form a path has, and everything that can be wrong with one.
 
-A path is a survey document, JSON lines of them, an event log, a store, or a folder of any of these; `-` is standard
-input. Compressed files are read as they are.
+A path is a survey document, JSON lines of them, an event log, a store, a log of another system that an importer knows, or a
+folder of any of these; `-` is standard input. Compressed files are read as they are.
 """
 
 from __future__ import annotations
@@ -64,16 +64,18 @@ def check_paths(*paths: str | Path, progress: Progress = None) -> Iterator[Findi
         yield from one.findings
 
 
-def read(*paths: str | Path, shape: Shape = LOG_EVENTS, progress: Progress = None) -> Iterator[Read]:
+def read(
+    *paths: str | Path, shape: Shape = LOG_EVENTS, progress: Progress = None, keep: bool = False
+) -> Iterator[Read]:
     """Every run at these paths, with what is wrong with it. Raises Unreadable where there is no telling. `progress`
-    is told how many bytes of a log were read, as they are."""
+    is told how many bytes of a log were read, as they are. `keep` asks for the content of imported logs."""
     for path in paths:
         if str(path) != "-" and os.path.isdir(path):
-            yield from _read_folder(Path(path), shape, progress)
+            yield from _read_folder(Path(path), shape, progress, keep)
         elif str(path) == "-" or _is_ours(str(path)):
             yield from _read_files([str(path)], "", shape, progress)
         else:
-            yield from _read_foreign([str(path)], False, progress=progress)
+            yield from _read_foreign([str(path)], False, keep, progress)
 
 
 def _is_ours(file: str) -> bool:
@@ -88,7 +90,7 @@ def _is_ours(file: str) -> bool:
     return not start.strip() or log.is_log(start) or survey.resembles(start)
 
 
-def _read_foreign(paths: list[str], several: bool, keep: bool = False, progress: Progress = None) -> Iterator[Read]:
+def _read_foreign(paths: list[str], several: bool, keep: bool, progress: Progress) -> Iterator[Read]:
     """The runs in logs of other systems. A file that nobody knows is told in one line, among several as a warning."""
     for one in find("reader", "read_foreign")(paths, keep, progress):
         if isinstance(one, Read):
@@ -109,7 +111,7 @@ def _start(file: str) -> bytes:
         return stream.read(1 << 16)
 
 
-def _read_folder(folder: Path, shape: Shape, progress: Progress) -> Iterator[Read]:
+def _read_folder(folder: Path, shape: Shape, progress: Progress, keep: bool) -> Iterator[Read]:
     if store.is_store(folder):
         trace = store.read(folder)
         yield Read(str(folder), trace, check(trace, str(folder)))
@@ -120,7 +122,7 @@ def _read_folder(folder: Path, shape: Shape, progress: Progress) -> Iterator[Rea
     for together in _by_run(ours).values():
         yield from _read_files([str(f) for f in together], str(together[0].parent), shape, progress)
     foreign, untold = 0, []
-    for one in _read_foreign(others, True, progress=progress) if others else ():
+    for one in _read_foreign(others, True, keep, progress) if others else ():
         foreign += one.trace is not None
         if one.trace is None and not _is_trace_name(Path(one.file)):
             untold.append(one)
@@ -190,6 +192,11 @@ def _read_any(file: str, shape: Shape, words: dict[str, Any], progress: Progress
             yield from log.read_segments(blocks(stream, progress), name, shape, words)
             return
         data = _whole(stream, name)
+    if not os.path.isfile(file) and not survey.resembles(data[: 1 << 16]):  # a pipe, which could not be looked into before
+        runs = list(find("reader", "read_piped")(data, name))
+        if runs:
+            yield from runs
+            return
     yield from _documents(data, name)
 
 
