@@ -219,7 +219,7 @@ def _arrays(edges: list[tuple[int, int, int]]) -> tuple[I, I, I]:
 def _follows(rows: list[int], begun: list[float], ended: list[float]) -> Iterator[tuple[int, int]]:
     """For each event of an agent the last one before it that had ended when it began; calls made side by side do not follow each
     other."""
-    for place, row in enumerate(rows):
+    for place, row in enumerate(rows[1:], 1):
         for before in rows[place - 1 : max(0, place - 1 - MOST_BESIDE) : -1] + rows[:1] * (place > 0):
             if not ended[before] > begun[row] and not begun[before] > begun[row]:
                 yield before, row

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
 
 from podium.exchange.build import PERSON, Run
 from podium.exchange.jsons import seconds
-from podium.exchange.lines import records
+from podium.exchange.lines import ERRORS, records
 from podium.exchange.reading import Source
 from podium.exchange.spans import amount
 from podium.registry import register
@@ -54,6 +55,14 @@ class Record(Struct):
     type: str = ""
     payload: Raw = NOTHING
     ordinal: int | None = None
+
+
+class Line(NamedTuple):
+    """A record, and where it stands."""
+
+    file: str
+    number: int
+    record: Record
 
 
 class Counts(Struct):
@@ -131,27 +140,23 @@ def codex(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     faults: list[tuple[str, int | None, str]] = []
     threads: dict[str, _Thread] = {}
     for source in sources:
-        thread = _Thread(source, lambda line, why, name=source.name: faults.append((name, line, why)))  # type: ignore[misc]
+        thread = _Thread(source, faults)
         if thread.id in threads:
             threads[thread.id].join(thread)
         else:
             threads[thread.id] = thread
     roots = [t for t in threads.values() if t.parent not in threads]
-    for number, root in enumerate(roots):
+    for root in roots:
         run = Run(root.id, system="codex", harness=root.version, keep=keep)
-        if number == 0:
-            for fault in faults:
-                run.fault(*fault)
         session = _Session(run)
         readers = [_Reader(session, thread, thread is not root) for thread in _family(root, list(threads.values()))]
-        for reader, number_of_line, record in merge(*(reader.records() for reader in readers), key=_moment):
-            reader.read(number_of_line, record)
+        for _, reader, line in merge(*(reader.records() for reader in readers), key=itemgetter(0)):
+            reader.read(line)
         session.close()
+        for fault in faults:
+            run.fault(*fault)
+        faults.clear()
         yield run
-
-
-def _moment(entry: tuple[_Reader, int, Record]) -> str:
-    return entry[0].clock
 
 
 def _family(root: _Thread, threads: list[_Thread]) -> Iterator[_Thread]:
@@ -166,19 +171,20 @@ def _family(root: _Thread, threads: list[_Thread]) -> Iterator[_Thread]:
 class _Thread:
     """The records of one thread, with their file and line."""
 
-    def __init__(self, source: Source, complain: Callable[[int | None, str], None]) -> None:
+    def __init__(self, source: Source, faults: list[tuple[str, int | None, str]]) -> None:
         self.id, self.parent, self.path = source.name.rpartition("/")[2].partition(".jsonl")[0], "", ""
         self.version: str | None = None
-        self.fault = complain
-        self.lines: list[tuple[int, Record]] = [
-            (n, r) for n, r in records(source.blocks(), _record, complain) if r.type
-        ]
-        self.skip = -1
-        for _, record in self.lines:
-            if record.type == "session_meta":
-                self._meta(_item.decode(record.payload))
-                break
-        self.start = self.lines[0][1].timestamp if self.lines else ""
+        self.faults = faults
+        read = records(source.blocks(), _record, lambda line, why: faults.append((source.name, line, why)))
+        self.lines = [Line(source.name, number, record) for number, record in read if record.type]
+        self.skip = -1  # records before this one are its parent's
+        meta = next((line.record.payload for line in self.lines if line.record.type == "session_meta"), None)
+        if meta is not None:
+            try:
+                self._meta(_item.decode(meta))
+            except ERRORS:
+                pass  # whoever reads the record says what is wrong
+        self.start = self.lines[0].record.timestamp if self.lines else ""
 
     def _meta(self, meta: Item) -> None:
         self.id = meta.id or meta.session_id or self.id
@@ -194,15 +200,15 @@ class _Thread:
 
     def join(self, other: _Thread) -> None:
         """Adds what another file of the same thread has and this one has not."""
-        have = Counter(_key(record) for _, record in self.lines)
+        have = Counter(_key(line.record) for line in self.lines)
         new = []
-        for number, record in other.lines:
-            if have[_key(record)] > 0:
-                have[_key(record)] -= 1
+        for line in other.lines:
+            if have[_key(line.record)] > 0:
+                have[_key(line.record)] -= 1
             else:
-                new.append((number, record))
+                new.append(line)
         if new:
-            self.lines = sorted([*self.lines, *new], key=lambda line: line[1].timestamp)
+            self.lines = sorted([*self.lines, *new], key=lambda line: line.record.timestamp)
 
 
 def _key(record: Record) -> tuple[str, str, bytes]:
@@ -245,7 +251,7 @@ class _Reader:
         self.session, self.thread, self.run, self.sub = session, thread, session.run, sub
         self.agent = session.name(thread.path or thread.id) if thread.parent else MAIN
         session.agents |= {thread.id: self.agent} | ({thread.path: self.agent} if thread.path else {})
-        self.clock = ""  # the latest time stamp so far: records are taken in their order
+        self.line = Line("", 0, Record())  # the one that is read
         self.began = False
         self.shown: list[tuple[EdgeType, int]] = []  # what the next turn is shown, and how it leads there
         self.ready: float | None = None  # when the last of it came
@@ -263,24 +269,30 @@ class _Reader:
         self.prompts = 0
         self.model: str | None = None
 
-    def records(self) -> Iterator[tuple[_Reader, int, Record]]:
-        for number, record in self.thread.lines:
-            if record.ordinal is None or record.ordinal >= self.thread.skip:
-                self.clock = max(self.clock, record.timestamp)
-                yield self, number, record
+    def records(self) -> Iterator[tuple[str, _Reader, Line]]:
+        """The lines, with a time that does not run backwards: within a thread they are taken in their order."""
+        clock = ""
+        for line in self.thread.lines:
+            if line.record.ordinal is None or line.record.ordinal >= self.thread.skip:
+                clock = max(clock, line.record.timestamp)
+                yield clock, self, line
 
-    def read(self, number: int, record: Record) -> None:
+    def read(self, line: Line) -> None:
+        self.line = line
         try:
-            item = _item.decode(record.payload)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            if bytes(record.payload) != b"null":
-                self.thread.fault(number, f"not a {record.type} as Codex writes them: {error}")
+            item = _item.decode(line.record.payload)
+        except ERRORS as error:
+            if bytes(line.record.payload) != b"null":
+                self._fault(f"not a {line.record.type} as Codex writes them: {error}")
             return
-        t = seconds(record.timestamp)
+        t = seconds(line.record.timestamp)
         if t is None:
-            self.thread.fault(number, f"a time that is none: {record.timestamp!r}")
+            self._fault(f"a time that is none: {line.record.timestamp!r}")
             return
-        self._take(record.type, item, t)
+        self._take(line.record.type, item, t)
+
+    def _fault(self, why: str) -> None:
+        self.thread.faults.append((self.line.file, self.line.number, why))
 
     def _take(self, type: str, item: Item, t: float) -> None:
         kind = item.type
@@ -323,11 +335,11 @@ class _Reader:
         elif kind == "web_search_end":
             self._search_ended(item, t)
         elif kind == "sub_agent_activity" and item.kind == "started":
-            self._spawned(item.event_id, item.agent_path, item.agent_thread_id)
+            self._spawned(item.event_id, item.agent_path, item.agent_thread_id, t)
         elif kind == "sub_agent_activity" and item.kind == "interrupted" and item.event_id not in self.calls:
             self._despawn(item.agent_path or item.agent_thread_id, t, None)
         elif kind == "collab_agent_spawn_end" and item.new_thread_id:
-            self._spawned(item.call_id, item.agent_path or item.agent_nickname, item.new_thread_id)
+            self._spawned(item.call_id, item.agent_path or item.agent_nickname, item.new_thread_id, t)
         elif kind == "guardian_assessment" and str(item.status).lower() in ("denied", "blocked", "rejected"):
             row = self._add("safety_event", t)
             self._follow(row)
@@ -377,9 +389,7 @@ class _Reader:
         self.running = False
         if item.error:
             error = item.error.get("message") if isinstance(item.error, dict) else item.error
-            row = self._add(
-                "message", t, to=None if self.thread.parent else PERSON, valid=0, content=str(error)
-            )
+            row = self._add("message", t, to=None if self.thread.parent else PERSON, valid=0, content=str(error))
             self._follow(row)
             self.before = row
         elif last >= 0 and not self.thread.parent and self.run.events[last].get("to") is None:
@@ -419,7 +429,7 @@ class _Reader:
             return
         id = item.call_id or item.id or f"line at {t}"
         if id in self.calls:
-            self.run.fault(self.thread.id, None, f"two calls have the id {id}; the second was left out")
+            self._fault(f"a second call with the id {id}; left out")
             return
         content = (
             item.arguments if item.arguments != NOTHING else item.input if item.input != NOTHING else item.action
@@ -456,14 +466,14 @@ class _Reader:
         raw = bytes(item.output if item.output != NOTHING else item.tools)
         if call is None or id in self.answered:
             why = "no call" if call is None else "a call that has one already"
-            self.run.fault(self.thread.id, None, f"an output for {why}: {id}; left out")
+            self._fault(f"an output for {why}: {id}; left out")
             return
         self.answered.add(id)
         name, asked = self.tools[id]
         self._close()
         self.run.set(call, end=t)
         if id in self.launches:
-            self._launched(id, raw)
+            self._launched(id, raw, t)
         refused = name == "spawn_agent" and call not in self.spawns
         failed = refused or _FAILED.search(raw[:400]) is not None
         row = self._add("tool_result", t, tool=name, content=raw, valid=0 if failed else None)
@@ -474,16 +484,16 @@ class _Reader:
         elif not failed and name in ENDS:
             self._despawn(_target(asked), t, call)
 
-    def _launched(self, id: str, output: bytes) -> None:
+    def _launched(self, id: str, output: bytes, t: float) -> None:
         """What a call to spawn answered: the name of the agent, or why there is none."""
         reply = _reply(output)
         thread = reply.get("agent_id") or reply.get("thread_id")
         path = reply.get("task_name") or reply.get("agent_path") or thread or reply.get("nickname")
         if path:
-            self._spawned(id, str(path), str(thread) if thread else None)
+            self._spawned(id, str(path), str(thread) if thread else None, t)
         self.launches.pop(id, None)
 
-    def _spawned(self, id: str | None, path: str | None, thread: str | None) -> None:
+    def _spawned(self, id: str | None, path: str | None, thread: str | None, t: float) -> None:
         """A call to spawn has spawned."""
         turn = self.launches.pop(id or "", None)
         if turn is None or id is None:
@@ -493,8 +503,7 @@ class _Reader:
         self.session.agents |= {key: agent for key in (path, thread) if key}
         role = _arguments(asked).get("agent_type")
         role = role if isinstance(role, str) else None
-        began = self.run.events[call]["t"]
-        row = self._add("spawn", began, to=agent, role=role, content=bytes(asked.arguments))
+        row = self._add("spawn", t, to=agent, role=role, content=bytes(asked.arguments))
         self.run.edge(call, row, "causal")
         self.run.edge(turn, row, "spawn")
         if self.run.events[turn]["type"] == _TYPE["message"]:
@@ -502,7 +511,7 @@ class _Reader:
         self.run.set(turn, decision=_SPAWN)
         self.spawns.add(call)
         self.session.spawned[agent], self.session.reached[agent] = row, True
-        self.session.since[agent] = began
+        self.session.since[agent] = t
 
     def _tell(self, asked: Item, output: bytes, call: int, t: float) -> None:
         """A text that was sent to another agent."""
@@ -613,7 +622,7 @@ def _arguments(item: Item) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(item.arguments)
         value = msgspec.json.decode(value) if isinstance(value, str) else value
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except ERRORS:
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -631,7 +640,7 @@ def _reply(output: bytes) -> dict[str, Any]:
 def _texts(raw: bytes) -> Iterable[bytes]:
     try:
         value = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except ERRORS:
         return
     for part in value if isinstance(value, list) else [value]:
         text = part.get("text") if isinstance(part, dict) else part
