@@ -235,7 +235,7 @@ def _follows(rows: list[int], begun: list[float], ended: list[float]) -> Iterato
     """For each event of an agent the last one before it that had ended when it began; calls made side by side do not follow each
     other."""
     for place, row in enumerate(rows):
-        for before in rows[place - 1 : max(0, place - 1 - MOST_BESIDE) : -1] + rows[:1] * (place > 0):
+        for before in reversed(rows[max(0, place - MOST_BESIDE) : place]):
             if not ended[before] > begun[row] and not begun[before] > begun[row]:
                 yield before, row
                 break
