@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,6 +25,7 @@ from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, TOPOLOGI
 
 __all__ = ["PERSON", "Fault", "Run"]
 
+Content = bytes | msgspec.Raw | str  # JSON, or a text
 PERSON = "person"  # whoever gives the tasks, approves and interrupts
 _TYPE = {word: code for code, word in enumerate(EVENT_TYPES)}
 _EDGE = {word: code for code, word in enumerate(EDGE_TYPES)}
@@ -93,7 +94,7 @@ class Run:
         *,
         end: float | None = None,
         to: str | None = None,
-        content: bytes | str | None = None,  # JSON as bytes, or a text
+        content: Content | None = None,
         decision: Decision | None = None,
         extra: Mapping[str, Any] | None = None,
         after: Iterable[tuple[EdgeType, int]] = (),
@@ -121,12 +122,12 @@ class Run:
         """What was learnt of an event later."""
         self.events[row] |= fields
 
-    def set_content(self, row: int, content: bytes | str) -> None:
+    def set_content(self, row: int, content: Content) -> None:
         """Notes the content of an event: its hash, and itself if content is kept."""
-        raw = content if isinstance(content, bytes) else msgspec.json.encode(content)
+        raw = msgspec.json.encode(content) if isinstance(content, str) else content
         self.events[row]["content_ref"] = f"sha256:{sha256(raw).hexdigest()[:24]}"
         if self.keep:
-            self.events[row].setdefault("extra", {})["content"] = msgspec.Raw(redacted(raw))
+            self.events[row].setdefault("extra", {})["content"] = msgspec.Raw(redacted(bytes(raw)))
 
     def edge(self, src: int, dst: int, type: EdgeType, rule: str | None = None) -> None:
         """States that one event is a cause of another; `rule` says by which rule an edge was inferred. One edge of a type joins
@@ -177,19 +178,20 @@ class Run:
 
     def _columns(self) -> dict[str, Any]:
         columns: dict[str, Any] = {"id_e": Names(Text.constant("e", len(self.events)), np.arange(len(self.events)))}
-        for name in sorted({name for event in self.events for name in event} - {"t", "end", "extra"}):
+        n = len(self.events)
+        for name in set().union(*self.events) - {"t", "end", "extra"}:
             values = [event.get(name) for event in self.events]
-            kind = _KIND[f"{name}_e"]
-            if kind in ("text", "agent"):
-                columns[f"{name}_e"] = Text.of(values)
-            else:
-                dtype, absent = _DTYPE.get(kind, (np.int8, -1))
-                columns[f"{name}_e"] = np.array([absent if v is None else v for v in values], dtype)
-        extras = [event.get("extra") or {} for event in self.events]
-        columns["extra_e"] = {
-            name: Text.of([msgspec.json.encode(e[name]).decode() if name in e else None for e in extras])
-            for name in dict.fromkeys(name for e in extras for name in e)
-        }
+            rows = [row for row, value in enumerate(values) if value is not None]
+            columns[f"{name}_e"] = _filled(
+                _KIND[f"{name}_e"], n, rows, values if len(rows) == n else [values[row] for row in rows]
+            )
+        extra: dict[str, tuple[list[int], list[Any]]] = {}
+        for row, event in enumerate(self.events):
+            for name, value in (event.get("extra") or {}).items():
+                rows, values = extra.setdefault(name, ([], []))
+                rows.append(row)
+                values.append(msgspec.json.encode(value).decode())
+        columns["extra_e"] = {name: _filled("text", n, *texts) for name, texts in extra.items()}
         return columns
 
     def _run(self, begun: F, ended: F) -> dict[str, Any]:
@@ -209,18 +211,31 @@ class Run:
         return run | ({"reward_n": {k: np.array([v]) for k, v in self.rewards.items()}} if self.rewards else {})
 
 
+def _filled(kind: str, n: int, rows: list[int], values: list[Any]) -> Any:
+    """A column of these values, absent in other rows."""
+    if kind not in ("text", "agent"):
+        dtype, absent = _DTYPE.get(kind, (np.int8, -1))
+        column = np.full(n, absent, dtype)
+        column[rows] = values
+        return column
+    text = Text.of(values)
+    if len(rows) == n:
+        return text
+    codes = np.full(n, -1, np.int32)
+    codes[rows] = text.codes
+    return Text(codes, text.words)
+
+
 def _arrays(edges: list[tuple[int, int, int]]) -> tuple[I, I, I]:
-    if not edges:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
-    src, dst, kind = (np.array(values, np.int64) for values in zip(*edges, strict=True))
-    return src, dst, kind
+    flat = np.fromiter(chain.from_iterable(edges), np.int64, 3 * len(edges)).reshape(-1, 3)
+    return flat[:, 0], flat[:, 1], flat[:, 2]
 
 
 def _follows(rows: list[int], begun: list[float], ended: list[float]) -> Iterator[tuple[int, int]]:
     """For each event of an agent the last one before it that had ended when it began; calls made side by side do not follow each
     other."""
-    for place, row in enumerate(rows[1:], 1):
-        for before in rows[place - 1 : max(0, place - 1 - MOST_BESIDE) : -1] + rows[:1] * (place > 0):
+    for place, row in enumerate(rows):
+        for before in reversed(rows[max(0, place - MOST_BESIDE) : place]):
             if not ended[before] > begun[row] and not begun[before] > begun[row]:
                 yield before, row
                 break

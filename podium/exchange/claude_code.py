@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
@@ -25,6 +25,7 @@ from podium.trace.survey import top_fields
 __all__ = ["claude_code"]
 
 MAIN = ""  # the key of the main agent's stream
+NONE = Raw()  # a field that is not there
 LAUNCHES = ("Task", "Agent")
 _NOTICE = re.compile(r"<task-notification>(.*?)(?:</task-notification>|\Z)", re.DOTALL)
 _TEAMMATE = re.compile(r"<teammate-message\b([^>]*)>(.*?)(?:</teammate-message>|\Z)", re.DOTALL)
@@ -34,27 +35,27 @@ _INJECTED = (
 )  # fmt: skip
 
 
-class Usage(Struct):
+class Usage(Struct, gc=False):
     input_tokens: float | None = None
     output_tokens: float | None = None
     cache_creation_input_tokens: float | None = None
     cache_read_input_tokens: float | None = None
 
 
-class Block(Struct):
+class Block(Struct, gc=False):
     """A part of a message."""
 
     type: str = ""
     id: str | None = None
     name: str | None = None
-    input: Raw = Raw()
+    input: Raw = NONE
     tool_use_id: str | None = None
-    content: Raw = Raw()
+    content: Raw = NONE
     is_error: bool | None = None
-    text: Raw = Raw()
+    text: Raw = NONE
 
 
-class Message(Struct):
+class Message(Struct, gc=False):
     id: str | None = None
     model: str | None = None
     role: str | None = None
@@ -63,14 +64,14 @@ class Message(Struct):
     usage: Usage | None = None
 
 
-class Progress(Struct):
+class Progress(Struct, gc=False):
     type: str | None = None
     agentId: str | None = None  # noqa: N815 (the log's own names)
-    message: Raw = Raw()
+    message: Raw = NONE
     elapsedTimeSeconds: float | None = None  # noqa: N815
 
 
-class Record(Struct):
+class Record(Struct, gc=False):
     """A line, as far as it is read. Fields are named as the log names them."""
 
     type: str | None = None
@@ -83,16 +84,16 @@ class Record(Struct):
     isSidechain: bool | None = None  # noqa: N815
     agentId: str | None = None  # noqa: N815
     message: Message | None = None
-    toolUseResult: Raw = Raw()  # noqa: N815
+    toolUseResult: Raw = NONE  # noqa: N815
     isMeta: bool | None = None  # noqa: N815
     isCompactSummary: bool | None = None  # noqa: N815
     data: Progress | None = None
     parentToolUseID: str | None = None  # noqa: N815
     parent_tool_use_id: str | None = None
     operation: str | None = None
-    content: Raw = Raw()
-    attachment: Raw = Raw()
-    compactMetadata: Raw = Raw()  # noqa: N815
+    content: Raw = NONE
+    attachment: Raw = NONE
+    compactMetadata: Raw = NONE  # noqa: N815
     preventedContinuation: bool | None = None  # noqa: N815
     cwd: str | None = None
     version: str | None = None
@@ -104,7 +105,7 @@ class Record(Struct):
     total_cost_usd: float | None = None
 
 
-class Launched(Struct):
+class Launched(Struct, gc=False):
     """What the result of a launch says."""
 
     status: str | None = None
@@ -120,7 +121,7 @@ class Launched(Struct):
     usage: Usage | None = None
 
 
-class Launch(Struct):
+class Launch(Struct, gc=False):
     """What the input of a launch says."""
 
     prompt: str | None = None
@@ -131,9 +132,9 @@ class Launch(Struct):
     run_in_background: bool | None = None
 
 
-class Attached(Struct):
+class Attached(Struct, gc=False):
     type: str | None = None
-    prompt: Raw = Raw()
+    prompt: Raw = NONE
 
 
 class Meta(Struct):
@@ -145,18 +146,20 @@ class Meta(Struct):
 
 
 _RECORD = msgspec.json.Decoder(Record)
-_INNER = msgspec.json.Decoder(Record)
+_PROGRESS = ("agent_progress", "bash_progress")
+_ATTACHED = msgspec.json.Decoder(Attached)
+_LAUNCHED = msgspec.json.Decoder(Launched)
 ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
-class Place(Struct, frozen=True):
+class Place(NamedTuple):
     """Where something stands."""
 
     file: str
     line: int
 
 
-class Turn(Struct):
+class Turn(Struct, gc=False):
     """One answer of the model, from all lines that have its id."""
 
     id: str
@@ -171,7 +174,7 @@ class Turn(Struct):
     calls: list[str] = []
 
 
-class Item(Struct):
+class Item(Struct, gc=False):
     """Something that happened in the stream of an agent."""
 
     kind: str  # turn, call, result, prompt, interrupt, notice, teammate, compaction, stopped
@@ -179,12 +182,12 @@ class Item(Struct):
     place: Place
     turn: Turn | None = None
     block: Block | None = None
-    result: Raw = Raw()  # `toolUseResult`
+    result: Raw = NONE  # `toolUseResult`
     text: str = ""
     id: str = ""  # of a task or a teammate
 
 
-class Stream(Struct):
+class Stream(Struct, gc=False):
     """What one agent did, in causal order."""
 
     key: str
@@ -211,6 +214,7 @@ class Session:
         self.metas: dict[str, Meta] = {}
         self.began: dict[str, float] = {}  # calls of a shell to when the command began, where the log tells
         self.main_seen = False
+        self._nameless = True  # version and project are not known yet
         self._seen: dict[str, tuple[Any, ...]] = {}  # by uuid
         self._chain: dict[str, str] = {}  # inline side chains: a record's uuid to its stream
         self._called_by: dict[str, str] = {}  # a call's id to the stream it is in
@@ -223,8 +227,11 @@ class Session:
             return
         compaction = re.search(r"agent-acompact[^/\\]*\.jsonl", source.name) is not None
         for line, record in _lines(source, self.run):
+            kind = record.type
+            if kind == "progress" and record.data is not None and record.data.type not in _PROGRESS:
+                continue
             place = Place(source.name, line)
-            if record.type is None and record.message is not None:
+            if kind is None and record.message is not None:
                 record.type = record.message.role
             try:
                 self.record(record, place, MAIN if compaction else None, compaction)
@@ -248,25 +255,20 @@ class Session:
     # one record
 
     def record(self, r: Record, place: Place, key: str | None = None, compaction: bool = False) -> None:
-        self._about(r)
-        match r.type:
-            case "progress":
-                self._progress(r, place)
-                return
-            case "queue-operation":
-                if r.operation == "enqueue" and (text := _text(r.content)):
-                    self._noticed(text, self.time(r.timestamp, place), place)
-                return
-            case "attachment":
-                self._attached(r, place)
-                return
-            case "system" | "result":
-                self._system(r, place)
-                return
-            case "user" | "assistant":
-                pass
-            case _:
-                return
+        if r.type not in ("user", "assistant"):
+            match r.type:
+                case "progress":
+                    self._progress(r, place)
+                case "queue-operation":
+                    if r.operation == "enqueue" and (text := _text(r.content)):
+                        self._noticed(text, self.time(r.timestamp, place), place)
+                case "attachment":
+                    self._attached(r, place)
+                case "system" | "result":
+                    self._system(r, place)
+            return
+        if self._nameless:
+            self._about(r)
         if r.message is None:
             self.fault(place, f"a record of type {r.type} without a message")
             return
@@ -285,6 +287,7 @@ class Session:
             params["version"] = r.version
         if r.cwd and "project" not in params:
             params["project"] = re.split(r"[/\\]", r.cwd.rstrip("/\\"))[-1]
+        self._nameless = len(params) < 2
 
     def time(self, stamp: str | None, place: Place) -> float | None:
         if stamp is None:
@@ -299,11 +302,10 @@ class Session:
         """Whether a record was read before. The same id on another record is a fault, and that record is read."""
         if r.uuid is None:
             return False
-        same = (r.type, r.timestamp, r.message.id if r.message else None)
-        before = self._seen.setdefault(r.uuid, (same, place))
+        before = self._seen.setdefault(r.uuid, (r, place))
         if before[1] is place:
             return False
-        if before[0] == same:
+        if _identity(before[0]) == _identity(r):
             return True
         self.fault(place, f"the uuid {r.uuid!r} is also that of line {before[1].line}, which is another record")
         return False
@@ -402,10 +404,10 @@ class Session:
             return
         self.results[call] = item
         stream.items.append(item)
-        raw = bytes(r.toolUseResult)
-        if raw[:1] == b"{" and (b'"agentId"' in raw or b'"teammate_id"' in raw or b'"agent_id"' in raw):
+        launch = call in self.launches or call not in self.calls
+        if launch and r.toolUseResult is not NONE and bytes(memoryview(r.toolUseResult)[:1]) == b"{":
             try:
-                said = self.launched[call] = msgspec.json.decode(raw, type=Launched)
+                said = self.launched[call] = _LAUNCHED.decode(r.toolUseResult)
                 if agent := said.name if said.teammate_id else said.agentId or said.agent_id:
                     self.agent_of.setdefault(call, agent)
             except ERRORS as error:
@@ -451,7 +453,7 @@ class Session:
                 self.began[r.parentToolUseID] = t - data.elapsedTimeSeconds
         if data is None or data.type != "agent_progress":
             return
-        inner = _INNER.decode(data.message)
+        inner = _RECORD.decode(data.message)
         if inner.type not in ("user", "assistant") or inner.message is None or self._again(inner, place):
             return
         agent = data.agentId or ""
@@ -465,9 +467,9 @@ class Session:
             self._user(stream, inner, t, place)
 
     def _attached(self, r: Record, place: Place) -> None:
-        if b'"queued_command"' not in bytes(r.attachment):
+        if r.attachment is NONE:
             return
-        attached = msgspec.json.decode(r.attachment, type=Attached)
+        attached = _ATTACHED.decode(r.attachment)
         text = _text(attached.prompt)
         if attached.type != "queued_command" or not text or self._again(r, place):
             return
@@ -531,9 +533,13 @@ def _lines(source: Source, run: Run) -> Iterator[tuple[int, Record]]:
     yield from records(source.blocks(), _RECORD, lambda line, why: run.fault(source.name, line, why))
 
 
+def _identity(r: Record) -> tuple[str | None, ...]:
+    return r.type, r.timestamp, r.message.id if r.message else None
+
+
 def _most(a: Usage | None, b: Usage | None) -> Usage | None:
     """The larger of each figure: lines of one answer repeat its usage, some with less."""
-    if a is None or b is None:
+    if a is None or b is None or a == b:
         return a or b
     return Usage(*(
         y if x is None else x if y is None else max(x, y)
@@ -566,10 +572,10 @@ class _Glance(Struct):
     sessionId: str | None = None  # noqa: N815
     session_id: str | None = None
     uuid: str | None = None
-    parentUuid: Raw = Raw()  # noqa: N815
+    parentUuid: Raw = NONE  # noqa: N815
     leafUuid: str | None = None  # noqa: N815
-    message: Raw = Raw()
-    payload: Raw = Raw()
+    message: Raw = NONE
+    payload: Raw = NONE
 
 
 _GLANCE = msgspec.json.Decoder(_Glance)
@@ -577,11 +583,14 @@ _OTHER_TYPES = {"file-history-snapshot", "queue-operation", "summary", "custom-t
 
 
 def _glances(start: bytes) -> Iterator[_Glance]:
-    for line in start.split(b"\n")[:200]:
+    at = 0
+    while (end := start.find(b"\n", at)) >= 0 or at < len(start):
+        end = len(start) if end < 0 else end
         try:
-            yield _GLANCE.decode(line)
+            yield _GLANCE.decode(start[at:end])
         except ERRORS:
-            continue
+            pass
+        at = end + 1
 
 
 def detect(start: bytes, name: str) -> float:
@@ -616,6 +625,8 @@ def group(start: bytes, name: str) -> Iterable[str]:
     for glance in _glances(start):
         session = session or glance.sessionId or glance.session_id
         first = first or glance.uuid
+        if session and first:
+            break
     if session and session.upper() != "REDACTED":
         yield session
     if first and not stem.startswith("agent-"):
@@ -625,9 +636,9 @@ def group(start: bytes, name: str) -> Iterable[str]:
 @register("importer", title="Claude Code", detect=detect, group=group)
 def claude_code(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     """A session of Claude Code, from its main file, the files of its sub-agents, and copies of them."""
-    named = [g.sessionId or g.session_id for s in sources for g in _glances(s.start) if g.sessionId or g.session_id]
+    named = (g.sessionId or g.session_id for s in sources for g in _glances(s.start))
     stem = re.split(r"[/\\:]", sources[0].name)[-1].partition(".")[0]
-    run = Run(named[0] if named and named[0] else stem or "session", system="Claude Code", keep=keep)
+    run = Run(next(filter(None, named), stem or "session"), system="Claude Code", keep=keep)
     session = Session(run)
     mains = [s.name for s in sources if not _is_side(s.name)]
     run.file = min(mains or [s.name for s in sources])

@@ -136,7 +136,7 @@ class Telling:
         begun = turn.t if who.since is None or (turn.t is not None and who.since > turn.t) else who.since
         row = self.add(who, type, item, t=begun, end=turn.end, extra=extra or None, **fields, **_spent(turn))
         if turn.texts:
-            self.run.set_content(row, b"".join(map(bytes, turn.texts)) if len(turn.texts) == 1 else _joined(turn.texts))
+            self.run.set_content(row, turn.texts[0] if len(turn.texts) == 1 else _joined(turn.texts))
         for kind, cause in who.inputs:
             self.run.edge(cause, row, kind)
         for back in who.returns:
@@ -187,7 +187,7 @@ class Telling:
         approved = None if launch or person else self._approved(who, item, answer, by)
         row = self.add(
             who, "tool_call", item, t=item.t if approved is None else self.run.events[approved]["t"], end=end,
-            tool=block.name or "unnamed", **({"content": bytes(block.input)} if bytes(block.input) else {}),
+            tool=block.name or "unnamed", content=block.input if len(memoryview(block.input)) else None,
         )  # fmt: skip
         self.rows[block.id] = row
         if by is not None:
@@ -290,7 +290,7 @@ class Telling:
         if failed:
             self.run.set(row, valid=0)
         if ended.block is not None and "content_ref" not in self.run.events[row]:
-            self.run.set_content(row, bytes(ended.block.content) or b"null")
+            self.run.set_content(row, ended.block.content if len(memoryview(ended.block.content)) else b"null")
         elif ended.text and "content_ref" not in self.run.events[row]:
             result = re.search(r"<result>(.*?)(?:</result>|\Z)", ended.text, re.DOTALL)
             self.run.set_content(row, result[1] if result else "")
@@ -321,7 +321,7 @@ class Telling:
         if tool in OUTSIDE:
             fields["trusted"] = 0
         answer = self._answered(who, item, tool, call)
-        row = self.add(who, "tool_result", item, content=bytes(block.content) or b"null", **fields)
+        row = self.add(who, "tool_result", item, content=block.content if len(memoryview(block.content)) else b"null", **fields)
         if call is None:
             self.session.fault(item.place, f"a result of the call {block.tool_use_id!r}, which is not in the log")
         else:
@@ -361,7 +361,7 @@ class Telling:
         to = given.get("recipient") or given.get("to") or given.get("target_agent_id")
         if not isinstance(to, str) or not to:
             return
-        row = self.add(who, "message", item, to=to, content=bytes(item.block.input))
+        row = self.add(who, "message", item, to=to, content=item.block.input)
         self.run.edge(call, row, "causal")
         other = self.told.get(to)
         if other is not None:
@@ -400,7 +400,7 @@ def _refused(item: Item) -> str:
     block = item.block
     if block is None or not block.is_error:
         return ""
-    start = bytes(block.content)[:120]
+    start = bytes(memoryview(block.content)[:120])
     if any(words.encode() in start for words in REFUSED):
         return "refused"
     return "denied" if any(words.encode() in start for words in DENIED) else ""

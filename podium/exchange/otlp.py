@@ -110,9 +110,10 @@ class _Requests:
 
     def decode(self, line: bytes) -> Request:
         try:
-            return _typed.decode(line)
+            request = _typed.decode(line)
         except msgspec.ValidationError:
             return _lenient(_plain.decode(line))
+        return request if request.resource_spans else _lenient(_plain.decode(line))
 
 
 def _lenient(value: Any) -> Request:

@@ -67,9 +67,14 @@ def resembles(start: bytes) -> bool:
 
     >>> resembles(b'{"trace_id": "a", "events": [{"id": '), resembles(b'{"type": "user", "uuid": '), resembles(b"[]")
     (True, False, False)
+    >>> resembles(b'{"trace_id": "a", "spans": [')  # other systems name traces too
+    False
     """
     fields = set(top_fields(start))
-    return start.lstrip()[:1] in (b"{", b"[") and 2 * len(fields & _FIELDS) >= max(len(fields), start.lstrip()[:1] == b"[")
+    named = fields & _FIELDS
+    if named == {b"trace_id"} and fields != named:
+        return False
+    return start.lstrip()[:1] in (b"{", b"[") and 2 * len(named) >= max(len(fields), start.lstrip()[:1] == b"[")
 
 
 _FIELDS = {f.name.encode() for f in msgspec.structs.fields(Document)}
