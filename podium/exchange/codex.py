@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from heapq import merge
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -180,10 +181,8 @@ class _Thread:
         self.skip = -1  # records before this one are its parent's
         meta = next((line.record.payload for line in self.lines if line.record.type == "session_meta"), None)
         if meta is not None:
-            try:
+            with suppress(*ERRORS):  # whoever reads the record says what is wrong
                 self._meta(_item.decode(meta))
-            except ERRORS:
-                pass  # whoever reads the record says what is wrong
         self.start = self.lines[0].record.timestamp if self.lines else ""
 
     def _meta(self, meta: Item) -> None:

@@ -53,7 +53,20 @@ class Span(msgspec.Struct):
 class _Agent:
     """An agent during the sweep: what it did last."""
 
-    __slots__ = ("acts", "asked", "base", "front", "gathers", "leads", "model", "name", "parent", "passed", "returned", "until")
+    __slots__ = (
+        "acts",
+        "asked",
+        "base",
+        "front",
+        "gathers",
+        "leads",
+        "model",
+        "name",
+        "parent",
+        "passed",
+        "returned",
+        "until",
+    )
 
     def __init__(self, name: str, parent: _Agent | None) -> None:
         self.name, self.parent = name, parent
@@ -334,7 +347,12 @@ class _Sweep:
         in the log it is known how long that took."""
         assert agent.parent is not None
         last = agent.front[0] if len(agent.front) == 1 else None
-        if last is not None and last.row == agent.model and not agent.asked and self.run.events[last.row]["type"] == _TURN:
+        if (
+            last is not None
+            and last.row == agent.model
+            and not agent.asked
+            and self.run.events[last.row]["type"] == _TURN
+        ):
             self.run.set(last.row, type=_RETURNS, to=agent.parent.name)
             if span.failed:
                 self.run.set(last.row, valid=0)

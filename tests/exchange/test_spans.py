@@ -12,7 +12,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from foreign import LOGS, agent, count, edges, errors, faults, here, imported, obeys_the_laws, real, rows, run_of, runs_of, text_of, total
+from foreign import (
+    LOGS,
+    agent,
+    count,
+    edges,
+    errors,
+    faults,
+    here,
+    imported,
+    obeys_the_laws,
+    real,
+    rows,
+    run_of,
+    runs_of,
+    text_of,
+    total,
+)
 
 from podium.exchange.reading import looks_like
 from podium.registry import facts, names
@@ -66,7 +82,8 @@ def nested(span: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("path", real("trail/swe_bench/*.json.xz"))
 def test_a_real_trace_of_trail_has_what_a_plain_count_finds(path: Path) -> None:
-    spans = [span for root in json.loads(text_of(path))["spans"] for span in nested(root)]
+    every = [span for root in json.loads(text_of(path))["spans"] for span in nested(root)]
+    spans = list({span["span_id"]: span for span in every}.values())  # one stands twice
     kinds = Counter(span["span_attributes"].get("openinference.span.kind") for span in spans)
     turns = [s["span_attributes"] for s in spans if s["span_attributes"].get("openinference.span.kind") == "LLM"]
     trace, findings = imported(path)
@@ -74,8 +91,8 @@ def test_a_real_trace_of_trail_has_what_a_plain_count_finds(path: Path) -> None:
     assert count(trace, "tool_call") == count(trace, "tool_result") == kinds["TOOL"]
     assert count(trace, "message") == kinds["LLM"] + 1  # and the task
     assert int((~np.isnan(trace.tokens_out_e)).sum()) == sum("llm.token_count.completion" in a for a in turns)
-    assert total(trace.tokens_in_e) == sum(a.get("llm.token_count.prompt", 0) for a in turns)
-    assert total(trace.tokens_out_e) == sum(a.get("llm.token_count.completion", 0) for a in turns)
+    assert total(trace.tokens_in_e) == sum(int(a.get("llm.token_count.prompt", 0)) for a in turns)
+    assert total(trace.tokens_out_e) == sum(int(a.get("llm.token_count.completion", 0)) for a in turns)
     obeys_the_laws(trace)
 
 
@@ -95,7 +112,10 @@ def test_the_real_trace_of_monocle_has_what_a_plain_count_finds() -> None:
     recorded = [x for x in range(trace.n_edges) if trace.inferred_x[x] != 1]
     calls = set(rows(trace, "tool_call"))
     turns = set(rows(trace, "message"))
-    assert sum(int(trace.src_x[x]) in turns and int(trace.dst_x[x]) in calls and trace.type_x[x] for x in recorded) >= stated
+    assert (
+        sum(int(trace.src_x[x]) in turns and int(trace.dst_x[x]) in calls and trace.type_x[x] for x in recorded)
+        >= stated
+    )
     obeys_the_laws(trace)
 
 
@@ -125,7 +145,11 @@ def test_the_real_langgraph_stream_has_what_a_plain_count_finds() -> None:
     trace, findings = imported(path)
     assert findings == []
     assert count(trace, "spawn") == count(trace, "return") == len(tasks) == 5
-    took = [trace.end_e[row] - trace.t_e[row] for row in rows(trace, "return") if "researcher" in (agent(trace, row) or "")]
+    took = [
+        trace.end_e[row] - trace.t_e[row]
+        for row in rows(trace, "return")
+        if "researcher" in (agent(trace, row) or "")
+    ]
     assert len(took) == 3
     assert min(took) > 0.1
     obeys_the_laws(trace)
@@ -158,11 +182,17 @@ def attribute(key: str, value: Any) -> dict[str, Any]:
     return {"key": key, "value": {kind: str(value) if kind == "intValue" else value}}
 
 
-def span(id: int, parent: int, start: float, end: float | None, name: str = "", trace: int = 1, **more: Any) -> dict[str, Any]:
+def span(
+    id: int, parent: int, start: float, end: float | None, name: str = "", trace: int = 1, **more: Any
+) -> dict[str, Any]:
     """A span of OTLP; attributes are given with _ for . and a leading gen_ai left out."""
     attributes = [attribute(key, value) for key, value in more.pop("a", {}).items()]
-    times = {"startTimeUnixNano": str(int(start * 1e9))} | ({"endTimeUnixNano": str(int(end * 1e9))} if end is not None else {})
-    ids = {"traceId": f"{trace:032x}", "spanId": f"{id:016x}"} | ({"parentSpanId": f"{parent:016x}"} if parent else {})
+    times = {"startTimeUnixNano": str(int(start * 1e9))} | (
+        {"endTimeUnixNano": str(int(end * 1e9))} if end is not None else {}
+    )
+    ids = {"traceId": f"{trace:032x}", "spanId": f"{id:016x}"} | (
+        {"parentSpanId": f"{parent:016x}"} if parent else {}
+    )
     return ids | times | {"name": name, "attributes": attributes} | more
 
 
@@ -175,7 +205,11 @@ def works(agent: str) -> dict[str, str]:
 
 
 def turn(given: int = 10, out: int = 2, **more: Any) -> dict[str, Any]:
-    return {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": given, "gen_ai.usage.output_tokens": out} | more
+    return {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.usage.input_tokens": given,
+        "gen_ai.usage.output_tokens": out,
+    } | more
 
 
 def calls(tool: str, **more: Any) -> dict[str, Any]:
@@ -202,7 +236,9 @@ def test_agents_that_are_tools_are_calls_and_spawns(kept_open: bool) -> None:
     trace, findings = run_of("otlp", otlp(*team(kept_open)))
     assert findings == []
     assert trace.name_a.strings() == ["person", "lead", "ann", "ann#2"]
-    assert [count(trace, kind) for kind in ("orchestrator_decision", "tool_call", "spawn", "return", "aggregate")] == [1, 2, 2, 2, 1]
+    assert [
+        count(trace, kind) for kind in ("orchestrator_decision", "tool_call", "spawn", "return", "aggregate")
+    ] == [1, 2, 2, 2, 1]
     [decision], [gathers] = rows(trace, "orchestrator_decision"), rows(trace, "aggregate")
     assert {(decision, row) for row in rows(trace, "spawn")} <= edges(trace, "spawn")
     assert {(row, gathers) for row in rows(trace, "return")} == edges(trace, "aggregate")
@@ -223,7 +259,9 @@ def test_edges_that_the_log_does_not_state_name_their_rule() -> None:
 
 HANDOFFS = [
     {"gen_ai.operation.name": "execute_tool", "interaction.type": "handoff", "interaction.target": "writer"},
-    calls("transfer_to_writer", **{"gen_ai.transfer.target.name": "writer", "gen_ai.transfer.mode": "pass_control"}),
+    calls(
+        "transfer_to_writer", **{"gen_ai.transfer.target.name": "writer", "gen_ai.transfer.mode": "pass_control"}
+    ),
     calls("transfer_to_writer", **{"gen_ai.agent.handoff.target.name": "writer"}),
     {"gen_ai.operation.name": "handoff"},
 ]
@@ -248,8 +286,13 @@ def test_a_handoff_passes_control(attributes: dict[str, Any]) -> None:
 
 
 def test_tokens_from_a_cache_are_apart_and_sums_of_agents_are_not_added() -> None:
-    cached = turn(100, 7, **{"gen_ai.usage.cache_read.input_tokens": 80, "gen_ai.usage.cache_creation.input_tokens": 15})
-    spans = [span(1, 0, 1.0, 4.0, a=works("main") | {"gen_ai.usage.input_tokens": 100}), span(2, 1, 1.0, 2.0, a=cached)]
+    cached = turn(
+        100, 7, **{"gen_ai.usage.cache_read.input_tokens": 80, "gen_ai.usage.cache_creation.input_tokens": 15}
+    )
+    spans = [
+        span(1, 0, 1.0, 4.0, a=works("main") | {"gen_ai.usage.input_tokens": 100}),
+        span(2, 1, 1.0, 2.0, a=cached),
+    ]
     trace, _ = run_of("otlp", otlp(*spans, span(3, 1, 2.0, 3.0, a={"gen_ai.operation.name": "chat"})))
     columns = trace.tokens_in_e, trace.cache_read_e, trace.cache_write_e, trace.tokens_out_e
     assert [total(column) for column in columns] == [5, 80, 15, 7]
@@ -257,7 +300,10 @@ def test_tokens_from_a_cache_are_apart_and_sums_of_agents_are_not_added() -> Non
 
 
 def test_the_conventions_of_openinference() -> None:
-    kinds = {"AGENT": {"agent.name": "solver"}, "LLM": {"llm.token_count.prompt": 9, "llm.token_count.completion": 3}}
+    kinds = {
+        "AGENT": {"agent.name": "solver"},
+        "LLM": {"llm.token_count.prompt": 9, "llm.token_count.completion": 3},
+    }
     kinds |= {"TOOL": {"tool.name": "search"}, "GUARDRAIL": {"guardrail.triggered": True}}
     spans = [
         span(i, 0 if i == 1 else 1, i, i + (9 if i == 1 else 1), a={"openinference.span.kind": kind} | more)
@@ -305,7 +351,9 @@ def test_ids_in_base64_and_fields_in_snake_case_are_read() -> None:
     def naive(one: dict[str, Any]) -> dict[str, Any]:
         snake = {"traceId": "trace_id", "spanId": "span_id", "parentSpanId": "parent_span_id"}
         snake |= {"startTimeUnixNano": "start_time_unix_nano", "endTimeUnixNano": "end_time_unix_nano"}
-        coded = {k: base64.b64encode(bytes.fromhex(v)).decode() if k in list(snake)[:3] else v for k, v in one.items()}
+        coded = {
+            k: base64.b64encode(bytes.fromhex(v)).decode() if k in list(snake)[:3] else v for k, v in one.items()
+        }
         return {snake.get(k, k): v for k, v in coded.items()}
 
     text = json.dumps({"resource_spans": [{"scope_spans": [{"spans": [naive(one) for one in team()]}]}]})
@@ -387,7 +435,11 @@ def test_a_span_that_stands_twice_counts_once() -> None:
 
 
 def test_spans_above_themselves_and_times_that_run_backwards() -> None:
-    spans = [span(1, 2, 5.0, 1.0, a=works("a")), span(2, 1, 3.0, 9.0, a=works("b")), span(3, 2, 4.0, 2.0, a=calls("x"))]
+    spans = [
+        span(1, 2, 5.0, 1.0, a=works("a")),
+        span(2, 1, 3.0, 9.0, a=works("b")),
+        span(3, 2, 4.0, 2.0, a=calls("x")),
+    ]
     trace, findings = run_of("otlp", otlp(*spans, span(4, 4, 4.0, 5.0, a=turn())))
     assert errors(findings) == []
     obeys_the_laws(trace)
@@ -425,13 +477,29 @@ def test_a_dump_that_breaks_off_is_read_up_to_there() -> None:
 
 
 def sdk(id: str, parent: str | None, start: float, end: float, **data: Any) -> dict[str, Any]:
-    when = {"started_at": f"2026-01-01T00:00:{start:06.3f}+00:00", "ended_at": f"2026-01-01T00:00:{end:06.3f}+00:00"}
-    return {"object": "trace.span", "id": id, "trace_id": "trace_1", "parent_id": parent, "span_data": data, "error": None} | when
+    when = {
+        "started_at": f"2026-01-01T00:00:{start:06.3f}+00:00",
+        "ended_at": f"2026-01-01T00:00:{end:06.3f}+00:00",
+    }
+    return {
+        "object": "trace.span",
+        "id": id,
+        "trace_id": "trace_1",
+        "parent_id": parent,
+        "span_data": data,
+        "error": None,
+    } | when
 
 
 def agents_trace() -> list[dict[str, Any]]:
     return [
-        {"object": "trace", "id": "trace_1", "workflow_name": "demo", "group_id": None, "metadata": {"task_id": "sum"}},
+        {
+            "object": "trace",
+            "id": "trace_1",
+            "workflow_name": "demo",
+            "group_id": None,
+            "metadata": {"task_id": "sum"},
+        },
         sdk("m", "a", 1.0, 2.0, type="response", response_id="r", usage={"input_tokens": 9, "output_tokens": 2}),
         sdk("g", "a", 2.0, 2.1, type="guardrail", name="leak", triggered=True),
         sdk("f", "a", 2.2, 3.0, type="function", name="search", input="{}", output="x"),
@@ -462,7 +530,9 @@ def test_what_is_no_span_in_a_trace_of_the_agents_sdk_is_named() -> None:
     assert [fault.partition(": ")[0] for fault in faults(findings)] == ["log0:9", "log0:10"]
 
 
-def smith(id: str, parent: str | None, kind: str, name: str, start: float, end: float, **more: Any) -> dict[str, Any]:
+def smith(
+    id: str, parent: str | None, kind: str, name: str, start: float, end: float, **more: Any
+) -> dict[str, Any]:
     when = {"start_time": f"2026-01-01T00:00:{start:06.3f}", "end_time": f"2026-01-01T00:00:{end:06.3f}"}
     head = {"id": id, "trace_id": "r", "parent_run_id": parent, "run_type": kind, "name": name, "dotted_order": id}
     return head | when | {"inputs": {}, "outputs": {}, "extra": {"metadata": more.pop("metadata", {})}} | more
@@ -472,7 +542,17 @@ def test_the_loop_of_one_agent_is_not_a_team() -> None:
     items = [
         smith("r", None, "chain", "LangGraph", 1, 9),
         smith("a", "r", "chain", "agent", 1, 3, metadata={"langgraph_node": "agent"}),
-        smith("m", "a", "llm", "ChatModel", 1, 3, prompt_tokens=9, completion_tokens=2, metadata={"ls_model_name": "m1"}),
+        smith(
+            "m",
+            "a",
+            "llm",
+            "ChatModel",
+            1,
+            3,
+            prompt_tokens=9,
+            completion_tokens=2,
+            metadata={"ls_model_name": "m1"},
+        ),
         smith("t", "r", "chain", "tools", 3, 5, metadata={"langgraph_node": "tools"}),
         smith("s", "t", "tool", "search", 3, 5, error="ValueError()"),
     ]
@@ -493,11 +573,16 @@ def test_runs_nested_in_their_parent_are_read() -> None:
 
 def stream(timed: bool) -> Iterator[Any]:
     for i, (id, name) in enumerate((("1", "plan"), ("2", "work"))):
-        for j, more in enumerate(({"input": {}, "triggers": ["x"]}, {"result": {}, "error": None, "interrupts": [{}] * i})):
+        for j, more in enumerate(
+            ({"input": {}, "triggers": ["x"]}, {"result": {}, "error": None, "interrupts": [{}] * i})
+        ):
             chunk = {"id": id, "name": name} | more
             if timed:
                 kind = ("task", "task_result")[j]
-                yield ["debug", {"step": i, "timestamp": f"2026-01-01T00:00:{i * 10 + j:02}Z", "type": kind, "payload": chunk}]
+                yield [
+                    "debug",
+                    {"step": i, "timestamp": f"2026-01-01T00:00:{i * 10 + j:02}Z", "type": kind, "payload": chunk},
+                ]
             else:
                 yield [[], "tasks", chunk]
 
@@ -518,7 +603,9 @@ FORMS = {
     "span_dump": lambda: json.dumps([dumped(one) for one in team()], indent=1),
     "openai_agents": lambda: "".join(json.dumps(item) + "\n" for item in agents_trace()),
     "langgraph": lambda: json.dumps(list(stream(True)), indent=1),
-    "langsmith": lambda: json.dumps([smith("r", None, "chain", "G", 1, 9), smith("s", "r", "tool", "t", 2, 3)], indent=1),
+    "langsmith": lambda: json.dumps(
+        [smith("r", None, "chain", "G", 1, 9), smith("s", "r", "tool", "t", 2, 3)], indent=1
+    ),
 }
 
 
