@@ -7,13 +7,16 @@ many keys (`llm.input_messages.0.message.content`) are not read: the figures of 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
+from msgspec import Raw, Struct
 
+from podium.exchange.lines import ERRORS
 from podium.exchange.spans import Kind, Span, amount
 
-__all__ = ["MARKS", "SESSIONS", "WANTED", "span_of"]
+__all__ = ["CONTENT", "MARKS", "SESSIONS", "WANTED", "span_of"]
 
 OPERATIONS: dict[str, Kind] = {  # gen_ai.operation.name
     "invoke_agent": "agent",
@@ -112,6 +115,7 @@ WANTED = frozenset(
     {*KINDS, *INTERACTIONS, *SESSIONS, *(key for keys in FIELDS.values() for key in keys), "gen_ai.transfer.mode"}
     | {"error.type", "entity.1.name", "entity.2.name", "inference.decision.span.id", "guardrail.triggered"}
 )
+CONTENT = frozenset((*FIELDS["input"], *FIELDS["output"]))  # of these only the text is wanted, as it stands
 MARKS = (
     b"gen_ai.",
     b"openinference.span.kind",
@@ -159,10 +163,12 @@ def span_of(id: str, parent: str, name: str, start: float | None, end: float | N
 
 
 def _kind(a: Mapping[str, Any]) -> Kind:
+    operation = a.get("gen_ai.operation.name")
+    if operation is not None and "interaction.type" not in a and operation != "execute_tool":
+        return OPERATIONS.get(operation, "group")
     for key in INTERACTIONS:
         if a.get(key) in HANDOFFS:
             return "handoff"
-    operation = a.get("gen_ai.operation.name")
     if operation is not None:
         kind = OPERATIONS.get(operation, "group")
         if kind == "tool" and _text(a, "target") and a.get("gen_ai.transfer.mode") != "return_to_caller":
@@ -199,9 +205,21 @@ def _amount(a: Mapping[str, Any], field: str) -> float | None:
     return None
 
 
+class _Text(Struct, gc=False, rename={"text": "stringValue"}):
+    text: Raw | None = None
+
+
+_texts = msgspec.json.Decoder(_Text)
+
+
 def _content(a: Mapping[str, Any], field: str) -> bytes | str | None:
+    """What was said, given or returned: a text, or JSON as it stands in the log (in OTLP inside an object that says its type)."""
     for key in FIELDS[field]:
         value = a.get(key)
-        if value is not None:
+        if isinstance(value, Raw):
+            with suppress(*ERRORS):
+                text = _texts.decode(value).text
+                return bytes(value if text is None else text)
+        elif value is not None:
             return value if isinstance(value, str) else msgspec.json.encode(value)
     return None

@@ -6,14 +6,15 @@ A trace is a run. Traces that name one conversation or session are the tasks of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from podium.exchange.build import Run
-from podium.exchange.conventions import MARKS, SESSIONS, WANTED, span_of
-from podium.exchange.lines import records
+from podium.exchange.conventions import CONTENT, MARKS, SESSIONS, WANTED, span_of
+from podium.exchange.lines import ERRORS, records
 from podium.exchange.protobuf import Damaged, requests
 from podium.exchange.reading import START, Source
 from podium.exchange.spans import Span, add_spans
@@ -51,24 +52,26 @@ class Value(
 
 
 class Pair(Struct, gc=False):
+    """An attribute. Its value is decoded only if it is wanted: most of a log is what the models were shown, again and again."""
+
     key: str = ""
-    value: Value | None = None
+    value: Raw = Raw()
 
 
-class SpanEvent(Struct):
+class SpanEvent(Struct, gc=False):
     name: str = ""
     attributes: list[Pair] = []
 
 
-class Link(Struct, rename="camel"):
+class Link(Struct, rename="camel", gc=False):
     span_id: str = ""
 
 
-class Status(Struct):
+class Status(Struct, gc=False):
     code: int | str | None = None
 
 
-class WireSpan(Struct, rename="camel"):
+class WireSpan(Struct, rename="camel", gc=False):
     trace_id: str = ""
     span_id: str = ""
     parent_span_id: str | None = None
@@ -81,24 +84,26 @@ class WireSpan(Struct, rename="camel"):
     status: Status | None = None
 
 
-class Scope(Struct):
+class Scope(Struct, gc=False):
     spans: list[WireSpan] = []
 
 
-class Resource(Struct):
+class Resource(Struct, gc=False):
     attributes: list[Pair] = []
 
 
-class ResourceSpans(Struct, rename="camel"):
+class ResourceSpans(Struct, rename="camel", gc=False):
     resource: Resource | None = None
     scope_spans: list[Scope] = []
 
 
-class Request(Struct, rename="camel"):
+class Request(Struct, rename="camel", gc=False):
     resource_spans: list[ResourceSpans] = []
 
 
 _typed = msgspec.json.Decoder(Request)
+_span = msgspec.json.Decoder(WireSpan, strict=False)
+_value = msgspec.json.Decoder(Value, strict=False)
 _plain = msgspec.json.Decoder()
 
 
@@ -106,7 +111,10 @@ class _Requests:
     """Decodes requests, also those that write a field in another way than the specification does."""
 
     def decode_lines(self, block: bytes) -> list[Request]:
-        return msgspec.json.Decoder(Request).decode_lines(block)
+        found = _typed.decode_lines(block)
+        if not all(request.resource_spans for request in found):
+            raise msgspec.DecodeError("requests without resourceSpans")
+        return found
 
     def decode(self, line: bytes) -> Request:
         try:
@@ -144,42 +152,25 @@ def _camel(span: dict[str, Any]) -> dict[str, Any]:
 
 
 def _converted(span: dict[str, Any]) -> WireSpan | None:
+    """A span, without those of its fields that are not what they should be."""
     try:
-        return msgspec.convert(span, WireSpan, strict=False)
-    except (msgspec.ValidationError, RecursionError):
-        pass
-    figures = {
-        k: v for k, v in span.items() if k in ("traceId", "spanId", "parentSpanId", "name") and isinstance(v, str)
-    }
-    times = {
-        k: v for k, v in span.items() if k in ("startTimeUnixNano", "endTimeUnixNano") and isinstance(v, (int, str))
-    }
-    pairs = [pair for pair in map(_pair, _list(span.get("attributes"))) if pair]
-    return (
-        msgspec.convert(figures | times, WireSpan)
-        if not pairs
-        else _with(msgspec.convert(figures | times, WireSpan), pairs)
-    )
-
-
-def _with(span: WireSpan, pairs: list[Pair]) -> WireSpan:
-    span.attributes = pairs
-    return span
-
-
-def _pair(pair: dict[str, Any]) -> Pair | None:
-    try:
-        return msgspec.convert(pair, Pair, strict=False)
-    except (msgspec.ValidationError, RecursionError):
-        return None
+        return _span.decode(msgspec.json.encode(span))
+    except ERRORS:
+        texts = {k: v for k, v in span.items() if k in ("traceId", "spanId", "parentSpanId", "name") and isinstance(v, str)}
+        times = {k: v for k, v in span.items() if k in ("startTimeUnixNano", "endTimeUnixNano") and isinstance(v, (int, str))}
+        pairs = [p for p in _list(span.get("attributes")) if isinstance(p.get("key"), str)]
+        return _span.decode(msgspec.json.encode(texts | times | {"attributes": pairs}))
 
 
 def _attributes(pairs: Iterable[Pair]) -> dict[str, Any]:
     a: dict[str, Any] = {}
     for pair in pairs:
-        if pair.key in WANTED and pair.value is not None:
-            text = pair.value.text
-            a[pair.key] = text if text is not None else pair.value.plain()
+        key = pair.key
+        if key in CONTENT:
+            a[key] = pair.value
+        elif key in WANTED:
+            with suppress(*ERRORS):
+                a[key] = _value.decode(pair.value).plain()
     return a
 
 
@@ -213,7 +204,11 @@ def spans_of(request: Request) -> Iterator[tuple[str, str, Span]]:
                     span.failed = span.failed or span.kind != "guard"
                 if wire.links:
                     span.links = tuple(_id(link.span_id) for link in wire.links)
-                session = next((str(a[key]) for key in SESSIONS if a.get(key)), "")
+                session = ""
+                for key in SESSIONS:
+                    if key in a:
+                        session = str(a[key] or "")
+                        break
                 yield _id(wire.trace_id), session, span
 
 
@@ -224,7 +219,6 @@ class Collected:
         self.system, self.keep = system, keep
         self.traces: dict[str, dict[str, Span]] = {}
         self.session: dict[str, str] = {}
-        self.place: dict[str, tuple[str, int | None]] = {}
         self.twice: list[tuple[str, str]] = []
         self.faults: list[tuple[str, int | None, str]] = []
 
@@ -294,20 +288,38 @@ def _read(source: Source, complain: Callable[[int | None, str], None]) -> Iterat
     if start[:1] != b"{":
         try:
             for request in requests(source.data()):
-                yield msgspec.convert(request, Request)
+                yield _typed.decode(msgspec.json.encode(request))
         except (Damaged, RecursionError, msgspec.ValidationError) as error:
             complain(None, f"not OTLP in protobuf from here on: {error}")
         return
-    line = start.split(b"\n", 1)[0].rstrip()
-    if b"\n" in start and line.endswith(b"}") and line.startswith(b'{"'):
-        for _, request in records(source.blocks(), _Requests(), complain):
-            yield request
+    line, newline, _ = start.partition(b"\n")
+    if not newline or line.rstrip().endswith(b"}"):
+        yield from _lines(source.blocks(), complain)
         return
     data = source.data()
     try:
         yield _Requests().decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         complain(_line_of(data, error), f"not JSON: {error}")
+
+
+def _lines(blocks: Iterable[bytes], complain: Callable[[int | None, str], None]) -> Iterator[Request]:
+    """Requests, one a line. One after the other: a request that is let go before the next comes costs a third of one that is kept."""
+    first = 1
+    for block in blocks:
+        lines = block.split(b"\n")
+        for number, line in enumerate(lines, first):
+            try:
+                request = _typed.decode(line)
+            except ERRORS:
+                request = None
+            if request is not None and request.resource_spans:
+                yield request
+            elif line.strip():
+                text = line if number == first + len(lines) - 1 else line + b"\n"
+                told = records([text], _Requests(), lambda _, why, number=number: complain(number, why))  # type: ignore[misc]
+                yield from (request for _, request in told)
+        first += len(lines) - 1
 
 
 def _line_of(data: bytes, error: Exception) -> int | None:

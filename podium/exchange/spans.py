@@ -24,7 +24,7 @@ _SPAWN, _DELEGATE = DECISIONS.index("spawn"), DECISIONS.index("delegate")
 _DECIDES, _TURN, _RETURNS = map(EVENT_TYPES.index, ("orchestrator_decision", "message", "return"))
 
 
-class Span(msgspec.Struct):
+class Span(msgspec.Struct, gc=False):
     """One span. Times are seconds on any one clock; what the log does not know is None."""
 
     id: str
