@@ -69,7 +69,9 @@ def resembles(start: bytes) -> bool:
     (True, False, False)
     """
     fields = set(top_fields(start))
-    return start.lstrip()[:1] in (b"{", b"[") and 2 * len(fields & _FIELDS) >= max(len(fields), start.lstrip()[:1] == b"[")
+    return start.lstrip()[:1] in (b"{", b"[") and 2 * len(fields & _FIELDS) >= max(
+        len(fields), start.lstrip()[:1] == b"["
+    )
 
 
 _FIELDS = {f.name.encode() for f in msgspec.structs.fields(Document)}
