@@ -148,21 +148,25 @@ class Run:
             return None, [*findings, Finding(file, None, "empty-run", LEVELS["empty-run"], "a log without a run")]
         own = [filter(self._in_line, rows) for agent, rows in self._own.items() if agent != PERSON]
         order = [(a, b, _TEMPORAL) for rows in own for a, b in pairwise(rows)]
-        begun, ended, moved = _times(self._column("t"), self._column("end"), *_arrays([*self._edges, *order]))
-        if moved:
-            said = f"{moved[0]} events have causes that are later by the log's clock, by {moved[1]:.3g} s at most; moved behind them"
+        times = _times(self._column("t"), self._column("end"), *_arrays([*self._edges, *order]))
+        begun, ended, clock = times.begun, times.ended, times.clock
+        if times.moved:
+            said = f"{times.moved} events have causes that are later by the log's clock, by {times.most:.3g} s at most; moved behind them"
             findings.append(Finding(file, None, "log-order", LEVELS["log-order"], said))
         start = float(np.nanmin(begun)) if not np.isnan(begun).all() else 0.0
         columns = self._columns() | {"t_e": begun - start, "end_e": ended - start}
         agents, columns = _named(columns)
-        clock = np.where(np.isnan(begun), -np.inf, begun).tolist()
+        ends = ended.tolist()
         for rows in self._own.values():
-            for a, b in _follows(sorted(rows, key=clock.__getitem__), clock, ended.tolist()):
+            in_order = sorted(sorted(rows, key=times.rank.__getitem__), key=clock.__getitem__)
+            for a, b in _follows(in_order, clock, ends):
                 self._edges.setdefault((a, b, _TEMPORAL), None)
         src, dst, kind = _arrays(list(self._edges))
         rules = list(self._edges.values())
         inferred = Text.of(rules)
-        edges = Edges(src, dst, kind.astype(np.int8), np.where(inferred.codes >= 0, 1, -1).astype(np.int8), inferred)
+        edges = Edges(
+            src, dst, kind.astype(np.int8), np.where(inferred.codes >= 0, 1, -1).astype(np.int8), inferred
+        )
         trace, broken, _ = settle(Loose(self._run(begun, ended), columns, agents, edges))
         findings += [Finding(file, p.position, p.rule, LEVELS[p.rule], p.message) for p in broken]
         return trace, findings + check(trace, file)
@@ -198,7 +202,7 @@ class Run:
         last = np.nanmax(np.fmax(begun, ended)) if not np.isnan(begun).all() else np.nan
         first = np.nanmin(begun) if not np.isnan(begun).all() else np.nan
         params = self.params | ({} if first != first else {"started": round(float(first), 3)})
-        costs = {"wall_clock_s": float(last - first)} | self.costs
+        costs = self.costs | ({} if last != last else {"wall_clock_s": float(last - first)})
         run: dict[str, Any] = {
             "trace_id_n": Text.of([self.trace_id]),
             "task_id_n": Text.of([self.task_id or self.trace_id]),
@@ -248,27 +252,40 @@ def _named(columns: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
     return names, columns | {name: columns[name].recoded(tuple(names)) for name in pointing}
 
 
-def _times(t: F, end: F, src: I, dst: I, kind: I) -> tuple[F, F, tuple[int, float] | None]:
-    """When events began and ended, such that an effect begins no earlier than its cause and, unless it only follows it, no
-    earlier than its cause ends; and how many had to begin later than the log says, and by how much at most.
+class Times(NamedTuple):
+    """When events began and ended; a clock and a rank that agree with all edges, also where the log has no time; and how many
+    events had to begin later than the log says, and by how much at most."""
+
+    begun: F
+    ended: F
+    clock: list[float]
+    rank: list[int]
+    moved: int
+    most: float
+
+
+def _times(t: F, end: F, src: I, dst: I, kind: I) -> Times:
+    """Times such that an effect begins no earlier than its cause and, unless it only follows it, no earlier than its cause ends.
 
     An event that the log has earlier than its cause begins with its cause. A cause ends when the first of its effects begins.
     """
-    begun = t.copy()
-    late = t[src] > t[dst]
-    if late.any():
+    clock, rank = np.where(np.isnan(t), -np.inf, t), np.arange(len(t))
+    if not (src < dst).all():
         order, closing = causes_first(t, src, dst)
-        rank = np.arange(len(t))
         if order is not None:
             rank[order] = np.arange(len(t))
-        edges = np.flatnonzero(~closing)
-        for x in edges[np.argsort(rank[dst[edges]], kind="stable")].tolist():
-            if begun[src[x]] > begun[dst[x]]:
-                begun[dst[x]] = begun[src[x]]
-    ended = np.fmax(end, begun)
-    ended[np.isnan(end)] = np.nan
-    binds = (kind != _TEMPORAL) & (begun[src] <= begun[dst])
-    np.fmin.at(ended, src[binds], np.where(np.isnan(ended[src[binds]]), np.nan, begun[dst[binds]]))
+        src, dst, kind = src[~closing], dst[~closing], kind[~closing]
+    if (clock[src] > clock[dst]).any():
+        by_effect, told = np.argsort(rank[dst], kind="stable"), clock.tolist()
+        for a, b in zip(src[by_effect].tolist(), dst[by_effect].tolist(), strict=True):
+            if told[a] > told[b]:
+                told[b] = told[a]
+        clock = np.array(told)
+    begun = np.where(np.isnan(t), np.nan, clock)
+    ended = np.where(np.isnan(end), np.nan, np.fmax(end, begun))
+    binds = (kind != _TEMPORAL) & ~np.isnan(ended[src])
+    np.fmin.at(ended, src[binds], begun[dst[binds]])
     by = begun - t
-    moved = by > 0
-    return begun, ended, (int(moved.sum()), float(by[moved].max())) if moved.any() else None
+    return Times(
+        begun, ended, clock.tolist(), rank.tolist(), int((by > 0).sum()), float(np.fmax.reduce(by, initial=0.0))
+    )

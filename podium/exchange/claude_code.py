@@ -9,14 +9,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
 from podium.exchange.build import Run
 from podium.exchange.claude_code_events import Telling
+from podium.exchange.claude_code_records import (
+    NONE,
+    Attached,
+    Block,
+    Item,
+    Launch,
+    Launched,
+    Meta,
+    Place,
+    Record,
+    Stream,
+    Turn,
+    Usage,
+)
 from podium.exchange.lines import records
 from podium.exchange.reading import Source
 from podium.registry import register
@@ -25,7 +40,6 @@ from podium.trace.survey import top_fields
 __all__ = ["claude_code"]
 
 MAIN = ""  # the key of the main agent's stream
-NONE = Raw()  # a field that is not there
 LAUNCHES = ("Task", "Agent")
 _NOTICE = re.compile(r"<task-notification>(.*?)(?:</task-notification>|\Z)", re.DOTALL)
 _TEAMMATE = re.compile(r"<teammate-message\b([^>]*)>(.*?)(?:</teammate-message>|\Z)", re.DOTALL)
@@ -35,167 +49,11 @@ _INJECTED = (
 )  # fmt: skip
 
 
-class Usage(Struct, gc=False):
-    input_tokens: float | None = None
-    output_tokens: float | None = None
-    cache_creation_input_tokens: float | None = None
-    cache_read_input_tokens: float | None = None
-
-
-class Block(Struct, gc=False):
-    """A part of a message."""
-
-    type: str = ""
-    id: str | None = None
-    name: str | None = None
-    input: Raw = NONE
-    tool_use_id: str | None = None
-    content: Raw = NONE
-    is_error: bool | None = None
-    text: Raw = NONE
-
-
-class Message(Struct, gc=False):
-    id: str | None = None
-    model: str | None = None
-    role: str | None = None
-    content: str | list[Block | str] | None = None
-    stop_reason: str | None = None
-    usage: Usage | None = None
-
-
-class Progress(Struct, gc=False):
-    type: str | None = None
-    agentId: str | None = None  # noqa: N815 (the log's own names)
-    message: Raw = NONE
-    elapsedTimeSeconds: float | None = None  # noqa: N815
-
-
-class Record(Struct, gc=False):
-    """A line, as far as it is read. Fields are named as the log names them."""
-
-    type: str | None = None
-    subtype: str | None = None
-    uuid: str | None = None
-    parentUuid: str | None = None  # noqa: N815
-    sessionId: str | None = None  # noqa: N815
-    session_id: str | None = None
-    timestamp: str | None = None
-    isSidechain: bool | None = None  # noqa: N815
-    agentId: str | None = None  # noqa: N815
-    message: Message | None = None
-    toolUseResult: Raw = NONE  # noqa: N815
-    isMeta: bool | None = None  # noqa: N815
-    isCompactSummary: bool | None = None  # noqa: N815
-    data: Progress | None = None
-    parentToolUseID: str | None = None  # noqa: N815
-    parent_tool_use_id: str | None = None
-    operation: str | None = None
-    content: Raw = NONE
-    attachment: Raw = NONE
-    compactMetadata: Raw = NONE  # noqa: N815
-    preventedContinuation: bool | None = None  # noqa: N815
-    cwd: str | None = None
-    version: str | None = None
-    costUSD: float | None = None  # noqa: N815
-    task_id: str | None = None
-    tool_use_id: str | None = None
-    status: str | None = None
-    duration_ms: float | None = None
-    total_cost_usd: float | None = None
-
-
-class Launched(Struct, gc=False):
-    """What the result of a launch says."""
-
-    status: str | None = None
-    isAsync: bool | None = None  # noqa: N815
-    agentId: str | None = None  # noqa: N815
-    agent_id: str | None = None
-    teammate_id: str | None = None
-    name: str | None = None
-    agentType: str | None = None  # noqa: N815
-    totalDurationMs: float | None = None  # noqa: N815
-    totalTokens: float | None = None  # noqa: N815
-    totalToolUseCount: float | None = None  # noqa: N815
-    usage: Usage | None = None
-
-
-class Launch(Struct, gc=False):
-    """What the input of a launch says."""
-
-    prompt: str | None = None
-    description: str | None = None
-    subagent_type: str | None = None
-    name: str | None = None
-    resume: str | None = None
-    run_in_background: bool | None = None
-
-
-class Attached(Struct, gc=False):
-    type: str | None = None
-    prompt: Raw = NONE
-
-
-class Meta(Struct):
-    """The file beside a sub-agent's."""
-
-    toolUseId: str | None = None  # noqa: N815
-    parentAgentId: str | None = None  # noqa: N815
-    agentType: str | None = None  # noqa: N815
-
-
 _RECORD = msgspec.json.Decoder(Record)
 _PROGRESS = ("agent_progress", "bash_progress")
 _ATTACHED = msgspec.json.Decoder(Attached)
 _LAUNCHED = msgspec.json.Decoder(Launched)
 ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-
-
-class Place(NamedTuple):
-    """Where something stands."""
-
-    file: str
-    line: int
-
-
-class Turn(Struct, gc=False):
-    """One answer of the model, from all lines that have its id."""
-
-    id: str
-    place: Place
-    t: float | None = None
-    end: float | None = None
-    model: str | None = None
-    usage: Usage | None = None
-    stopped: bool = False  # some line says why it stopped, so its output tokens are final
-    cost: float | None = None
-    texts: list[Raw] = []
-    calls: list[str] = []
-
-
-class Item(Struct, gc=False):
-    """Something that happened in the stream of an agent."""
-
-    kind: str  # turn, call, result, prompt, interrupt, notice, teammate, compaction, stopped
-    t: float | None
-    place: Place
-    turn: Turn | None = None
-    block: Block | None = None
-    result: Raw = NONE  # `toolUseResult`
-    text: str = ""
-    id: str = ""  # of a task or a teammate
-
-
-class Stream(Struct, gc=False):
-    """What one agent did, in causal order."""
-
-    key: str
-    items: list[Item] = []
-    prompt: str | None = None  # the text that it begins with
-    side: bool = False
-    place: Place | None = None
-    at: int = 0  # how many items were told already
 
 
 class Session:
@@ -302,12 +160,12 @@ class Session:
         """Whether a record was read before. The same id on another record is a fault, and that record is read."""
         if r.uuid is None:
             return False
-        before = self._seen.setdefault(r.uuid, (r, place))
-        if before[1] is place:
+        before = self._seen.setdefault(r.uuid, (r.type, r.timestamp, place))
+        if before[2] is place:
             return False
-        if _identity(before[0]) == _identity(r):
+        if before[:2] == (r.type, r.timestamp):
             return True
-        self.fault(place, f"the uuid {r.uuid!r} is also that of line {before[1].line}, which is another record")
+        self.fault(place, f"the uuid {r.uuid!r} is also that of line {before[2].line}, which is another record")
         return False
 
     def _stream(self, r: Record, place: Place) -> Stream:
@@ -361,7 +219,10 @@ class Session:
             known = before.block
             assert known is not None
             if known.name != block.name or bytes(known.input) != bytes(block.input):
-                self.fault(place, f"the call id {block.id!r} is used twice, first in line {before.place.line}; counted once")
+                self.fault(
+                    place,
+                    f"the call id {block.id!r} is used twice, first in line {before.place.line}; counted once",
+                )
             return
         item = self.calls[block.id] = Item("call", t, place, turn=turn, block=block)
         self._called_by[block.id] = stream.key
@@ -400,7 +261,9 @@ class Session:
         item = Item("result", t, place, block=block, result=r.toolUseResult)
         if (before := self.results.get(call)) is not None:
             if before.block is None or bytes(before.block.content) != bytes(block.content):
-                self.fault(place, f"a second result of the call {call!r}, first in line {before.place.line}; counted once")
+                self.fault(
+                    place, f"a second result of the call {call!r}, first in line {before.place.line}; counted once"
+                )
             return
         self.results[call] = item
         stream.items.append(item)
@@ -447,7 +310,12 @@ class Session:
 
     def _progress(self, r: Record, place: Place) -> None:
         data = r.data
-        if data is not None and data.type == "bash_progress" and r.parentToolUseID and r.parentToolUseID not in self.began:
+        if (
+            data is not None
+            and data.type == "bash_progress"
+            and r.parentToolUseID
+            and r.parentToolUseID not in self.began
+        ):
             t = self.time(r.timestamp, place)
             if t is not None and data.elapsedTimeSeconds is not None:
                 self.began[r.parentToolUseID] = t - data.elapsedTimeSeconds
@@ -480,6 +348,8 @@ class Session:
         if r.type == "result":
             if r.total_cost_usd is not None:
                 self.run.costs["cost"] = r.total_cost_usd
+            if r.duration_ms is not None:
+                self.run.costs["wall_clock_s"] = r.duration_ms / 1000  # unless records have times
             return
         t = self.time(r.timestamp, place)
         if r.subtype == "compact_boundary" and not self._again(r, place):
@@ -489,7 +359,9 @@ class Session:
         elif r.subtype == "task_started" and r.task_id and r.tool_use_id:
             self.agent_of.setdefault(r.tool_use_id, r.task_id)
         elif r.subtype == "task_notification" and r.task_id:
-            self.notices.setdefault(r.task_id, Item("notice", t, place, text=f"<status>{r.status}</status>", id=r.task_id))
+            self.notices.setdefault(
+                r.task_id, Item("notice", t, place, text=f"<status>{r.status}</status>", id=r.task_id)
+            )
 
     # when all was read
 
@@ -531,10 +403,6 @@ def _lines(source: Source, run: Run) -> Iterator[tuple[int, Record]]:
             run.fault(source.name, None, f"not a session: {error}")
         return
     yield from records(source.blocks(), _RECORD, lambda line, why: run.fault(source.name, line, why))
-
-
-def _identity(r: Record) -> tuple[str | None, ...]:
-    return r.type, r.timestamp, r.message.id if r.message else None
 
 
 def _most(a: Usage | None, b: Usage | None) -> Usage | None:
@@ -579,17 +447,23 @@ class _Glance(Struct):
 
 
 _GLANCE = msgspec.json.Decoder(_Glance)
-_OTHER_TYPES = {"file-history-snapshot", "queue-operation", "summary", "custom-title", "ai-title", "last-prompt", "mode"}
+_OTHER_TYPES = {
+    "file-history-snapshot",
+    "queue-operation",
+    "summary",
+    "custom-title",
+    "ai-title",
+    "last-prompt",
+    "mode",
+}
 
 
 def _glances(start: bytes) -> Iterator[_Glance]:
     at = 0
     while (end := start.find(b"\n", at)) >= 0 or at < len(start):
         end = len(start) if end < 0 else end
-        try:
+        with suppress(*ERRORS):
             yield _GLANCE.decode(start[at:end])
-        except ERRORS:
-            pass
         at = end + 1
 
 
@@ -606,7 +480,9 @@ def detect(start: bytes, name: str) -> float:
             bytes(glance.parentUuid) or glance.sessionId or (glance.session_id and glance.uuid)
         ):
             return 0.9
-        if glance.type in _OTHER_TYPES and (glance.sessionId or glance.leafUuid or glance.type == "file-history-snapshot"):
+        if glance.type in _OTHER_TYPES and (
+            glance.sessionId or glance.leafUuid or glance.type == "file-history-snapshot"
+        ):
             return 0.8
         if glance.sessionId and b'"usage"' in bytes(glance.message):
             return 0.6
@@ -642,7 +518,9 @@ def claude_code(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     session = Session(run)
     mains = [s.name for s in sources if not _is_side(s.name)]
     run.file = min(mains or [s.name for s in sources])
-    for source in sorted(sources, key=lambda s: (not _is_side(s.name), s.name)):  # an agent's own file has more of it
+    for source in sorted(
+        sources, key=lambda s: (not _is_side(s.name), s.name)
+    ):  # an agent's own file has more of it
         session.file(source)
     session.settle()
     Telling(session).tell()

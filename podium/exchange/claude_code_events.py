@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from podium.exchange.build import PERSON, Run
+from podium.exchange.build import PERSON
+from podium.exchange.claude_code_records import Item, Launched, Stream, Turn
 
 if TYPE_CHECKING:
-    from podium.exchange.claude_code import Item, Launched, Session, Stream, Turn
+    from podium.exchange.claude_code import Session
 
 __all__ = ["Telling"]
 
@@ -25,7 +26,10 @@ OUTSIDE = ("WebFetch", "WebSearch")  # tools that return what anybody could have
 REFUSED = ("The user doesn't want to", "The user rejected", "[Request interrupted")
 DENIED = ("Permission to use", "Claude requested permissions", "denied by")
 EDITS = ("Edit", "Write", "MultiEdit", "NotebookEdit")
-PROGRESS_S, WAITED_S = 3, 5.0  # seconds: a shell shows progress after; a call that waited this long waited for the person
+PROGRESS_S, WAITED_S = (
+    3,
+    5.0,
+)  # seconds: a shell shows progress after; a call that waited this long waited for the person
 NEXT_TURN, LAST_EVENT, SAME_PROMPT = "next turn of who was told", "last event before the return", "same prompt"
 
 
@@ -105,7 +109,9 @@ class Telling:
         self._later(who, item.t)
 
     def _interrupt(self, who: Told, item: Item) -> None:
-        row = self.run.add("human_intervention", PERSON, item.t, to=who.name, task=max(self.task, 0), content=item.text)
+        row = self.run.add(
+            "human_intervention", PERSON, item.t, to=who.name, task=max(self.task, 0), content=item.text
+        )
         if who.last is not None:
             self.run.edge(who.last, row, "causal", "what was interrupted")
         self._heard(who, "causal", row, item.t)
@@ -165,7 +171,13 @@ class Telling:
         about = msgspec.json.decode(raw) if raw else {}
         about = about if isinstance(about, dict) else {}
         known = {"trigger": about.get("trigger"), "tokens": about.get("preTokens")}
-        self.add(who, "message", item, to=who.name, extra={"compacted": {k: v for k, v in known.items() if v is not None}})
+        self.add(
+            who,
+            "message",
+            item,
+            to=who.name,
+            extra={"compacted": {k: v for k, v in known.items() if v is not None}},
+        )
         self._later(who, item.t)
 
     def _stopped(self, who: Told, item: Item) -> None:
@@ -176,7 +188,9 @@ class Telling:
 
     def _call(self, who: Told, item: Item) -> None:
         block, turn = item.block, item.turn
-        assert block is not None and block.id is not None and turn is not None
+        assert block is not None
+        assert block.id is not None
+        assert turn is not None
         answer = self.session.results.get(block.id)
         launch = block.id in self.session.launches
         person = block.name in ASKS or (answer is not None and _refused(answer))
@@ -206,7 +220,8 @@ class Telling:
     def _approved(self, who: Told, item: Item, answer: Item | None, by: int | None) -> int | None:
         """The person's leave to run a tool, where the log shows that the call waited before it ran."""
         block = item.block
-        assert block is not None and block.id is not None
+        assert block is not None
+        assert block.id is not None
         if item.t is None or answer is None or answer.t is None:
             return None
         began, rule = self.session.began.get(block.id), "the command began later than the call"
@@ -225,11 +240,17 @@ class Telling:
 
     def _launch(self, who: Told, item: Item, call: int, decision: int | None) -> None:
         session, block = self.session, item.block
-        assert block is not None and block.id is not None
+        assert block is not None
+        assert block.id is not None
         answer, launch = session.results.get(block.id), session.launches[block.id]
         key = session.agent_of.get(block.id) or launch.resume or f"agent of {block.id}"
         stream = session.streams.get(key)
-        if answer is not None and answer.block is not None and answer.block.is_error and not (stream and stream.items):
+        if (
+            answer is not None
+            and answer.block is not None
+            and answer.block.is_error
+            and not (stream and stream.items)
+        ):
             return  # refused
         said = session.launched.get(block.id)
         role = launch.subagent_type or (said.agentType if said else None)
@@ -260,16 +281,18 @@ class Telling:
             return self.session.notices.get(key)
         return answer
 
-    def _return(
-        self, parent: Told, child: Told, call: str, spawn: int, ended: Item, said: Launched | None
-    ) -> None:
+    def _return(self, parent: Told, child: Told, call: str, spawn: int, ended: Item, said: Launched | None) -> None:
         silent = child.born is not None  # nothing it did is in the log
         extra: dict[str, Any] = {}
         if said is not None and said.usage is not None and not said.isAsync:
             used = msgspec.structs.asdict(said.usage)
             extra["last_usage"] = {k: v for k, v in used.items() if v is not None}
         if said is not None:
-            stated = {"tool_uses": said.totalToolUseCount, "context_tokens": said.totalTokens, "duration_ms": said.totalDurationMs}
+            stated = {
+                "tool_uses": said.totalToolUseCount,
+                "context_tokens": said.totalTokens,
+                "duration_ms": said.totalDurationMs,
+            }
             extra |= {k: v for k, v in stated.items() if v is not None}
         if ended.kind == "notice":
             for name in ("subagent_tokens", "total_tokens", "tool_uses", "duration_ms"):
@@ -284,7 +307,9 @@ class Telling:
             row = last
         else:
             begun = self._worked_from(spawn, ended, extra.get("duration_ms")) if silent else ended.t
-            row = self.add(child, "return", ended, t=begun, end=ended.t if silent else None, to=parent.name, extra=extra)
+            row = self.add(
+                child, "return", ended, t=begun, end=ended.t if silent else None, to=parent.name, extra=extra
+            )
             if last is not None and not silent:
                 self.run.edge(last, row, "causal", LAST_EVENT)
         if failed:
@@ -308,7 +333,8 @@ class Telling:
 
     def _result(self, who: Told, item: Item) -> None:
         block = item.block
-        assert block is not None and block.tool_use_id is not None
+        assert block is not None
+        assert block.tool_use_id is not None
         call = self.rows.get(block.tool_use_id)
         asked = self.session.calls.get(block.tool_use_id)
         if call is None and asked is not None:
@@ -321,7 +347,9 @@ class Telling:
         if tool in OUTSIDE:
             fields["trusted"] = 0
         answer = self._answered(who, item, tool, call)
-        row = self.add(who, "tool_result", item, content=block.content if len(memoryview(block.content)) else b"null", **fields)
+        row = self.add(
+            who, "tool_result", item, content=block.content if len(memoryview(block.content)) else b"null", **fields
+        )
         if call is None:
             self.session.fault(item.place, f"a result of the call {block.tool_use_id!r}, which is not in the log")
         else:
@@ -341,7 +369,11 @@ class Telling:
         if call is None or not (refused or tool in ASKS):
             return None
         start = self.run.events[call]["t"]
-        waited = {"waited_s": round(item.t - start, 3)} if item.t is not None and start is not None and item.t >= start else {}
+        waited = (
+            {"waited_s": round(item.t - start, 3)}
+            if item.t is not None and start is not None and item.t >= start
+            else {}
+        )
         if refused == "denied":
             row = self.add(who, "safety_event", item, tool=tool, extra={"why": "permission denied"})
             self.run.edge(call, row, "safety_flow")

@@ -67,7 +67,8 @@ def _line(line: bytes, number: int, last: bool, decoder: Any, complain: Complain
 
 def _pieces(line: bytes) -> tuple[list[bytes], bool]:
     """The whole objects that a line begins with, and whether something is left behind them."""
-    text, at, pieces = line.decode(errors="replace"), 0, []
+    pieces: list[bytes] = []
+    text, at = line.decode(errors="replace"), 0
     scan = json.JSONDecoder()
     while at < len(text):
         try:

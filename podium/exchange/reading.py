@@ -11,6 +11,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import IO, NamedTuple, Protocol
 
 import msgspec
@@ -142,7 +143,11 @@ def _zipped(path: str, progress: files.Progress) -> Iterator[Source]:
     def opener(member: str) -> Callable[[], files.Stream]:
         @contextmanager
         def opened() -> Iterator[io.BufferedReader]:
-            with files.complaints(f"{path}:{member}"), zipfile.ZipFile(path) as archive, archive.open(member) as raw:
+            with (
+                files.complaints(f"{path}:{member}"),
+                zipfile.ZipFile(path) as archive,
+                archive.open(member) as raw,
+            ):
                 yield files.uncompressed(raw, f"{path}:{member}")
 
         return opened
@@ -188,7 +193,9 @@ def _members(
 
 
 def _hidden(member: str) -> bool:
-    return any(part.startswith(".") for part in member.split("/") if part not in (".", "..")) or "__MACOSX" in member
+    return (
+        any(part.startswith(".") for part in member.split("/") if part not in (".", "..")) or "__MACOSX" in member
+    )
 
 
 def _blocks(opened: Callable[[], files.Stream], progress: files.Progress) -> Iterator[bytes]:
@@ -214,7 +221,7 @@ def _kind(start: bytes, name: str) -> str:
         shape = "an array of JSON" if start[:1] == b"[" else "JSON"
         if start[:1] == b"{" and _whole_line(start):
             shape = "JSON lines"
-        fields = list(dict.fromkeys(key.decode(errors="replace") for key in top_fields(start)))[:6]
+        fields = list(dict.fromkeys(key.decode(errors="replace")[:40] for key in islice(top_fields(start), 6)))
         return f"{shape} with the fields {', '.join(fields)}" if fields else shape
     try:
         text = start[:4096].decode()

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -192,7 +192,9 @@ def _read_any(file: str, shape: Shape, words: dict[str, Any], progress: Progress
             yield from log.read_segments(blocks(stream, progress), name, shape, words)
             return
         data = _whole(stream, name)
-    if not os.path.isfile(file) and not survey.resembles(data[: 1 << 16]):  # a pipe, which could not be looked into before
+    if not os.path.isfile(file) and not survey.resembles(
+        data[: 1 << 16]
+    ):  # a pipe, which could not be looked into before
         runs = list(find("reader", "read_piped")(data, name))
         if runs:
             yield from runs
@@ -348,7 +350,7 @@ class _Pipe(io.FileIO):
 
 def uncompressed(file: IO[bytes], name: str) -> io.BufferedReader:
     """What a stream holds, uncompressed if it is compressed."""
-    raw = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)  # type: ignore[arg-type]
+    raw: Any = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)
     start = raw.peek(6)[:6]
     if start.startswith(b"\x1f\x8b"):
         return io.BufferedReader(gzip.GzipFile(fileobj=raw))
@@ -360,7 +362,7 @@ def uncompressed(file: IO[bytes], name: str) -> io.BufferedReader:
         except ImportError:
             raise Unreadable(name, "reading .zst needs pyarrow: pip install 'podium[store]'") from None
         return io.BufferedReader(pa.CompressedInputStream(raw, "zstd"))
-    return raw
+    return cast(io.BufferedReader, raw)
 
 
 def save(trace: Trace, path: str | Path) -> None:

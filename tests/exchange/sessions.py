@@ -38,7 +38,9 @@ class Log:
     def model(self, id: str, *blocks: Line, stop: str | None = None, **fields: Any) -> Line:
         return self.add("assistant", message=message(id, *blocks, stop=stop), requestId="r", **fields)
 
-    def result(self, call: str, content: Any = "done", error: bool | None = None, said: Any = None, **fields: Any) -> Line:
+    def result(
+        self, call: str, content: Any = "done", error: bool | None = None, said: Any = None, **fields: Any
+    ) -> Line:
         block = {"type": "tool_result", "tool_use_id": call, "content": content}
         if error is not None:
             block["is_error"] = error
@@ -53,7 +55,9 @@ class Log:
         return b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in self.lines)
 
 
-def message(id: str, *blocks: Line, stop: str | None = None, tokens: tuple[int, int, int, int] = (3, 100, 1000, 7)) -> Line:
+def message(
+    id: str, *blocks: Line, stop: str | None = None, tokens: tuple[int, int, int, int] = (3, 100, 1000, 7)
+) -> Line:
     given, written, read, out = tokens
     return {
         "id": id, "model": "claude-x", "role": "assistant", "type": "message", "content": list(blocks), "stop_reason": stop,
@@ -119,9 +123,14 @@ def notified() -> Log:
     log = Log()
     log.person("review")
     for number in (1, 2):
-        log.model("m1", call(f"a{number}", "Agent", prompt=f"part {number}", subagent_type="general", run_in_background=True))
+        log.model(
+            "m1",
+            call(f"a{number}", "Agent", prompt=f"part {number}", subagent_type="general", run_in_background=True),
+        )
     for number in (1, 2):
-        log.result(f"a{number}", "launched", said={"isAsync": True, "status": "async_launched", "agentId": f"ag{number}"})
+        log.result(
+            f"a{number}", "launched", said={"isAsync": True, "status": "async_launched", "agentId": f"ag{number}"}
+        )
     log.model("m2", text("Both run."))
     notice = (
         "<task-notification>\n<task-id>ag1</task-id>\n<tool-use-id>a1</tool-use-id>\n<status>completed</status>\n"
@@ -130,7 +139,9 @@ def notified() -> Log:
     log.lines.append({
         "type": "queue-operation", "operation": "enqueue", "timestamp": log.stamp(), "sessionId": log.session, "content": notice,
     })  # fmt: skip
-    log.lines.append({"type": "queue-operation", "operation": "dequeue", "timestamp": log.stamp(), "sessionId": log.session})
+    log.lines.append(
+        {"type": "queue-operation", "operation": "dequeue", "timestamp": log.stamp(), "sessionId": log.session}
+    )
     log.person(notice, origin={"kind": "task-notification"})
     log.model("m3", text("One is well."), stop="end_turn")
     return log
@@ -158,7 +169,9 @@ def resumed_twice() -> Log:
     log.person("ask it twice")
     for round_ in (1, 2):
         more = {"resume": "ag"} if round_ == 2 else {}
-        log.model(f"m{round_}", call(f"a{round_}", "Task", prompt=f"question {round_}", subagent_type="Explore", **more))
+        log.model(
+            f"m{round_}", call(f"a{round_}", "Task", prompt=f"question {round_}", subagent_type="Explore", **more)
+        )
         inner = {
             "type": "assistant", "timestamp": log.stamp(), "uuid": f"in{round_}",
             "message": message(f"n{round_}", call(f"i{round_}", "Read", file=f"{round_}.py")),

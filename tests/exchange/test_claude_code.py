@@ -41,7 +41,11 @@ def sound(trace: Trace) -> None:
     """What holds of every import: an effect begins no earlier than its cause ends, and time adds up."""
     ends_x = np.fmax(trace.end_e, trace.t_e)[trace.src_x]
     assert not (ends_x > trace.t_e[trace.dst_x]).any()
-    longest, work, wall = critical_path(trace).time_n[0], serial_time(trace).time_n[0], trace.cost_n["wall_clock_s"][0]
+    longest, work, wall = (
+        critical_path(trace).time_n[0],
+        serial_time(trace).time_n[0],
+        trace.cost_n["wall_clock_s"][0],
+    )
     assert np.isnan(longest) or longest <= min(work, wall) + 1e-6
     again = json.loads(survey.write(trace))
     assert files.survey.write(trace) == files.survey.write(trace)
@@ -162,7 +166,7 @@ def test_stream_json(tmp_path: Path) -> None:
     assert said == []
     got = types(trace)
     assert [got[k] for k in ("tool_call", "tool_result", "spawn", "return")] == [2, 2, 1, 1]
-    assert trace.cost_n["cost"].tolist() == [0.25]
+    assert {k: v.tolist() for k, v in trace.cost_n.items()} == {"cost": [0.25], "wall_clock_s": [9.0]}
     assert "tk" in trace.name_a.strings()
 
 
@@ -180,7 +184,12 @@ def test_a_refused_launch_is_no_spawn(tmp_path: Path) -> None:
 def test_waiting_for_the_person_is_not_the_tools_time(tmp_path: Path) -> None:
     log = Log()
     log.person("go")
-    log.model("m1", call("c1", "AskUserQuestion", question="which?"), call("c2", "Edit", file_path="a"), call("c3", "Read", file_path="a"))
+    log.model(
+        "m1",
+        call("c1", "AskUserQuestion", question="which?"),
+        call("c2", "Edit", file_path="a"),
+        call("c3", "Read", file_path="a"),
+    )
     log.result("c3")
     log.clock += 100
     log.result("c1")
@@ -200,9 +209,17 @@ def test_waiting_for_the_person_is_not_the_tools_time(tmp_path: Path) -> None:
 def test_a_team_and_its_mail(tmp_path: Path) -> None:
     log = Log()
     log.person("form a team")
-    log.model("m1", call("t1", "TeamCreate", team_name="crew"), call("a1", "Agent", prompt="hi", name="bob", team_name="crew"))
+    log.model(
+        "m1",
+        call("t1", "TeamCreate", team_name="crew"),
+        call("a1", "Agent", prompt="hi", name="bob", team_name="crew"),
+    )
     log.result("t1")
-    log.result("a1", "spawned", said={"status": "teammate_spawned", "teammate_id": "bob@crew", "name": "bob", "agent_id": "bob@crew"})
+    log.result(
+        "a1",
+        "spawned",
+        said={"status": "teammate_spawned", "teammate_id": "bob@crew", "name": "bob", "agent_id": "bob@crew"},
+    )
     log.model("m2", call("s1", "SendMessage", to="bob", message="start"))
     log.result("s1")
     log.person('<teammate-message teammate_id="bob" summary="done">\nall done\n</teammate-message>')
@@ -222,13 +239,30 @@ def test_a_team_and_its_mail(tmp_path: Path) -> None:
 def test_a_compaction_is_no_agent(tmp_path: Path) -> None:
     log = sessions.simple()
     summary = Log(first=log.clock, prefix="k")
-    summary.add("user", message={"role": "user", "content": "Your task is to create a summary"}, agentId="acompact-1", isSidechain=True)
-    summary.add("assistant", message=message("k1", text("<summary>"), stop="end_turn"), agentId="acompact-1", isSidechain=True)
+    summary.add(
+        "user",
+        message={"role": "user", "content": "Your task is to create a summary"},
+        agentId="acompact-1",
+        isSidechain=True,
+    )
+    summary.add(
+        "assistant",
+        message=message("k1", text("<summary>"), stop="end_turn"),
+        agentId="acompact-1",
+        isSidechain=True,
+    )
     log.clock = summary.clock
-    log.add("system", subtype="compact_boundary", compactMetadata={"trigger": "auto", "preTokens": 1103}, content="Conversation compacted")
+    log.add(
+        "system",
+        subtype="compact_boundary",
+        compactMetadata={"trigger": "auto", "preTokens": 1103},
+        content="Conversation compacted",
+    )
     log.person("This session is being continued from a previous conversation.", isCompactSummary=True)
     log.model("m9", text("Going on."))
-    trace, said = one(tmp_path, ("5e55.jsonl", log.data()), ("5e55/subagents/agent-acompact-1.jsonl", summary.data()))
+    trace, said = one(
+        tmp_path, ("5e55.jsonl", log.data()), ("5e55/subagents/agent-acompact-1.jsonl", summary.data())
+    )
     assert said == []
     assert trace.name_a.strings() == ["person", "main"]
     assert [w for w in trace.extra_e["compacted"].strings() if w] == ['{"trigger":"auto","tokens":1103}']
@@ -262,7 +296,11 @@ def test_the_same_again_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz", "tar.xz"])
 def test_archives(tmp_path: Path, kind: str) -> None:
     main, own = sessions.with_progress()
-    members = {"p/5e55.jsonl": main.data(), "p/5e55/subagents/agent-af3b.jsonl": own.data(), "LICENSE": b"MIT License\n"}
+    members = {
+        "p/5e55.jsonl": main.data(),
+        "p/5e55/subagents/agent-af3b.jsonl": own.data(),
+        "LICENSE": b"MIT License\n",
+    }
     plain, _ = one(tmp_path / "plain", *list(members.items())[:2])
     path = tmp_path / f"logs.{kind}"
     if kind == "zip":
@@ -326,7 +364,9 @@ def test_without_the_main_file(tmp_path: Path) -> None:
 
 def test_an_agent_that_nobody_launched(tmp_path: Path) -> None:
     _, own = sessions.with_progress()
-    trace, said = one(tmp_path, ("5e55.jsonl", sessions.simple().data()), ("5e55/subagents/agent-af3b.jsonl", own.data()))
+    trace, said = one(
+        tmp_path, ("5e55.jsonl", sessions.simple().data()), ("5e55/subagents/agent-af3b.jsonl", own.data())
+    )
     assert types(trace)["tool_call"] == 3
     assert said == ["agent-af3b.jsonl:1: no launch of the agent 'af3b' is in the log; imported without one"]
 
