@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from bench.exchange_otlp import measure_otlp
 from bench.table import Row, at_least, at_most, best, calibration, command, fact
 from podium.trace.files import read
 from podium.trace.vocabulary import EVENT_TYPES
@@ -138,6 +139,7 @@ def measure(full: bool) -> list[Row]:
             fact("25.3.4", "MB/s of json.loads", size / by_json / 1e6),
             at_most("25.3.5", "memory that other runs need after the longest, MB", float(peak.stdout) / 1e6, 16, "size"),
             fact("25.3.6", "MB of logs", size / 1e6),
+            *measure_otlp(full, Path(folder)),
             calibration("25.3", full),
         ]  # fmt: skip
 
