@@ -6,7 +6,6 @@ A trace is a run. Traces that name one conversation or session are the tasks of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -163,14 +162,19 @@ def _converted(span: dict[str, Any]) -> WireSpan | None:
 
 
 def _attributes(pairs: Iterable[Pair]) -> dict[str, Any]:
+    """The attributes that are wanted. Those that hold content stay as they are: not all are used."""
     a: dict[str, Any] = {}
     for pair in pairs:
         key = pair.key
-        if key in CONTENT:
-            a[key] = pair.value
-        elif key in WANTED:
-            with suppress(*ERRORS):
-                a[key] = _value.decode(pair.value).plain()
+        if key in WANTED:
+            if key in CONTENT:
+                a[key] = pair.value
+                continue
+            try:
+                value = _value.decode(pair.value)
+            except ERRORS:
+                continue
+            a[key] = value.text if value.text is not None else value.plain()
     return a
 
 
@@ -184,7 +188,9 @@ def _seconds(nano: int | str | None) -> float | None:
 
 def _id(id: str | None) -> str:
     """Ids are hexadecimal in either case; whoever turned protobuf into JSON naively wrote base64."""
-    return "" if not id or not id.strip("0") else id.lower() if len(id) in (16, 32) else id
+    if not id or (id[0] == "0" and not id.strip("0")):
+        return ""
+    return id.lower() if len(id) in (16, 32) else id
 
 
 def spans_of(request: Request) -> Iterator[tuple[str, str, Span]]:

@@ -50,6 +50,9 @@ class Span(msgspec.Struct, gc=False):
     links: tuple[str, ...] = ()
 
 
+FIGURES = ("model", "tokens_in", "tokens_out", "cache_read", "cache_write", "cost")
+
+
 class _Agent:
     """An agent during the sweep: what it did last."""
 
@@ -289,10 +292,11 @@ class _Sweep:
         returned = bool(agent.gathers) or (agent.returned and any(d.relation == "aggregate" for d in causes))
         kind: EventType = "orchestrator_decision" if span.decides else "aggregate" if returned else "message"
         row = self.run.add(
-            kind, agent.name, t, end=span.end, content=span.output, model=span.model,
-            tokens_in=span.tokens_in, tokens_out=span.tokens_out, cache_read=span.cache_read,
-            cache_write=span.cache_write, cost=span.cost, valid=0 if span.failed else None,
+            kind, agent.name, t, end=span.end, to=agent.name if kind == "message" else None, content=span.output,
+            **{name: value for name in FIGURES if (value := getattr(span, name)) is not None},
         )  # fmt: skip
+        if span.failed:
+            self.run.set(row, valid=0)
         self._join(causes, row, aggregate=returned)
         for back in agent.gathers:
             self.run.edge(back, row, "aggregate", GATHERS)
@@ -300,7 +304,6 @@ class _Sweep:
         agent.front.append(_Done(row, t if span.end is None else span.end, "causal", span=span))
         if kind == "message":
             self.turns.append((row, agent))
-            self.run.set(row, to=agent.name)
         agent.model, agent.returned, agent.asked = row, False, False
         self.rows[span.id] = row
 
@@ -308,8 +311,8 @@ class _Sweep:
         agent = self._of(span, t)
         causes = self._causes(agent, t, span)
         row = self.run.add(
-            "tool_call", agent.name, t, end=span.end, tool=span.name, content=span.input, tokens_in=span.tokens_in,
-            tokens_out=span.tokens_out, cost=span.cost,
+            "tool_call", agent.name, t, end=span.end, tool=span.name, content=span.input,
+            **{name: value for name in FIGURES if (value := getattr(span, name)) is not None},
         )  # fmt: skip
         agent.acts = agent.asked = True
         if span.cause in self.rows:
