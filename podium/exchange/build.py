@@ -106,6 +106,8 @@ class Run:
         follows the one before it (a `temporal` edge), but for calls and results, whose order their edges state, and what the person does."""
         row = len(self.events)
         fields |= {"type": _TYPE[type], "agent": agent or "unnamed", "t": t, "end": end, "to": to or None}
+        if agent == PERSON:
+            fields.setdefault("role", "user")
         if decision is not None:
             fields["decision"] = DECISIONS.index(decision)
         if extra:
@@ -162,8 +164,8 @@ class Run:
             for a, b in _follows(in_order, clock, ends):
                 self._edges.setdefault((a, b, _TEMPORAL), None)
         src, dst, kind = _arrays(list(self._edges))
-        rules = list(self._edges.values())
-        inferred = Text.of(rules)
+        rules = [(x, rule) for x, rule in enumerate(self._edges.values()) if rule is not None]
+        inferred = _filled("text", len(src), [x for x, _ in rules], [rule for _, rule in rules])
         edges = Edges(
             src, dst, kind.astype(np.int8), np.where(inferred.codes >= 0, 1, -1).astype(np.int8), inferred
         )
@@ -209,6 +211,7 @@ class Run:
             "system_n": Text.of([self.system]),
             "topology_n": np.array([TOPOLOGIES.index(self.topology) if self.topology else -1], np.int8),
             "harness_n": Text.of([self.harness]),
+            "measured_n": np.array([0]),
             "params_n": Text.of([msgspec.json.encode(params).decode()]),
             "cost_n": {name: np.array([value]) for name, value in costs.items()},
         }
