@@ -26,6 +26,8 @@ from foreign import (
     total,
 )
 
+from podium.trace import files
+
 CALLS = ("function_call", "custom_tool_call", "tool_search_call")
 OUTPUTS = ("function_call_output", "custom_tool_call_output", "tool_search_output")
 
@@ -237,6 +239,28 @@ def test_threads_of_one_session_are_one_run() -> None:
     obeys_the_laws(trace)
 
 
+def test_files_of_a_folder_that_name_each_other_are_one_run(tmp_path: Path) -> None:
+    main, child = team()
+    for name, text in (("a", child.text), ("b", main.text), ("c", Rollout("t7").prompt("else").say().text)):
+        (tmp_path / f"rollout-{name}.jsonl").write_text(text)
+    traces = [one.trace for one in files.read(tmp_path)]
+    assert sorted(trace.n_events for trace in traces if trace is not None) == [
+        2,
+        run_of("codex", main.text, child.text)[0].n_events,
+    ]
+
+
+def test_content_is_a_hash_unless_it_is_asked_for() -> None:
+    text = Rollout().prompt("my key is sk-ant-api03-" + "a1B2" * 20).say().text
+    [(hashed, _)], [(kept, _)] = runs_of("codex", text), runs_of("codex", text, keep=True)
+    assert hashed is not None
+    assert kept is not None
+    assert hashed.content_ref_e[0] == kept.content_ref_e[0]
+    assert "content" not in hashed.extra_e
+    assert "my key is" in str(kept.extra_e["content"][0])
+    assert "a1B2a1B2" not in str(kept.extra_e["content"][0])
+
+
 def test_a_launch_that_was_refused_is_a_failed_call_and_no_spawn() -> None:
     trace, _ = run_of("codex", team()[0].text)
     assert count(trace, "spawn") == 1
@@ -264,8 +288,8 @@ def test_a_thread_without_its_parent_is_imported_alone() -> None:
 def test_a_rollout_beside_its_own_beginning_is_one_run() -> None:
     text = team()[0].text
     part = "".join(line + "\n" for line in text.splitlines()[:7])
-    for files in ((text, part), (part, text), (text, text)):
-        trace, _ = run_of("codex", *files)
+    for texts in ((text, part), (part, text), (text, text)):
+        trace, _ = run_of("codex", *texts)
         assert trace == run_of("codex", text)[0]
 
 
