@@ -47,6 +47,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "method": ("podium.methods",),
     "detector": ("podium.audit",),
     "world": ("podium.envs",),
+    "importer": ("podium.exchange",),
+    "reader": ("podium.exchange",),
 }
 NEEDED = {"score": ("unit",), "detector": ("group", "threshold", "finds", "needs", "todo", "severity")}  # facts
 GROUP = "podium"  # of entry points

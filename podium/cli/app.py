@@ -22,6 +22,7 @@ VERBS: dict[str, tuple[str, str]] = {
         "Show one run: who did what when, how long it took and could have taken, what is tainted.",
     ),
     "convert": ("traces", "Write traces in another form."),
+    "import": ("exchange", "Import logs of other systems and keep the result."),
     "rules": ("traces", "List the rules that a trace obeys."),
     "schema": ("traces", "Print the JSON Schema of all that Podium writes, so that other tools can write it too."),
     "store": ("stores", "Many traces in a folder, and SQL over them."),

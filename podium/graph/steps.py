@@ -22,8 +22,8 @@ IS_STEP, IS_OUTSIDE, IS_LEADING = (np.isin(EVENT_TYPES, words) for words in (STE
 def lead(trace: Trace) -> I:
     """The agent that leads each rollout: of those whom nobody spawned the first to decide, spawn or aggregate.
 
-    Where there is none, the first of them to act at all, else the first to act. A user who only writes the task leads
-    nobody; tool results, human interventions and safety events are not the team's doing. First is by time, then by row.
+    Where there is none, the first of them to act at all who is no user by role, else the first, else the first to act. A user
+    who only writes the task leads nobody; tool results, human interventions and safety events are not the team's doing. First is by time, then by row.
     -1 for a rollout in which nobody acts.
     """
     spawned_a = np.zeros(trace.n_agents + 1, np.bool_)
@@ -32,7 +32,8 @@ def lead(trace: Trace) -> I:
     own_e = ~IS_OUTSIDE[trace.type_e] & (trace.agent_e >= 0)
     root_e = own_e & ~spawned_a[trace.agent_e]
     lead_n = unset(len(trace))
-    for fits_e in (root_e & IS_LEADING[trace.type_e], root_e, own_e, trace.agent_e >= 0):
+    user_e = trace.role_e.codes == trace.role_e.code("user")
+    for fits_e in (root_e & IS_LEADING[trace.type_e], root_e & ~user_e, root_e, own_e, trace.agent_e >= 0):
         if (lead_n >= 0).all():
             break
         rows = np.flatnonzero(fits_e)

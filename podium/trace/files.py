@@ -1,7 +1,7 @@
 """Traces from and to files: which form a path has, and everything that can be wrong with one.
 
-A path is a survey document, JSON lines of them, an event log, a store, or a folder of any of these; `-` is standard
-input. Compressed files are read as they are.
+A path is a survey document, JSON lines of them, an event log, a store, a log of another system that an importer knows, or a
+folder of any of these; `-` is standard input. Compressed files are read as they are.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
 
+from podium.registry import find
 from podium.trace import log, store, survey
 from podium.trace.columns import Trace, concat
 from podium.trace.findings import BadTrace, Finding, Unreadable
 from podium.trace.log import Segment
 from podium.trace.loose import Loose, Place, settle
-from podium.trace.rules import RULES, check
+from podium.trace.rules import LEVELS, check
 from podium.trace.scan import LOG_EVENTS, Shape
 
 __all__ = ["Read", "check_paths", "load", "read", "save", "write_whole"]
@@ -38,7 +39,7 @@ PIPE_PATIENCE_S = 20.0
 SUFFIXES = (".json", ".jsonl", ".ndjson")
 COMPRESSED = (".gz", ".xz", ".zst")
 Progress = Callable[[int], None] | None
-_LEVELS = {rule.id: rule.level for rule in RULES}
+Stream = AbstractContextManager[io.BufferedReader]
 
 
 class Read(NamedTuple):
@@ -63,28 +64,75 @@ def check_paths(*paths: str | Path, progress: Progress = None) -> Iterator[Findi
         yield from one.findings
 
 
-def read(*paths: str | Path, shape: Shape = LOG_EVENTS, progress: Progress = None) -> Iterator[Read]:
+def read(
+    *paths: str | Path, shape: Shape = LOG_EVENTS, progress: Progress = None, keep: bool = False
+) -> Iterator[Read]:
     """Every run at these paths, with what is wrong with it. Raises Unreadable where there is no telling. `progress`
-    is told how many bytes of a log were read, as they are."""
+    is told how many bytes of a log were read, as they are. `keep` asks for the content of imported logs."""
     for path in paths:
         if str(path) != "-" and os.path.isdir(path):
-            yield from _read_folder(Path(path), shape, progress)
-        else:
+            yield from _read_folder(Path(path), shape, progress, keep)
+        elif str(path) == "-" or _is_ours(str(path)):
             yield from _read_files([str(path)], "", shape, progress)
+        else:
+            yield from _read_foreign([str(path)], False, keep, progress)
 
 
-def _read_folder(folder: Path, shape: Shape, progress: Progress) -> Iterator[Read]:
+def _is_ours(file: str) -> bool:
+    """Whether a file is one of Podium's own forms, or so broken that there is no telling."""
+    if not os.path.isfile(file):
+        return True  # a pipe can be read once
+    try:
+        with opened(file) as stream:
+            start = stream.read(1 << 16)
+    except Unreadable:
+        return True  # whoever reads it will say what is wrong
+    return not start.strip() or log.is_log(start) or survey.resembles(start)
+
+
+def _read_foreign(paths: list[str], several: bool, keep: bool, progress: Progress) -> Iterator[Read]:
+    """The runs in logs of other systems. A file that nobody knows is told in one line, among several as a warning."""
+    for one in find("reader", "read_foreign")(paths, keep, progress):
+        if isinstance(one, Read):
+            yield one
+            continue
+        start = _start(one)
+        what = find("reader", "looks_like")(start, one)
+        if not several:
+            if _is_trace_name(Path(one)) and not any(survey.top_fields(start)):
+                yield from _read_files([one], "", LOG_EVENTS, progress)  # which says how it is not a trace
+                continue
+            raise Unreadable(one, what)
+        yield Read(one, None, [Finding(one, None, "log-unknown", LEVELS["log-unknown"], what)])
+
+
+def _start(file: str) -> bytes:
+    with opened(file) as stream:
+        return stream.read(1 << 16)
+
+
+def _read_folder(folder: Path, shape: Shape, progress: Progress, keep: bool) -> Iterator[Read]:
     if store.is_store(folder):
         trace = store.read(folder)
         yield Read(str(folder), trace, check(trace, str(folder)))
         return
-    files = sorted(f for f in folder.rglob("*") if f.is_file() and _is_trace_name(f) and not _hidden(f, folder))
-    if not files:
+    files = sorted(f for f in folder.rglob("*") if f.is_file() and not _hidden(f, folder))
+    ours = [f for f in files if _is_trace_name(f) and _is_ours(str(f))]
+    others = [str(f) for f in files if f not in set(ours)]
+    for together in _by_run(ours).values():
+        yield from _read_files([str(f) for f in together], str(together[0].parent), shape, progress)
+    foreign, untold = 0, []
+    for one in _read_foreign(others, True, keep, progress) if others else ():
+        foreign += one.trace is not None
+        if one.trace is None and not _is_trace_name(Path(one.file)):
+            untold.append(one)
+        else:
+            yield one
+    yield from untold if foreign else ()  # beside our own traces lie notes and figures
+    if not ours and not foreign:
         raise Unreadable(
             str(folder), f"a folder without traces; expected files named *{', *'.join(SUFFIXES)}, or a store"
         )
-    for together in _by_run(files).values():
-        yield from _read_files([str(f) for f in together], str(together[0].parent), shape, progress)
 
 
 def _by_run(files: list[Path]) -> dict[tuple[Path, str], list[Path]]:
@@ -98,7 +146,7 @@ def _by_run(files: list[Path]) -> dict[tuple[Path, str], list[Path]]:
 def _names_run(file: Path) -> str | None:
     """The run that the first line of a log names; None for what is not a log."""
     try:
-        with _opened(str(file)) as stream:
+        with opened(str(file)) as stream:
             line = stream.readline(1 << 20)
         return log.header_of(line).trace_id if log.is_log(line) else None
     except (Unreadable, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -132,7 +180,7 @@ def _joined(runs: list[list[Segment]], segment: Segment) -> None:
 def _read_any(file: str, shape: Shape, words: dict[str, Any], progress: Progress) -> Iterator[Read | Segment]:
     """The documents of a file, or the segments of a log."""
     name = "standard input" if file == "-" else file
-    with _opened(file) as stream, _complaints(name):
+    with opened(file) as stream, complaints(name):
         start = stream.peek(1 << 16)
         if not start.strip():
             start = stream.read(1 << 20)
@@ -141,9 +189,16 @@ def _read_any(file: str, shape: Shape, words: dict[str, Any], progress: Progress
             stream = io.BufferedReader(_Rejoined(start, stream))
             start = stream.peek(1 << 16)
         if log.is_log(start):
-            yield from log.read_segments(_blocks(stream, progress), name, shape, words)
+            yield from log.read_segments(blocks(stream, progress), name, shape, words)
             return
         data = _whole(stream, name)
+    if not os.path.isfile(file) and not survey.resembles(
+        data[: 1 << 16]
+    ):  # a pipe, which could not be looked into before
+        runs = list(find("reader", "read_piped")(data, name))
+        if runs:
+            yield from runs
+            return
     yield from _documents(data, name)
 
 
@@ -199,7 +254,7 @@ def _documents(data: bytes, file: str) -> Iterator[Read]:
 
 def _finished(loose: Loose | list[Place], file: str) -> Read:
     if isinstance(loose, list):
-        return Read(file, None, [Finding(file, p.position, p.rule, _LEVELS[p.rule], p.message) for p in loose])
+        return Read(file, None, [Finding(file, p.position, p.rule, LEVELS[p.rule], p.message) for p in loose])
     trace, broken, order = settle(loose)
     rank = None
     if order is not None and any(p.position is not None for p in broken):
@@ -210,7 +265,7 @@ def _finished(loose: Loose | list[Place], file: str) -> Read:
             file,
             p.position if rank is None or p.position is None else int(rank[p.position]),
             p.rule,
-            _LEVELS[p.rule],
+            LEVELS[p.rule],
             p.message,
         )
         for p in broken
@@ -229,7 +284,7 @@ def _hidden(path: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
-def _blocks(stream: IO[bytes], progress: Progress) -> Iterator[bytes]:
+def blocks(stream: IO[bytes], progress: Progress) -> Iterator[bytes]:
     """The stream in blocks of whole lines; the last may end within one."""
     kept: list[bytes] = []
     while block := stream.read(log.BLOCK):
@@ -246,7 +301,7 @@ def _blocks(stream: IO[bytes], progress: Progress) -> Iterator[bytes]:
 
 
 @contextmanager
-def _complaints(file: str) -> Iterator[None]:
+def complaints(file: str) -> Iterator[None]:
     """Whatever a file, an archive or the machine has to complain of, as Unreadable."""
     try:
         yield
@@ -259,12 +314,12 @@ def _complaints(file: str) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(file: str) -> Iterator[io.BufferedReader]:
+def opened(file: str) -> Iterator[io.BufferedReader]:
     name = "standard input" if file == "-" else file
-    with _complaints(name):
+    with complaints(name):
         raw = io.BufferedReader(sys.stdin.buffer.raw if file == "-" else _patient(file))  # type: ignore[union-attr]
         try:
-            yield _uncompressed(raw, raw.peek(6)[:6], name)
+            yield uncompressed(raw, name)
         finally:
             raw.detach() if file == "-" else raw.close()
 
@@ -293,7 +348,10 @@ class _Pipe(io.FileIO):
         return super().readinto(buffer)
 
 
-def _uncompressed(raw: io.BufferedReader, start: bytes, name: str) -> io.BufferedReader:
+def uncompressed(file: IO[bytes], name: str) -> io.BufferedReader:
+    """What a stream holds, uncompressed if it is compressed."""
+    raw: Any = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)
+    start = raw.peek(6)[:6]
     if start.startswith(b"\x1f\x8b"):
         return io.BufferedReader(gzip.GzipFile(fileobj=raw))
     if start.startswith(b"\xfd7zXZ\x00"):
@@ -304,7 +362,7 @@ def _uncompressed(raw: io.BufferedReader, start: bytes, name: str) -> io.Buffere
         except ImportError:
             raise Unreadable(name, "reading .zst needs pyarrow: pip install 'podium[store]'") from None
         return io.BufferedReader(pa.CompressedInputStream(raw, "zstd"))
-    return raw
+    return cast(io.BufferedReader, raw)
 
 
 def save(trace: Trace, path: str | Path) -> None:
@@ -353,7 +411,7 @@ def _packed(name: str, data: bytes) -> bytes:
 
 
 def _save_folder(trace: Trace, folder: Path) -> None:
-    with _complaints(str(folder)):
+    with complaints(str(folder)):
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise Unreadable(str(folder), "not empty; expected a new or empty folder")
@@ -363,7 +421,7 @@ def _save_folder(trace: Trace, folder: Path) -> None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    with _complaints(str(path)):
+    with complaints(str(path)):
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(descriptor, "wb") as f:

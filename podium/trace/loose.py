@@ -58,11 +58,13 @@ class Loose:
     broken: list[Place] = field(default_factory=list)
 
 
-_INTEGERS = {"stage": "stage_e", "start": "start_e", "position": "position_e"}
+_INTEGERS = {"stage": "stage_e", "task": "task_e", "start": "start_e", "position": "position_e"}
 _FLOATS = {
     "end": "end_e",
     "tokens_in": "tokens_in_e",
     "tokens_out": "tokens_out_e",
+    "cache_read": "cache_read_e",
+    "cache_write": "cache_write_e",
     "cost": "cost_e",
     "logp": "logp_e",
 }
@@ -108,7 +110,7 @@ def event_columns(table: Table) -> dict[str, Any]:
     for name, words in (("id", "ids"), ("agent", "agents"), ("context", "ids")):
         if name in got and has_empty(got[name], table.words[words]):
             raise Odd(f"an empty {name}")
-    for name in ("t", "end", "tokens_in", "tokens_out"):
+    for name in ("t", "end", "tokens_in", "tokens_out", "cache_read", "cache_write"):
         if name in got and (got[name] < 0).any():
             raise Odd(f"{name} below 0")
     events: dict[str, Any] = {

@@ -20,7 +20,17 @@ from podium.trace.sweep import latest, reach
 from podium.trace.vocabulary import EventType, edge, event
 from podium.trace.vocabulary import decision as decision_code
 
-__all__ = ["ROUNDING", "RULES", "Rule", "check", "joined_calls", "released", "trust_edges", "unmatched_calls"]
+__all__ = [
+    "LEVELS",
+    "ROUNDING",
+    "RULES",
+    "Rule",
+    "check",
+    "joined_calls",
+    "released",
+    "trust_edges",
+    "unmatched_calls",
+]
 
 LIMIT = 1000  # findings of one rule in one trace that are spelled out
 ROUNDING = 1e-4  # by which a log-probability in 32-bit arithmetic may exceed 0
@@ -434,6 +444,9 @@ RULES: tuple[Rule, ...] = (
     Rule("empty-run", "warning", "a log has events"),
     Rule("torn-line", "warning", "a log ends with a whole line"),
     Rule("lost-cause", "warning", "a cause in an unfinished log was written before its writer died"),
+    Rule("log-fault", "warning", "a log of another system can be read whole"),
+    Rule("log-unknown", "warning", "a file is a trace or a log that an importer knows"),
+    Rule("log-order", "warning", "in a log of another system no cause is later than its effect"),
     Rule("clock-skew", "warning", "a cause is not later than its effect", clock_skew),
     Rule("open-call", "warning", "a tool call has a result", open_call),
     Rule("totals", "warning", "stated totals are the sums over events", totals),
@@ -441,3 +454,5 @@ RULES: tuple[Rule, ...] = (
         "trust-laundering", "warning", "what derives from untrusted content is not marked trusted", trust_laundering
     ),
 )
+
+LEVELS: dict[str, Level] = {rule.id: rule.level for rule in RULES}

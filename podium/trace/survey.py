@@ -64,6 +64,44 @@ _MEMBER = re.compile(rb'[ \t\r\n]*"([a-z_]+)"[ \t\r\n]*:[ \t\r\n]*')
 _AFTER = re.compile(rb"[ \t\r\n]*([,}])")
 
 
+def resembles(start: bytes) -> bool:
+    """Whether what starts like this is meant to be a document: half of the fields of its first object are a document's.
+
+    >>> resembles(b'{"trace_id": "a", "events": [{"id": '), resembles(b'{"type": "user", "uuid": '), resembles(b"[]")
+    (True, False, False)
+    >>> resembles(b'{"trace_id": "a", "spans": [')  # other systems name traces too
+    False
+    """
+    fields = set(top_fields(start))
+    named = fields & _FIELDS
+    if named == {b"trace_id"} and fields != named:
+        return False
+    return start.lstrip()[:1] in (b"{", b"[") and 2 * len(named) >= max(len(fields), start.lstrip()[:1] == b"[")
+
+
+_FIELDS = {f.name.encode() for f in msgspec.structs.fields(Document)}
+
+
+def top_fields(start: bytes) -> Iterator[bytes]:
+    """The fields of the object that this starts with, or of the first in the array that it starts with, as far as it goes.
+
+    >>> list(top_fields(b'[{"a": {"b": "]"}, "c": 1}, {"d": '))
+    [b'a', b'c']
+    """
+    start = start.lstrip()
+    depth, base = 0, 1 if start[:1] == b"{" else 2
+    for token in re.finditer(rb'"((?:[^"\\]|\\.)*)"(\s*:)?|[{}\[\]]', start):
+        mark = token[0][:1]
+        if mark in b"{[":
+            depth += 1
+        elif mark in b"}]":
+            depth -= 1
+            if depth < base:
+                return
+        elif token[2] and depth == base:
+            yield token[1]
+
+
 def read(data: bytes, file: str) -> Loose | list[Place]:
     """The run in a document, or the ways in which it is not one. What is not JSON raises Unreadable."""
     try:

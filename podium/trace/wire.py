@@ -73,6 +73,9 @@ class Extension(Struct, forbid_unknown_fields=True, omit_defaults=True):
     end: Amount | UnsetType = UNSET
     tokens_in: Amount | UnsetType = UNSET
     tokens_out: Amount | UnsetType = UNSET
+    cache_read: Amount | UnsetType = UNSET
+    cache_write: Amount | UnsetType = UNSET
+    task: Count | UnsetType = UNSET
     cost: float | UnsetType = UNSET
     stage: Count | UnsetType = UNSET
     decision: Decision | UnsetType = UNSET

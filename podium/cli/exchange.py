@@ -1,0 +1,73 @@
+"""The verb that imports logs of other systems."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text as Line
+
+from podium.cli.app import Json, app
+from podium.cli.output import out, say
+from podium.trace import files, log, store
+from podium.trace.columns import Trace
+from podium.trace.findings import Finding, Unreadable
+from podium.view.plain import plain
+
+__all__: list[str] = []
+
+
+@app.command("import", epilog="Example: podium import ~/.claude/projects -o sessions/")
+def import_(
+    paths: Annotated[list[str], typer.Argument(help="Files, folders or archives of logs.", metavar="PATH...")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="A folder, for one event log a run; or *.store.", metavar="DIR")
+    ],
+    content: Annotated[
+        bool, typer.Option("--content", help="Keep what was said, redacted, and not only its hash.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Import logs of other systems and keep the result. Exit 0: all was read; 1: something was not; 2: nothing was."""
+    findings: list[Finding] = []
+    runs = events = unreadable = 0
+    written: dict[str, int] = {}
+    for path in paths:
+        try:
+            for one in files.read(path, keep=content):
+                if one.trace is not None:
+                    _keep(one.trace, output, written)
+                    runs, events = runs + len(one.trace), events + one.trace.n_events
+                wrong = [f for f in one.findings if f.level == "error" or f.rule in ("log-fault", "log-unknown")]
+                findings += wrong
+                for finding in () if json else wrong:
+                    out.print(Line(plain(finding), style="red" if finding.level == "error" else "yellow"))
+        except Unreadable as error:
+            unreadable += 1
+            findings.append(Finding(error.file, None, "unreadable", "error", error.why))
+            if not json:
+                print(f"podium: {plain(error)}", file=sys.stderr)
+    faults = [f for f in findings if f.rule != "log-unknown"]
+    if json:
+        say({"ok": not faults, "runs": runs, "events": events, "out": str(output), "findings": findings})
+    elif runs:
+        found = f", {len(faults)} fault{'s' * (len(faults) != 1)}" if faults else ""
+        out.print(f"{output}: {runs} run{'s' * (runs != 1)}, {events:,} events{found}")
+    raise typer.Exit(2 if not runs else 1 if faults else 0)
+
+
+def _keep(trace: Trace, output: Path, written: dict[str, int]) -> None:
+    """Writes runs into a store, or each into a log of its own that is named by its id."""
+    if output.name.endswith(".store"):
+        store.add(output, trace)
+        return
+    with files.complaints(str(output)):
+        output.mkdir(parents=True, exist_ok=True)
+    for run in trace:
+        name = re.sub(r"[^A-Za-z0-9._-]+", "_", run.trace_id_n[0] or "run").lstrip(".")[:100] or "run"
+        written[name] = written.get(name, 0) + 1
+        count = f"-{written[name]}" if written[name] > 1 else ""
+        files.write_whole(output / f"{name}{count}.jsonl", log.write(run))

@@ -1,0 +1,294 @@
+"""From what an importer reads to a trace. No files here: an importer adds events and edges, `Run.built` makes the trace.
+
+An importer states what its log states. An edge that the log does not state names the rule by which it was inferred. What the log
+does not know stays absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.exchange.redact import redacted
+from podium.trace.columns import COLUMNS, F, I, Names, Text, Trace
+from podium.trace.findings import Finding
+from podium.trace.loose import Edges, Loose, settle
+from podium.trace.order import causes_first
+from podium.trace.rules import LEVELS, check
+from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, TOPOLOGIES, Decision, EdgeType, EventType
+
+__all__ = ["PERSON", "Fault", "Run"]
+
+Content = bytes | msgspec.Raw | str  # JSON, or a text
+PERSON = "person"  # whoever gives the tasks, approves and interrupts
+_TYPE = {word: code for code, word in enumerate(EVENT_TYPES)}
+_EDGE = {word: code for code, word in enumerate(EDGE_TYPES)}
+_KIND = {c.name: c.kind for c in COLUMNS}
+_DTYPE: dict[str, tuple[Any, Any]] = {
+    "float": (np.float64, np.nan),
+    "int": (np.int64, -1),
+    "tri": (np.int8, -1),
+    "row": (np.int32, -1),
+}
+_TEMPORAL = _EDGE["temporal"]
+_BESIDE = (_TYPE["tool_call"], _TYPE["tool_result"])
+MOST_BESIDE = 100  # events of one agent side by side that are looked through for one that had ended
+
+
+class Fault(NamedTuple):
+    """Something in a log that could not be read, or not as it should be. The rest was imported."""
+
+    file: str
+    line: int | None
+    message: str
+
+    def finding(self) -> Finding:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return Finding(where, None, "log-fault", LEVELS["log-fault"], self.message)
+
+
+class Run:
+    """One run of another system, event by event.
+
+    >>> run = Run("session", system="example")
+    >>> ask = run.add("message", PERSON, 10.0, to="main", content="fix it")
+    >>> call = run.add("tool_call", "main", 11.0, end=12.5, tool="Bash", tokens_in=3, cache_read=900)
+    >>> run.edge(ask, call, "message")
+    >>> trace, findings = run.built("session.jsonl")
+    >>> trace, findings[0].rule, trace.t_e.tolist(), trace.cache_read_e.tolist()
+    (Trace(1 rollout, 2 events, 1 edge, 2 agents), 'open-call', [0.0, 1.0], [nan, 900.0])
+    """
+
+    def __init__(
+        self,
+        trace_id: str,
+        *,
+        system: str,
+        task_id: str | None = None,
+        topology: str | None = None,
+        harness: str | None = None,
+        keep: bool = False,  # content itself, redacted, beside its hash
+    ) -> None:
+        self.trace_id, self.system, self.task_id = trace_id, system, task_id
+        self.topology, self.harness, self.keep = topology, harness, keep
+        self.params: dict[str, Any] = {}  # what else there is to know of the run; `started` is added
+        self.rewards: dict[str, float] = {}
+        self.costs: dict[str, float] = {}  # totals that the log states
+        self.file: str | None = None  # the file to name it by, where several were read
+        self.faults: list[Fault] = []
+        self.events: list[dict[str, Any]] = []  # column names, without suffix, to values
+        self._edges: dict[tuple[int, int, int], str | None] = {}
+        self._own: dict[str, list[int]] = {}  # the events of each agent, in order
+
+    def add(
+        self,
+        type: EventType,
+        agent: str,
+        t: float | None,
+        *,
+        end: float | None = None,
+        to: str | None = None,
+        content: Content | None = None,
+        decision: Decision | None = None,
+        extra: Mapping[str, Any] | None = None,
+        after: Iterable[tuple[EdgeType, int]] = (),
+        **fields: Any,
+    ) -> int:
+        """Adds an event and returns its number. `t` and `end` are seconds on any one clock. `fields` are columns of
+        an event by their names without `_e` (role, tool, model, tokens_in, tokens_out, cache_read, cache_write, cost, task,
+        valid, truncated, trusted, chosen, ...); None is absent. Events of one agent are added in their causal order: each
+        follows the one before it (a `temporal` edge), but for calls and results, whose order their edges state, and what the person does."""
+        row = len(self.events)
+        fields |= {"type": _TYPE[type], "agent": agent or "unnamed", "t": t, "end": end, "to": to or None}
+        if agent == PERSON:
+            fields.setdefault("role", "user")
+        if decision is not None:
+            fields["decision"] = DECISIONS.index(decision)
+        if extra:
+            fields["extra"] = dict(extra)
+        self.events.append(fields)
+        if content is not None:
+            self.set_content(row, content)
+        for kind, cause in after:
+            self.edge(cause, row, kind)
+        self._own.setdefault(fields["agent"], []).append(row)
+        return row
+
+    def set(self, row: int, **fields: Any) -> None:
+        """What was learnt of an event later."""
+        self.events[row] |= fields
+
+    def set_content(self, row: int, content: Content) -> None:
+        """Notes the content of an event: its hash, and itself if content is kept."""
+        raw = msgspec.json.encode(content) if isinstance(content, str) else content
+        self.events[row]["content_ref"] = f"sha256:{sha256(raw).hexdigest()[:24]}"
+        if self.keep:
+            self.events[row].setdefault("extra", {})["content"] = msgspec.Raw(redacted(bytes(raw)))
+
+    def edge(self, src: int, dst: int, type: EdgeType, rule: str | None = None) -> None:
+        """States that one event is a cause of another; `rule` says by which rule an edge was inferred. One edge of a type joins
+        two events once, and a recorded one is not made an inferred one."""
+        if src == dst:
+            return
+        key = src, dst, _EDGE[type]
+        if rule is None or key not in self._edges:
+            self._edges[key] = rule
+
+    def fault(self, file: str, line: int | None, message: str) -> None:
+        self.faults.append(Fault(file, line, message))
+
+    def built(self, file: str) -> tuple[Trace | None, list[Finding]]:
+        """The trace, and what is wrong with it or with the log; no trace where there was no event."""
+        findings = [f.finding() for f in self.faults]
+        if not self.events:
+            return None, [*findings, Finding(file, None, "empty-run", LEVELS["empty-run"], "a log without a run")]
+        own = [filter(self._in_line, rows) for agent, rows in self._own.items() if agent != PERSON]
+        order = [(a, b, _TEMPORAL) for rows in own for a, b in pairwise(rows)]
+        times = _times(self._column("t"), self._column("end"), *_arrays([*self._edges, *order]))
+        begun, ended, clock = times.begun, times.ended, times.clock
+        if times.moved:
+            said = f"{times.moved} events have causes that are later by the log's clock, by {times.most:.3g} s at most; moved behind them"
+            findings.append(Finding(file, None, "log-order", LEVELS["log-order"], said))
+        start = float(np.nanmin(begun)) if not np.isnan(begun).all() else 0.0
+        columns = self._columns() | {"t_e": begun - start, "end_e": ended - start}
+        agents, columns = _named(columns)
+        ends = ended.tolist()
+        for rows in self._own.values():
+            in_order = sorted(sorted(rows, key=times.rank.__getitem__), key=clock.__getitem__)
+            for a, b in _follows(in_order, clock, ends):
+                self._edges.setdefault((a, b, _TEMPORAL), None)
+        src, dst, kind = _arrays(list(self._edges))
+        rules = [(x, rule) for x, rule in enumerate(self._edges.values()) if rule is not None]
+        inferred = _filled("text", len(src), [x for x, _ in rules], [rule for _, rule in rules])
+        edges = Edges(
+            src, dst, kind.astype(np.int8), np.where(inferred.codes >= 0, 1, -1).astype(np.int8), inferred
+        )
+        trace, broken, _ = settle(Loose(self._run(begun, ended), columns, agents, edges))
+        findings += [Finding(file, p.position, p.rule, LEVELS[p.rule], p.message) for p in broken]
+        return trace, findings + check(trace, file)
+
+    def _in_line(self, row: int) -> bool:
+        """Whether an event has its place in its agent's order by itself. Calls and results have it by their edges: they may be made,
+        and come back, side by side."""
+        return self.events[row]["type"] not in _BESIDE
+
+    def _column(self, name: str) -> NDArray[np.float64]:
+        values = (event.get(name) for event in self.events)
+        return np.array([np.nan if v is None else v for v in values], np.float64)
+
+    def _columns(self) -> dict[str, Any]:
+        columns: dict[str, Any] = {"id_e": Names(Text.constant("e", len(self.events)), np.arange(len(self.events)))}
+        n = len(self.events)
+        for name in set().union(*self.events) - {"t", "end", "extra"}:
+            values = [event.get(name) for event in self.events]
+            rows = [row for row, value in enumerate(values) if value is not None]
+            columns[f"{name}_e"] = _filled(
+                _KIND[f"{name}_e"], n, rows, values if len(rows) == n else [values[row] for row in rows]
+            )
+        extra: dict[str, tuple[list[int], list[Any]]] = {}
+        for row, event in enumerate(self.events):
+            for name, value in (event.get("extra") or {}).items():
+                rows, values = extra.setdefault(name, ([], []))
+                rows.append(row)
+                values.append(msgspec.json.encode(value).decode())
+        columns["extra_e"] = {name: _filled("text", n, *texts) for name, texts in extra.items()}
+        return columns
+
+    def _run(self, begun: F, ended: F) -> dict[str, Any]:
+        last = np.nanmax(np.fmax(begun, ended)) if not np.isnan(begun).all() else np.nan
+        first = np.nanmin(begun) if not np.isnan(begun).all() else np.nan
+        params = self.params | ({} if first != first else {"started": round(float(first), 3)})
+        costs = self.costs | ({} if last != last else {"wall_clock_s": float(last - first)})
+        run: dict[str, Any] = {
+            "trace_id_n": Text.of([self.trace_id]),
+            "task_id_n": Text.of([self.task_id or self.trace_id]),
+            "system_n": Text.of([self.system]),
+            "topology_n": np.array([TOPOLOGIES.index(self.topology) if self.topology else -1], np.int8),
+            "harness_n": Text.of([self.harness]),
+            "measured_n": np.array([0]),
+            "params_n": Text.of([msgspec.json.encode(params).decode()]),
+            "cost_n": {name: np.array([value]) for name, value in costs.items()},
+        }
+        return run | ({"reward_n": {k: np.array([v]) for k, v in self.rewards.items()}} if self.rewards else {})
+
+
+def _filled(kind: str, n: int, rows: list[int], values: list[Any]) -> Any:
+    """A column of these values, absent in other rows."""
+    if kind not in ("text", "agent"):
+        dtype, absent = _DTYPE.get(kind, (np.int8, -1))
+        column = np.full(n, absent, dtype)
+        column[rows] = values
+        return column
+    text = Text.of(values)
+    if len(rows) == n:
+        return text
+    codes = np.full(n, -1, np.int32)
+    codes[rows] = text.codes
+    return Text(codes, text.words)
+
+
+def _arrays(edges: list[tuple[int, int, int]]) -> tuple[I, I, I]:
+    flat = np.fromiter(chain.from_iterable(edges), np.int64, 3 * len(edges)).reshape(-1, 3)
+    return flat[:, 0], flat[:, 1], flat[:, 2]
+
+
+def _follows(rows: list[int], begun: list[float], ended: list[float]) -> Iterator[tuple[int, int]]:
+    """For each event of an agent the last one before it that had ended when it began; calls made side by side do not follow each
+    other."""
+    for place, row in enumerate(rows):
+        for before in reversed(rows[max(0, place - MOST_BESIDE) : place]):
+            if not ended[before] > begun[row] and not begun[before] > begun[row]:
+                yield before, row
+                break
+
+
+def _named(columns: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """The agents, and the columns that point to them as codes."""
+    pointing = [name for name in ("agent_e", "from_e", "to_e") if name in columns]
+    names = list(dict.fromkeys(word for name in pointing for word in columns[name].words))
+    return names, columns | {name: columns[name].recoded(tuple(names)) for name in pointing}
+
+
+class Times(NamedTuple):
+    """When events began and ended; a clock and a rank that agree with all edges, also where the log has no time; and how many
+    events had to begin later than the log says, and by how much at most."""
+
+    begun: F
+    ended: F
+    clock: list[float]
+    rank: list[int]
+    moved: int
+    most: float
+
+
+def _times(t: F, end: F, src: I, dst: I, kind: I) -> Times:
+    """Times such that an effect begins no earlier than its cause and, unless it only follows it, no earlier than its cause ends.
+
+    An event that the log has earlier than its cause begins with its cause. A cause ends when the first of its effects begins.
+    """
+    clock, rank = np.where(np.isnan(t), -np.inf, t), np.arange(len(t))
+    if not (src < dst).all():
+        order, closing = causes_first(t, src, dst)
+        if order is not None:
+            rank[order] = np.arange(len(t))
+        src, dst, kind = src[~closing], dst[~closing], kind[~closing]
+    if (clock[src] > clock[dst]).any():
+        by_effect, told = np.argsort(rank[dst], kind="stable"), clock.tolist()
+        for a, b in zip(src[by_effect].tolist(), dst[by_effect].tolist(), strict=True):
+            if told[a] > told[b]:
+                told[b] = told[a]
+        clock = np.array(told)
+    begun = np.where(np.isnan(t), np.nan, clock)
+    ended = np.where(np.isnan(end), np.nan, np.fmax(end, begun))
+    binds = (kind != _TEMPORAL) & ~np.isnan(ended[src])
+    np.fmin.at(ended, src[binds], begun[dst[binds]])
+    by = begun - t
+    return Times(
+        begun, ended, clock.tolist(), rank.tolist(), int((by > 0).sum()), float(np.fmax.reduce(by, initial=0.0))
+    )

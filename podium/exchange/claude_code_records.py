@@ -1,0 +1,180 @@
+"""What Claude Code writes, as far as it is read, and what is made of it on the way to events. Fields have the log's own names."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec import Raw, Struct
+
+__all__ = [
+    "NONE",
+    "Attached",
+    "Block",
+    "Item",
+    "Launch",
+    "Launched",
+    "Meta",
+    "Place",
+    "Record",
+    "Stream",
+    "Turn",
+    "Usage",
+]
+
+NONE = Raw()  # a field that is not there
+
+
+class Usage(Struct, gc=False):
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+    cache_creation_input_tokens: float | None = None
+    cache_read_input_tokens: float | None = None
+
+
+class Block(Struct, gc=False):
+    """A part of a message."""
+
+    type: str = ""
+    id: str | None = None
+    name: str | None = None
+    input: Raw = NONE
+    tool_use_id: str | None = None
+    content: Raw = NONE
+    is_error: bool | None = None
+    text: Raw = NONE
+
+
+class Message(Struct, gc=False):
+    id: str | None = None
+    model: str | None = None
+    role: str | None = None
+    content: str | list[Block | str] | None = None
+    stop_reason: str | None = None
+    usage: Usage | None = None
+
+
+class Progress(Struct, gc=False):
+    type: str | None = None
+    agentId: str | None = None  # noqa: N815
+    message: Raw = NONE
+    elapsedTimeSeconds: float | None = None  # noqa: N815
+
+
+class Record(Struct, gc=False):
+    """A line, as far as it is read. Fields are named as the log names them."""
+
+    type: str | None = None
+    subtype: str | None = None
+    uuid: str | None = None
+    parentUuid: str | None = None  # noqa: N815
+    sessionId: str | None = None  # noqa: N815
+    session_id: str | None = None
+    timestamp: str | None = None
+    isSidechain: bool | None = None  # noqa: N815
+    agentId: str | None = None  # noqa: N815
+    message: Message | None = None
+    toolUseResult: Raw = NONE  # noqa: N815
+    isMeta: bool | None = None  # noqa: N815
+    isCompactSummary: bool | None = None  # noqa: N815
+    data: Progress | None = None
+    parentToolUseID: str | None = None  # noqa: N815
+    parent_tool_use_id: str | None = None
+    operation: str | None = None
+    content: Raw = NONE
+    attachment: Raw = NONE
+    compactMetadata: Raw = NONE  # noqa: N815
+    preventedContinuation: bool | None = None  # noqa: N815
+    cwd: str | None = None
+    version: str | None = None
+    costUSD: float | None = None  # noqa: N815
+    task_id: str | None = None
+    tool_use_id: str | None = None
+    status: str | None = None
+    duration_ms: float | None = None
+    total_cost_usd: float | None = None
+
+
+class Launched(Struct, gc=False):
+    """What the result of a launch says."""
+
+    status: str | None = None
+    isAsync: bool | None = None  # noqa: N815
+    agentId: str | None = None  # noqa: N815
+    agent_id: str | None = None
+    teammate_id: str | None = None
+    name: str | None = None
+    agentType: str | None = None  # noqa: N815
+    totalDurationMs: float | None = None  # noqa: N815
+    totalTokens: float | None = None  # noqa: N815
+    totalToolUseCount: float | None = None  # noqa: N815
+    usage: Usage | None = None
+
+
+class Launch(Struct, gc=False):
+    """What the input of a launch says."""
+
+    prompt: str | None = None
+    description: str | None = None
+    subagent_type: str | None = None
+    name: str | None = None
+    resume: str | None = None
+    run_in_background: bool | None = None
+
+
+class Attached(Struct, gc=False):
+    type: str | None = None
+    prompt: Raw = NONE
+
+
+class Meta(Struct):
+    """The file beside a sub-agent's."""
+
+    toolUseId: str | None = None  # noqa: N815
+    parentAgentId: str | None = None  # noqa: N815
+    agentType: str | None = None  # noqa: N815
+
+
+class Place(NamedTuple):
+    """Where something stands."""
+
+    file: str
+    line: int
+
+
+class Turn(Struct, gc=False):
+    """One answer of the model, from all lines that have its id."""
+
+    id: str
+    place: Place
+    t: float | None = None
+    end: float | None = None
+    model: str | None = None
+    usage: Usage | None = None
+    stopped: bool = False  # some line says why it stopped, so its output tokens are final
+    cost: float | None = None
+    texts: list[Raw] = []
+    calls: list[str] = []
+
+
+class Item(Struct, gc=False):
+    """Something that happened in the stream of an agent."""
+
+    kind: str  # turn, call, result, prompt, interrupt, notice, teammate, compaction, stopped
+    t: float | None
+    place: Place
+    turn: Turn | None = None
+    block: Block | None = None
+    result: Raw = NONE  # `toolUseResult`
+    text: str = ""
+    id: str = ""  # of a task or a teammate
+
+
+class Stream(Struct, gc=False):
+    """What one agent did, in causal order."""
+
+    key: str
+    items: list[Item] = []
+    prompt: str | None = None  # the text that it begins with
+    side: bool = False
+    place: Place | None = None
+    at: int = 0  # how many items were told already

@@ -1,0 +1,82 @@
+"""JSON lines as records, as far as they go: what cannot be read is named by its line, and the rest is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+__all__ = ["records"]
+
+ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+Complain = Callable[[int, str], None]
+
+
+def records(blocks: Iterable[bytes], decoder: Any, complain: Complain) -> Iterator[tuple[int, Any]]:
+    """The records of blocks of whole lines (the last may end within one) with the number of their line. `decoder` is
+    msgspec's, of one record. `complain` hears of broken lines, torn ones, and of several objects on one line (which are read).
+
+    >>> heard = []
+    >>> block = b'{"a": 1}{"a": 2}\\n\\n{"a": \\n{"a": 3}\\n{"a"'
+    >>> decoder = msgspec.json.Decoder(dict)
+    >>> list(records([block], decoder, lambda line, why: heard.append((line, why.split(":")[0]))))
+    [(1, {'a': 1}), (1, {'a': 2}), (4, {'a': 3})]
+    >>> heard
+    [(1, '2 objects on one line'), (3, 'not JSON'), (5, 'a torn line, which ends after 4 bytes')]
+    """
+    first = 1
+    for block in blocks:
+        lines = block.count(b"\n")
+        try:
+            found = decoder.decode_lines(block)
+            if len(found) != lines + (not block.endswith(b"\n")):
+                raise msgspec.DecodeError("blank lines")
+            yield from enumerate(found, first)
+        except ERRORS:
+            for number, line in enumerate(block.split(b"\n"), first):
+                if line.strip():
+                    last = number == first + lines
+                    yield from ((number, record) for record in _line(line, number, last, decoder, complain))
+        first += lines
+
+
+def _line(line: bytes, number: int, last: bool, decoder: Any, complain: Complain) -> Iterator[Any]:
+    try:
+        yield decoder.decode(line)
+        return
+    except msgspec.ValidationError as error:
+        complain(number, f"not a record as this format has them: {error}")
+        return
+    except ERRORS as error:
+        why = str(error)
+    pieces, rest = _pieces(line)
+    if len(pieces) > 1:
+        complain(number, f"{len(pieces)} objects on one line")
+    for piece in pieces:
+        try:
+            yield decoder.decode(piece)
+        except ERRORS as error:
+            complain(number, f"not a record as this format has them: {error}")
+    if rest and last:
+        complain(number, f"a torn line, which ends after {len(line)} bytes")
+    elif rest:
+        complain(number, f"not JSON: {why}")
+
+
+def _pieces(line: bytes) -> tuple[list[bytes], bool]:
+    """The whole objects that a line begins with, and whether something is left behind them."""
+    pieces: list[bytes] = []
+    text, at = line.decode(errors="replace"), 0
+    scan = json.JSONDecoder()
+    while at < len(text):
+        try:
+            value, end = scan.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return pieces, True
+        if not isinstance(value, dict):
+            return pieces, True
+        pieces.append(text[at:end].encode())
+        at = end + len(text[end:]) - len(text[end:].lstrip())
+    return pieces, False

@@ -1,0 +1,240 @@
+"""Which importer reads a file, which files are one run, and what is said of a file that nobody knows.
+
+Files, folders and archives (.zip, .tar, and .gz, .xz and .zst of anything) are read as they are. A run is held in memory, not more.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import IO, NamedTuple, Protocol
+
+import msgspec
+
+from podium.exchange.build import Run
+from podium.registry import facts, find, names, register
+from podium.trace import files
+from podium.trace.files import Read
+from podium.trace.findings import Finding, Unreadable
+from podium.trace.rules import LEVELS
+from podium.trace.survey import top_fields
+
+__all__ = ["Importer", "Source", "known_formats", "looks_like", "read_foreign"]
+
+START = 1 << 16  # bytes that a format is recognised by
+BLOCK = 1 << 22
+
+
+class Source(NamedTuple):
+    """A file to import: its name, how it starts, and its content in blocks of whole lines (the last may end within one)."""
+
+    name: str
+    start: bytes
+    blocks: Callable[[], Iterator[bytes]]
+
+    def data(self) -> bytes:
+        """All of it, for a format that is one document."""
+        return b"".join(self.blocks())
+
+
+class Importer(Protocol):
+    """Reads the files of one run, or of several; `keep` asks for content, redacted, beside its hash."""
+
+    __name__: str
+
+    def __call__(self, sources: Sequence[Source], keep: bool) -> Iterable[Run]: ...
+
+
+def known_formats() -> str:
+    """What is read, in words."""
+    return ", ".join(facts("importer", name)["title"] for name in names("importer"))
+
+
+def importer_of(start: bytes, name: str) -> str | None:
+    """The name of the importer that is surest that this is its own."""
+    best, surest = None, 0.0
+    for one in names("importer"):
+        sure = float(facts("importer", one)["detect"](start, name))
+        if sure > surest:
+            best, surest = one, sure
+    return best
+
+
+@register("reader")
+def read_foreign(paths: Sequence[str], keep: bool = False, progress: files.Progress = None) -> Iterator[Read | str]:
+    """The runs that importers read in these files and archives, and the names of the files that are not theirs to read.
+
+    A file inside an archive that nobody knows is told in one line, since nobody else reads archives."""
+    groups: dict[str, list[Source]] = {}  # by importer
+    for path in paths:
+        for source in _sources(path, progress):
+            importer = importer_of(source.start, source.name)
+            if importer is not None:
+                groups.setdefault(importer, []).append(source)
+            elif source.name == path:
+                yield path
+            else:
+                yield Read(source.name, None, [unknown(source.name, source.start)])
+    for importer, sources in groups.items():
+        for together in _together(sources, facts("importer", importer).get("group")):
+            yield from _imported(importer, together, keep)
+
+
+@register("reader")
+def read_piped(data: bytes, name: str) -> Iterator[Read]:
+    """The runs in what came through a pipe; none where no importer knows it."""
+    importer = importer_of(data[:START], name)
+    if importer is not None:
+        yield from _imported(importer, [Source(name, data[:START], lambda: iter([data]))], False)
+
+
+def unknown(name: str, start: bytes) -> Finding:
+    return Finding(name, None, "log-unknown", LEVELS["log-unknown"], looks_like(start, name))
+
+
+def _imported(importer: str, sources: Sequence[Source], keep: bool) -> Iterator[Read]:
+    for run in find("importer", importer)(sources, keep):
+        where = run.file or sources[0].name
+        yield Read(where, *run.built(where))
+
+
+def _together(sources: list[Source], group: Callable[[bytes, str], Iterable[str]] | None) -> list[list[Source]]:
+    """The sources that are one run: those that have a key in common, or are joined by others that have."""
+    if group is None:
+        return [[source] for source in sources]
+    of: dict[str, list[Source]] = {}  # the run that each key leads to
+    for source in sources:
+        keys = list(group(source.start, source.name)) or [source.name]
+        runs = {id(of[key]): of[key] for key in keys if key in of}
+        joined = [s for run in runs.values() for s in run] + [source]
+        for key, run in of.items():
+            if id(run) in runs:
+                of[key] = joined
+        of |= dict.fromkeys(keys, joined)
+    return list({id(run): run for run in of.values()}.values())
+
+
+def _sources(path: str, progress: files.Progress) -> Iterator[Source]:
+    with files.opened(path) as stream:
+        start = stream.read(START)
+        is_tar = start[257:262] == b"ustar"
+    if start.startswith(b"PK\x03\x04"):
+        yield from _zipped(path, progress)
+    elif is_tar:
+        yield from _tarred(path, progress)
+    else:
+        yield Source(path, start, lambda: _blocks(lambda: files.opened(path), progress))
+
+
+def _zipped(path: str, progress: files.Progress) -> Iterator[Source]:
+    with files.complaints(path):
+        try:
+            archive = zipfile.ZipFile(path)
+        except zipfile.BadZipFile as error:
+            raise Unreadable(path, f"a damaged archive: {error}") from None
+        with archive:
+            members = [m.filename for m in archive.infolist() if not m.is_dir() and not _hidden(m.filename)]
+
+    def opener(member: str) -> Callable[[], files.Stream]:
+        @contextmanager
+        def opened() -> Iterator[io.BufferedReader]:
+            with (
+                files.complaints(f"{path}:{member}"),
+                zipfile.ZipFile(path) as archive,
+                archive.open(member) as raw,
+            ):
+                yield files.uncompressed(raw, f"{path}:{member}")
+
+        return opened
+
+    yield from _members(path, members, opener, progress)
+
+
+def _tarred(path: str, progress: files.Progress) -> Iterator[Source]:
+    with files.opened(path) as stream, _tar(path, stream) as archive:
+        members = [m.name for m in archive if m.isfile() and not _hidden(m.name)]
+
+    def opener(member: str) -> Callable[[], files.Stream]:
+        @contextmanager
+        def opened() -> Iterator[io.BufferedReader]:
+            with files.opened(path) as stream, _tar(path, stream) as archive:
+                found = next(m for m in archive if m.name == member)
+                raw = archive.extractfile(found)
+                assert raw is not None
+                yield files.uncompressed(raw, f"{path}:{member}")
+
+        return opened
+
+    yield from _members(path, members, opener, progress)
+
+
+@contextmanager
+def _tar(path: str, stream: IO[bytes]) -> Iterator[tarfile.TarFile]:
+    try:
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
+            yield archive
+    except tarfile.TarError as error:
+        raise Unreadable(path, f"a damaged archive: {error}") from None
+
+
+def _members(
+    path: str, members: list[str], opener: Callable[[str], Callable[[], files.Stream]], progress: files.Progress
+) -> Iterator[Source]:
+    for member in members:
+        opened = opener(member)
+        with opened() as stream:
+            start = stream.read(START)
+        yield Source(f"{path}:{member}", start, lambda opened=opened: _blocks(opened, progress))  # type: ignore[misc]
+
+
+def _hidden(member: str) -> bool:
+    return (
+        any(part.startswith(".") for part in member.split("/") if part not in (".", "..")) or "__MACOSX" in member
+    )
+
+
+def _blocks(opened: Callable[[], files.Stream], progress: files.Progress) -> Iterator[bytes]:
+    with opened() as stream:
+        yield from files.blocks(stream, progress)
+
+
+@register("reader")
+def looks_like(start: bytes, name: str = "") -> str:
+    """One line: what a file looks like, and what is read.
+
+    >>> looks_like(b'{"a": 1, "b": []}').split(";")[0]
+    'not a log that Podium knows: it looks like JSON with the fields a, b'
+    """
+    kind = _kind(start.lstrip(b"\xef\xbb\xbf \t\r\n"), os.path.basename(name))
+    return f"not a log that Podium knows: it looks like {kind}; read are Podium's own traces, {known_formats()}"
+
+
+def _kind(start: bytes, name: str) -> str:
+    if not start:
+        return "an empty file"
+    if start[:1] in b"{[":
+        shape = "an array of JSON" if start[:1] == b"[" else "JSON"
+        if start[:1] == b"{" and _whole_line(start):
+            shape = "JSON lines"
+        fields = list(dict.fromkeys(key.decode(errors="replace")[:40] for key in islice(top_fields(start), 6)))
+        return f"{shape} with the fields {', '.join(fields)}" if fields else shape
+    try:
+        text = start[:4096].decode()
+    except UnicodeDecodeError as error:
+        text = start[: error.start].decode() if error.start > 4000 else "\0"
+    if "\0" in text:
+        return f"binary data{f' ({name})' if name else ''}"
+    return f"text, {text.splitlines()[0][:40]!r}"
+
+
+def _whole_line(start: bytes) -> bool:
+    line, end, rest = start.partition(b"\n")
+    try:
+        return bool(end and rest.strip()) and isinstance(msgspec.json.decode(line), dict)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
