@@ -255,10 +255,8 @@ class Telling:
         said = session.launched.get(block.id)
         role = launch.subagent_type or (said.agentType if said else None)
         content = launch.prompt if launch.prompt is not None else launch.description
-        spawn = self.add(
-            who, "spawn", item, to=key, role=role,
-            **({"content": content} if content is not None else {}),
-        )  # fmt: skip
+        told: dict[str, Any] = {} if content is None else {"content": content}
+        spawn = self.add(who, "spawn", item, to=key, role=role, **told)
         self.run.edge(call, spawn, "causal")
         if decision is not None:
             guessed = SAME_PROMPT if key.startswith("chain:") else None
