@@ -6,6 +6,7 @@ does not know stays absent.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from itertools import chain, pairwise
@@ -84,7 +85,7 @@ class Run:
         self.faults: list[Fault] = []
         self.events: list[dict[str, Any]] = []  # column names, without suffix, to values
         self._edges: dict[tuple[int, int, int], str | None] = {}
-        self._own: dict[str, list[int]] = {}  # the events of each agent, in order
+        self._own: defaultdict[str, list[int]] = defaultdict(list)  # the events of each agent, in order
 
     def add(
         self,
@@ -104,8 +105,12 @@ class Run:
         an event by their names without `_e` (role, tool, model, tokens_in, tokens_out, cache_read, cache_write, cost, task,
         valid, truncated, trusted, chosen, ...); None is absent. Events of one agent are added in their causal order: each
         follows the one before it (a `temporal` edge), but for calls and results, whose order their edges state, and what the person does."""
-        row = len(self.events)
-        fields |= {"type": _TYPE[type], "agent": agent or "unnamed", "t": t, "end": end, "to": to or None}
+        row, agent = len(self.events), agent or "unnamed"
+        fields["type"], fields["agent"], fields["t"] = _TYPE[type], agent, t
+        if end is not None:
+            fields["end"] = end
+        if to:
+            fields["to"] = to
         if agent == PERSON:
             fields.setdefault("role", "user")
         if decision is not None:
@@ -113,11 +118,11 @@ class Run:
         if extra:
             fields["extra"] = dict(extra)
         self.events.append(fields)
+        self._own[agent].append(row)
         if content is not None:
             self.set_content(row, content)
         for kind, cause in after:
             self.edge(cause, row, kind)
-        self._own.setdefault(fields["agent"], []).append(row)
         return row
 
     def set(self, row: int, **fields: Any) -> None:
@@ -134,10 +139,8 @@ class Run:
     def edge(self, src: int, dst: int, type: EdgeType, rule: str | None = None) -> None:
         """States that one event is a cause of another; `rule` says by which rule an edge was inferred. One edge of a type joins
         two events once, and a recorded one is not made an inferred one."""
-        if src == dst:
-            return
         key = src, dst, _EDGE[type]
-        if rule is None or key not in self._edges:
+        if src != dst and (rule is None or key not in self._edges):
             self._edges[key] = rule
 
     def fault(self, file: str, line: int | None, message: str) -> None:

@@ -75,8 +75,8 @@ class Telling:
             session.run.fault(first.file, None, "the main file of the session is missing")
         self.run.topology = "centralized" if any(r for r in self.told if r) else None
 
-    def add(self, who: Told, type: Any, item: Item, **fields: Any) -> int:
-        row = self.run.add(type, who.name, fields.pop("t", item.t), task=max(self.task, 0), **fields)
+    def add(self, who: Told, type: Any, item: Item, t: float | None = None, **fields: Any) -> int:
+        row = self.run.add(type, who.name, item.t if t is None else t, task=max(self.task, 0), **fields)
         if who.born is not None:
             self.run.edge(who.born, row, "spawn")
             who.born = None

@@ -11,12 +11,13 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import IO, NamedTuple, Protocol
 
 import msgspec
 
-from podium.exchange.build import Run
+from podium.exchange.build import Fault, Run
 from podium.registry import facts, find, names, register
 from podium.trace import files
 from podium.trace.files import Read
@@ -71,8 +72,9 @@ def read_foreign(paths: Sequence[str], keep: bool = False, progress: files.Progr
 
     A file inside an archive that nobody knows is told in one line, since nobody else reads archives."""
     groups: dict[str, list[Source]] = {}  # by importer
+    broken: dict[str, str] = {}  # files that could not be read to their end
     for path in paths:
-        for source in _sources(path, progress):
+        for source in _opened(path, progress, broken, len(paths) > 1):
             importer = importer_of(source.start, source.name)
             if importer is not None:
                 groups.setdefault(importer, []).append(source)
@@ -82,7 +84,19 @@ def read_foreign(paths: Sequence[str], keep: bool = False, progress: files.Progr
                 yield Read(source.name, None, [unknown(source.name, source.start)])
     for importer, sources in groups.items():
         for together in _together(sources, facts("importer", importer).get("group")):
-            yield from _imported(importer, together, keep)
+            yield from _imported(importer, together, keep, broken)
+    for name, why in broken.items():
+        yield Read(name, None, [Fault(name, None, why).finding()])
+
+
+def _opened(path: str, progress: files.Progress, broken: dict[str, str], several: bool) -> Iterator[Source]:
+    """The sources in a file or archive. One that cannot be read is left out where there are others."""
+    try:
+        yield from _sources(path, progress, broken)
+    except Unreadable as error:
+        if not several:
+            raise
+        broken[path] = error.why
 
 
 @register("reader")
@@ -90,16 +104,19 @@ def read_piped(data: bytes, name: str) -> Iterator[Read]:
     """The runs in what came through a pipe; none where no importer knows it."""
     importer = importer_of(data[:START], name)
     if importer is not None:
-        yield from _imported(importer, [Source(name, data[:START], lambda: iter([data]))], False)
+        yield from _imported(importer, [Source(name, data[:START], lambda: iter([data]))], False, {})
 
 
 def unknown(name: str, start: bytes) -> Finding:
     return Finding(name, None, "log-unknown", LEVELS["log-unknown"], looks_like(start, name))
 
 
-def _imported(importer: str, sources: Sequence[Source], keep: bool) -> Iterator[Read]:
+def _imported(importer: str, sources: Sequence[Source], keep: bool, broken: dict[str, str]) -> Iterator[Read]:
     for run in find("importer", importer)(sources, keep):
         where = run.file or sources[0].name
+        for source in sources:
+            if why := broken.pop(source.name, None):
+                run.fault(source.name, None, why)
         yield Read(where, *run.built(where))
 
 
@@ -119,19 +136,19 @@ def _together(sources: list[Source], group: Callable[[bytes, str], Iterable[str]
     return list({id(run): run for run in of.values()}.values())
 
 
-def _sources(path: str, progress: files.Progress) -> Iterator[Source]:
+def _sources(path: str, progress: files.Progress, broken: dict[str, str]) -> Iterator[Source]:
     with files.opened(path) as stream:
         start = stream.read(START)
         is_tar = start[257:262] == b"ustar"
     if start.startswith(b"PK\x03\x04"):
-        yield from _zipped(path, progress)
+        yield from _zipped(path, progress, broken)
     elif is_tar:
-        yield from _tarred(path, progress)
+        yield from _tarred(path, progress, broken)
     else:
-        yield Source(path, start, lambda: _blocks(lambda: files.opened(path), progress))
+        yield Source(path, start, lambda: _blocks(lambda: files.opened(path), progress, path, broken))
 
 
-def _zipped(path: str, progress: files.Progress) -> Iterator[Source]:
+def _zipped(path: str, progress: files.Progress, broken: dict[str, str]) -> Iterator[Source]:
     with files.complaints(path):
         try:
             archive = zipfile.ZipFile(path)
@@ -152,10 +169,10 @@ def _zipped(path: str, progress: files.Progress) -> Iterator[Source]:
 
         return opened
 
-    yield from _members(path, members, opener, progress)
+    yield from _members(path, members, opener, progress, broken)
 
 
-def _tarred(path: str, progress: files.Progress) -> Iterator[Source]:
+def _tarred(path: str, progress: files.Progress, broken: dict[str, str]) -> Iterator[Source]:
     with files.opened(path) as stream, _tar(path, stream) as archive:
         members = [m.name for m in archive if m.isfile() and not _hidden(m.name)]
 
@@ -170,7 +187,7 @@ def _tarred(path: str, progress: files.Progress) -> Iterator[Source]:
 
         return opened
 
-    yield from _members(path, members, opener, progress)
+    yield from _members(path, members, opener, progress, broken)
 
 
 @contextmanager
@@ -183,13 +200,17 @@ def _tar(path: str, stream: IO[bytes]) -> Iterator[tarfile.TarFile]:
 
 
 def _members(
-    path: str, members: list[str], opener: Callable[[str], Callable[[], files.Stream]], progress: files.Progress
+    path: str,
+    members: list[str],
+    opener: Callable[[str], Callable[[], files.Stream]],
+    progress: files.Progress,
+    broken: dict[str, str],
 ) -> Iterator[Source]:
     for member in members:
-        opened = opener(member)
+        opened, name = opener(member), f"{path}:{member}"
         with opened() as stream:
             start = stream.read(START)
-        yield Source(f"{path}:{member}", start, lambda opened=opened: _blocks(opened, progress))  # type: ignore[misc]
+        yield Source(name, start, partial(_blocks, opened, progress, name, broken))
 
 
 def _hidden(member: str) -> bool:
@@ -198,9 +219,15 @@ def _hidden(member: str) -> bool:
     )
 
 
-def _blocks(opened: Callable[[], files.Stream], progress: files.Progress) -> Iterator[bytes]:
-    with opened() as stream:
-        yield from files.blocks(stream, progress)
+def _blocks(
+    opened: Callable[[], files.Stream], progress: files.Progress, name: str, broken: dict[str, str]
+) -> Iterator[bytes]:
+    """What a file holds, as far as it can be read."""
+    try:
+        with opened() as stream:
+            yield from files.blocks(stream, progress)
+    except Unreadable as error:
+        broken[name] = error.why
 
 
 @register("reader")

@@ -121,18 +121,21 @@ def _read_folder(folder: Path, shape: Shape, progress: Progress, keep: bool) -> 
     others = [str(f) for f in files if f not in set(ours)]
     for together in _by_run(ours).values():
         yield from _read_files([str(f) for f in together], str(together[0].parent), shape, progress)
-    foreign, untold = 0, []
+    foreign, unknown = 0, []
     for one in _read_foreign(others, True, keep, progress) if others else ():
         foreign += one.trace is not None
-        if one.trace is None and not _is_trace_name(Path(one.file)):
-            untold.append(one)
+        if one.trace is None:
+            unknown.append(one)
         else:
             yield one
-    yield from untold if foreign else ()  # beside our own traces lie notes and figures
-    if not ours and not foreign:
-        raise Unreadable(
-            str(folder), f"a folder without traces; expected files named *{', *'.join(SUFFIXES)}, or a store"
-        )
+    named = [one for one in unknown if _is_trace_name(Path(one.file))]
+    if ours or foreign:
+        yield from unknown if foreign else named  # beside our own traces lie notes and figures
+    elif named:
+        raise Unreadable(named[0].file, named[0].findings[0].message)
+    else:
+        what = f"a folder without traces; expected files named *{', *'.join(SUFFIXES)}, or a store"
+        raise Unreadable(str(folder), what)
 
 
 def _by_run(files: list[Path]) -> dict[tuple[Path, str], list[Path]]:

@@ -140,3 +140,17 @@ def test_every_importer_says_what_it_reads(name: str) -> None:
 def test_a_source_is_read_as_often_as_asked() -> None:
     source = Source("a", b"x", lambda: iter([b"x\n", b"y"]))
     assert (source.data(), source.data()) == (b"x\ny", b"x\ny")
+
+
+def test_a_file_that_breaks_off_is_named_and_the_others_are_read(tmp_path: Path) -> None:
+    long = sessions.Log("long", prefix="l")
+    for number in range(400):
+        long.person(f"prompt {number} " + os.urandom(9000).hex())
+    (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(long.data(), 1)[:-3000])
+    (tmp_path / "5e55.jsonl").write_bytes(sessions.simple().data())
+    reads = list(files.read(tmp_path))
+    assert [r.trace.trace_id_n[0] for r in reads if r.trace is not None] == ["5e55", "long"]
+    (said,) = [f for r in reads for f in r.findings if f.rule == "log-fault" and f.file.endswith("cut.jsonl.gz")]
+    assert "a damaged or truncated archive" in said.message
+    whole = next(r.trace for r in reads if r.trace is not None and r.trace.trace_id_n[0] == "long")
+    assert 100 < whole.n_events < 400
