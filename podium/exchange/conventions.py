@@ -163,13 +163,11 @@ def span_of(id: str, parent: str, name: str, start: float | None, end: float | N
 
 
 def _kind(a: Mapping[str, Any]) -> Kind:
-    operation = a.get("gen_ai.operation.name")
-    if operation is not None and "interaction.type" not in a and operation != "execute_tool":
-        return OPERATIONS.get(operation, "group")
     for key in INTERACTIONS:
-        if a.get(key) in HANDOFFS:
+        if key in a and a[key] in HANDOFFS:
             return "handoff"
-    if operation is not None:
+    operation = a.get("gen_ai.operation.name")
+    if isinstance(operation, str):
         kind = OPERATIONS.get(operation, "group")
         if kind == "tool" and _text(a, "target") and a.get("gen_ai.transfer.mode") != "return_to_caller":
             return "handoff"
@@ -177,8 +175,8 @@ def _kind(a: Mapping[str, Any]) -> Kind:
     if "openinference.span.kind" in a:
         return OPENINFERENCE.get(str(a["openinference.span.kind"]).upper(), "group")
     for key in KINDS:
-        if key in a and (key, a[key]) in OTHERS:
-            return OTHERS[key, a[key]]
+        if key in a and (key, str(a[key])) in OTHERS:
+            return OTHERS[key, str(a[key])]
     return "group"
 
 

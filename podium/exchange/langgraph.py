@@ -63,7 +63,7 @@ def _chunk(value: Any) -> tuple[str, str, dict[str, Any]] | None:
     if not isinstance(value, list) or len(value) not in (2, 3):
         return None
     space, mode, chunk = value if len(value) == 3 else ([], *value)
-    if mode not in MODES or not isinstance(space, list):
+    if not isinstance(mode, str) or mode not in MODES or not isinstance(space, list):
         return None
     above = str(space[-1]).rpartition(":")[2] if space else ""
     return mode, above, chunk if isinstance(chunk, dict) else {}

@@ -258,6 +258,11 @@ def test_edges_that_the_log_does_not_state_name_their_rule() -> None:
 
 
 HANDOFFS = [
+    {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.interaction.type": "handoff",
+        "interaction.to": "writer",
+    },
     {"gen_ai.operation.name": "execute_tool", "interaction.type": "handoff", "interaction.target": "writer"},
     calls(
         "transfer_to_writer", **{"gen_ai.transfer.target.name": "writer", "gen_ai.transfer.mode": "pass_control"}
@@ -467,6 +472,17 @@ def test_dumped_spans_are_the_same_run_in_whatever_form(form: str) -> None:
     expected = run_of("otlp", otlp(*team()))[0]
     assert findings == []
     assert (trace.type_e.tolist(), edges(trace, "spawn")) == (expected.type_e.tolist(), edges(expected, "spawn"))
+
+
+def test_attributes_and_modes_of_another_type_are_not_read_as_what_they_are_not() -> None:
+    items = [dumped(one) for one in team()]
+    items[7]["attributes"]["gen_ai.operation.name"] = ["chat"]
+    items[8]["attributes"] = {"span.type": {"a": 1}}
+    trace, findings = run_of("span_dump", json.dumps(items))
+    assert errors(findings) == []
+    assert (count(trace, "spawn"), total(trace.tokens_in_e)) == (2, 10 + 20)
+    _, findings = run_of("langgraph", json.dumps([*stream(True), {"mode": {}, "chunk": {}}]))
+    assert "expected a chunk of a stream" in faults(findings)[0]
 
 
 def test_a_dump_that_breaks_off_is_read_up_to_there() -> None:
