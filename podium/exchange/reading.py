@@ -163,13 +163,21 @@ def _zipped(path: str, progress: files.Progress, broken: dict[str, str]) -> Iter
             with (
                 files.complaints(f"{path}:{member}"),
                 zipfile.ZipFile(path) as archive,
-                archive.open(member) as raw,
+                _member(archive, path, member) as raw,
             ):
                 yield files.uncompressed(raw, f"{path}:{member}")
 
         return opened
 
     yield from _members(path, members, opener, progress, broken)
+
+
+def _member(archive: zipfile.ZipFile, path: str, member: str) -> IO[bytes]:
+    """A file in an archive; what is encrypted, or packed in a way that this Python does not know, is unreadable."""
+    try:
+        return archive.open(member)
+    except (NotImplementedError, RuntimeError) as error:
+        raise Unreadable(f"{path}:{member}", f"cannot be unpacked here: {error}") from None
 
 
 def _tarred(path: str, progress: files.Progress, broken: dict[str, str]) -> Iterator[Source]:
@@ -208,8 +216,12 @@ def _members(
 ) -> Iterator[Source]:
     for member in members:
         opened, name = opener(member), f"{path}:{member}"
-        with opened() as stream:
-            start = stream.read(START)
+        try:
+            with opened() as stream:
+                start = stream.read(START)
+        except Unreadable as error:
+            broken[name] = error.why
+            continue
         yield Source(name, start, partial(_blocks, opened, progress, name, broken))
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,23 @@ def test_every_importer_says_what_it_reads(name: str) -> None:
     ):
         assert about["detect"](start, "file") == 0
         assert all(isinstance(key, str) for key in about["group"](start, "file")) if "group" in about else True
+
+
+def test_a_member_packed_in_an_unknown_way_is_named_and_the_others_are_read(log: Path, tmp_path: Path) -> None:
+    path = tmp_path / "two.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(log, "good.jsonl")
+        archive.write(log, "odd.jsonl")
+    data = bytearray(path.read_bytes())
+    for mark, place in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):  # the method of the second member: Zstandard
+        at = data.index(mark, data.index(mark) + 1) + place
+        data[at : at + 2] = (93).to_bytes(2, "little")
+    path.write_bytes(bytes(data))
+    answer = verb("import", path, "-o", tmp_path / "out")
+    assert answer.returncode == 1
+    assert "1 run" in answer.stdout
+    assert "odd.jsonl" in answer.stderr + answer.stdout
+    assert "cannot be unpacked here" in answer.stderr + answer.stdout
 
 
 def test_a_source_is_read_as_often_as_asked() -> None:
