@@ -17,6 +17,7 @@ from podium.cli.app import Json, Paths, app
 from podium.cli.limits import number
 from podium.cli.output import out, print_table, say
 from podium.cli.tokens import Allowed, show_tokens, told_tokens
+from podium.registry import find
 from podium.trace import files, wire
 from podium.trace.findings import Finding, Unreadable
 from podium.trace.log import CHECKED
@@ -104,12 +105,24 @@ def rules(json: Json = False) -> None:
 
 @app.command(epilog="Example: podium show run.json")
 def show(
-    path: Annotated[str, typer.Argument(help="A file, folder or store; - is standard input.")],
+    path: Annotated[
+        str | None,
+        typer.Argument(
+            help="A file, folder or store; - is standard input. Without: the newest session of this folder or machine."
+        ),
+    ] = None,
     run: Annotated[int, number("row", "Which run, where there are several.")] = 0,
     html: Annotated[Path | None, typer.Option(help="Write a page to open in a browser.")] = None,
     json: Json = False,
 ) -> None:
     """Show one run: who did what when, how long it took and could have taken, what is tainted."""
+    if path is None:
+        newest = find("reader", "newest_session")(Path.cwd(), Path.home())
+        if newest is None:
+            raise Unreadable(
+                "", "show what? There is no session of Claude Code or Codex on this machine; name a file or folder"
+            )
+        path = str(newest)
     trace = files.load(path)
     if not 0 <= run < len(trace):
         raise Unreadable(

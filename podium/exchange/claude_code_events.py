@@ -233,7 +233,7 @@ class Telling:
             return None
         began = min(began, answer.t)
         extra = {"what": "approved", "waited_s": round(began - item.t, 3), "inferred": rule}
-        row = self.run.add("human_intervention", PERSON, began, to=who.name, task=max(self.task, 0), extra=extra)
+        row = self.run.add("message", PERSON, began, to=who.name, task=max(self.task, 0), extra=extra)
         if by is not None:
             self.run.edge(by, row, "message", rule)
         return row

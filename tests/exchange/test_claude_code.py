@@ -199,7 +199,12 @@ def test_waiting_for_the_person_is_not_the_tools_time(tmp_path: Path) -> None:
     calls = {trace.tool_e[r]: r for r in range(trace.n_events) if EVENT_TYPES[trace.type_e[r]] == "tool_call"}
     spent = trace.end_e - trace.t_e
     assert [spent[calls[k]] for k in ("AskUserQuestion", "Edit", "Read")] == [0, 0, 1]
-    people = np.flatnonzero(trace.type_e == EVENT_TYPES.index("human_intervention")).tolist()
+    people = [r for r in range(trace.n_events) if trace.extra_e["waited_s"][r] is not None]
+    assert [EVENT_TYPES[trace.type_e[r]] for r in people] == [
+        "human_intervention",
+        "message",
+    ]  # leave to go on changes nothing
+    assert [trace.name_a[trace.agent_e[r]] for r in people] == ["person", "person"]
     assert [json.loads(str(trace.extra_e["what"][r])) for r in people] == ["answered", "approved"]
     assert [float(str(trace.extra_e["waited_s"][r])) for r in people] == [102, 103]
     assert trace.extra_e["inferred"][people[0]] is None
