@@ -8,6 +8,7 @@ calls tools. It begins with what it answers. Each call is a `tool_call`, a launc
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -55,6 +56,7 @@ class Telling:
         self.returned: dict[str, int] = {}  # agents to their last return
         self.answers: dict[str, int] = {}  # launches to the return that they ended with
         self.told: dict[str, Told] = {}
+        self.rounds: dict[str, list[tuple[int, int]]] = {}  # agents to their spawns and what each ended with
         self.unread: set[int] = set()  # returns that nobody was told of yet
         self.early: dict[str, tuple[Told, Item]] = {}  # results that the log has before their calls
         self.task = -1
@@ -73,7 +75,18 @@ class Telling:
                 self.stream(stream, self.told[key], None)
         if not session.main_seen and (first := next((s.place for s in session.streams.values() if s.place), None)):
             session.run.fault(first.file, None, "the main file of the session is missing")
+        for rounds in self.rounds.values():
+            self._overlaps(rounds)
         self.run.topology = "centralized" if any(r for r in self.told if r) else None
+
+    def _overlaps(self, rounds: list[tuple[int, int]]) -> None:
+        """Marks the returns of an agent that was launched again before it had returned: which launch one answers is not in the log."""
+        events = self.run.events
+        for (_, back), (spawn, again) in pairwise(rounds):
+            ended, begun = events[back].get("end") or events[back]["t"], events[spawn]["t"]
+            if ended is None or begun is None or begun < ended:
+                self.run.set(back, truncated=1)
+                self.run.set(again, truncated=1)
 
     def add(self, who: Told, type: Any, item: Item, t: float | None = None, **fields: Any) -> int:
         row = self.run.add(type, who.name, item.t if t is None else t, task=max(self.task, 0), **fields)
@@ -255,8 +268,10 @@ class Telling:
         said = session.launched.get(block.id)
         role = launch.subagent_type or (said.agentType if said else None)
         content = launch.prompt if launch.prompt is not None else launch.description
-        told: dict[str, Any] = {} if content is None else {"content": content}
-        spawn = self.add(who, "spawn", item, to=key, role=role, **told)
+        spawn = self.add(
+            who, "spawn", item, to=key, role=role,
+            content=content,
+        )  # fmt: skip
         self.run.edge(call, spawn, "causal")
         if decision is not None:
             guessed = SAME_PROMPT if key.startswith("chain:") else None
@@ -310,6 +325,7 @@ class Telling:
             )
             if last is not None and not silent:
                 self.run.edge(last, row, "causal", LAST_EVENT)
+        self.run.edge(spawn, row, "causal")  # the log says which launch it ends
         if failed:
             self.run.set(row, valid=0)
         if ended.block is not None and "content_ref" not in self.run.events[row]:
@@ -318,6 +334,7 @@ class Telling:
             result = re.search(r"<result>(.*?)(?:</result>|\Z)", ended.text, re.DOTALL)
             self.run.set_content(row, result[1] if result else "")
         self.answers[call] = self.returned[child.name] = row
+        self.rounds.setdefault(child.name, []).append((spawn, row))
         child.inputs, child.turn = [], None
         if ended.kind == "notice":
             self.unread.add(row)

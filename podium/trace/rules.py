@@ -102,6 +102,9 @@ def lifetime(trace: Trace) -> Broken:
     gone = np.where(trace.to_e[despawns] >= 0, trace.to_e[despawns], trace.agent_e[despawns])
     born_a = _extreme(spawns, trace.to_e[spawns], trace, np.fmin, np.inf)
     died_a = _extreme(despawns, gone, trace, np.fmax, -np.inf)
+    born_a[trace.to_e[spawns[np.isnan(trace.t_e[spawns])]]] = (
+        np.inf
+    )  # it may have lived before the first that has a time
     spawned_a = np.isfinite(born_a)
     born_a = np.where(spawned_a, born_a, -np.inf)
     last_a = np.full((2, trace.n_agents), -1)  # rows: its last spawn, its last despawn

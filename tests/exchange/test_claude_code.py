@@ -161,6 +161,13 @@ def test_a_sub_agent_that_is_launched_again(tmp_path: Path) -> None:
     assert trace.n_agents == 3
 
 
+def test_a_launch_without_a_time(tmp_path: Path) -> None:
+    log = sessions.resumed_twice()
+    del log.lines[1]["timestamp"]
+    trace, _ = one(tmp_path, log.data())
+    assert types(trace)["spawn"] == 2
+
+
 def test_stream_json(tmp_path: Path) -> None:
     trace, said = one(tmp_path, sessions.streamed())
     assert said == []
