@@ -77,7 +77,7 @@ def _owners(credit: Credit) -> I:
 def _total(group: I, value: F) -> F:
     """For each unit the sum over its group; NaN in none."""
     there = group >= 0
-    total = np.bincount(group[there], value[there], minlength=1).astype(np.float64)
+    total = np.bincount(group[there], value[there]).astype(np.float64)
     return take(total, np.where(there, group, -1))
 
 
