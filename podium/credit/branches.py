@@ -240,8 +240,8 @@ def _ends(credit: Credit, alts: Alternatives) -> _Ends:
     binary = np.bincount(where, ~np.isin(value, (0.0, 1.0)), minlength=many) == 0
     only = binary | (~between & (np.bincount(where, minlength=many) > 1 + (high > low)))
     task = groups(credit, ("batch", "task"))[held]
-    task = np.where(task < 0, task.max(initial=-1) + 1, task)
-    widest = _range(task, value, int(task.max(initial=0)) + 1)
+    task = np.where(task < 0, count_of(task), task)
+    widest = _range(task, value, count_of(task))
     at = np.zeros(many, np.int64)
     at[where] = task
     one = ~binary & ~(high > low)
