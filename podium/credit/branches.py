@@ -137,7 +137,7 @@ def in_a_tree(credit: Credit) -> I:
 
 def sums(alts: Alternatives, values: F) -> F:
     """Of each alternative the sum over its context."""
-    total = np.bincount(alts.context, values, minlength=1)
+    total = np.bincount(alts.context, values)
     found: F = total.astype(np.float64)[alts.context]
     return found
 
@@ -240,8 +240,8 @@ def _ends(credit: Credit, alts: Alternatives) -> _Ends:
     binary = np.bincount(where, ~np.isin(value, (0.0, 1.0)), minlength=many) == 0
     only = binary | (~between & (np.bincount(where, minlength=many) > 1 + (high > low)))
     task = groups(credit, ("batch", "task"))[held]
-    task = np.where(task < 0, task.max(initial=-1) + 1, task)
-    widest = _range(task, value, int(task.max(initial=0)) + 1)
+    task = np.where(task < 0, count_of(task), task)
+    widest = _range(task, value, count_of(task))
     at = np.zeros(many, np.int64)
     at[where] = task
     one = ~binary & ~(high > low)
@@ -312,8 +312,8 @@ def _sets(credit: Credit, alts: Alternatives) -> B:
     where, many = alts.context[of], count_of(alts.context)
     pair = numbered_together(where, trace.seed_n.codes[run[held]])
     twice = numbered_together(pair, of)
-    whole = np.bincount(pair, minlength=1)[pair] == _options(alts)[of]
-    whole &= np.bincount(pair, np.bincount(twice, minlength=1)[twice] > 1, minlength=1)[pair] == 0
+    whole = np.bincount(pair)[pair] == _options(alts)[of]
+    whole &= np.bincount(pair, np.bincount(twice)[twice] > 1)[pair] == 0
     branch = (trace.parent_n.codes >= 0)[run]
     inside, in_all = np.bincount(where, whole, many), np.bincount(where, whole & branch[held], many)
     branches = np.bincount(alts.context[alts.of_u[counts_u & branch]], minlength=many)
@@ -334,11 +334,11 @@ def chance(credit: Credit, alts: Alternatives) -> tuple[F, F]:
     seed = credit.trace.seed_n.codes[credit.rollout[held]].astype(np.int64)
     alone = np.arange(len(seed)) + len(credit.trace.seed_n.words)
     luck = numbered_together(where, np.where(seed >= 0, seed, alone))
-    size = np.bincount(luck, minlength=1)[luck]
-    mean = np.bincount(luck, value, minlength=1)[luck] / size
+    size = np.bincount(luck)[luck]
+    mean = np.bincount(luck, value)[luck] / size
     apart = np.where(size > 1, value - mean, value)
     kind = numbered_together(of, (size > 1).astype(np.int64))
-    middle = np.bincount(kind, apart, minlength=1)[kind] / np.bincount(kind, minlength=1)[kind]
+    middle = np.bincount(kind, apart)[kind] / np.bincount(kind)[kind]
     square = (apart - middle) ** 2 * np.where(size > 1, ratio(size, size - 1), 1.0)
     many, first = count_of(alts.context), np.unique(kind, return_index=True)[1]
     freedom = np.bincount(where, minlength=many) - np.bincount(where[first], minlength=many)
@@ -350,7 +350,7 @@ def _paired(credit: Credit, alts: Alternatives, paired_u: B, ends: _Ends, level:
     of = alts.of_u[held]
     pair = numbered_together(alts.context[of], credit.trace.seed_n.codes[credit.rollout[held]])
     value, k = credit.value[held], _options(alts)[of]
-    apart = value - (np.bincount(pair, value, minlength=1)[pair] - value) / (k - 1)
+    apart = value - (np.bincount(pair, value)[pair] - value) / (k - 1)
     n, mean, square = _moments(of, apart, len(alts.context))
     adds = ends.only | ends.flat(n, square)
     with np.errstate(divide="ignore", invalid="ignore"):

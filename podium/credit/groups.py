@@ -45,7 +45,7 @@ def counts(credit: Credit, group: I, count: Count) -> F:
         value = unset(len(group))
         value[scored] = np.unique(credit.value[scored], return_inverse=True)[1]
         same = numbered_together(np.where(scored, group, -1), value)
-    many = np.bincount(same[scored], minlength=1)
+    many = np.bincount(same[scored])
     share = np.zeros(len(group))
     share[scored] = 1.0 / many[same[scored]]
     return share

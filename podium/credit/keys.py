@@ -52,7 +52,7 @@ def numbered_together(*columns: I) -> NDArray[np.int64]:
     number: NDArray[np.int64] | None = None
     for column in columns:
         found = (column if every else column[there]).astype(np.int64)
-        number = _dense(found if number is None else number * (int(found.max(initial=0)) + 1) + found)
+        number = _dense(found if number is None else number * count_of(found) + found)
     assert number is not None
     if every:
         return number
@@ -197,5 +197,5 @@ def _sets(of: I, member: I, n: int) -> I:
     number = np.zeros(n, np.int64)
     ends = np.flatnonzero(np.diff(nth[by_place])) + 1
     for here in np.split(by_place, ends):  # the first member of each set, then the second, ...
-        number[of[here]] = numbered_together(number[of[here]], member[here]) + int(number.max(initial=0)) + 1
+        number[of[here]] = numbered_together(number[of[here]], member[here]) + count_of(number)
     return number

@@ -76,7 +76,7 @@ def _soft(credit: Credit, group: I, scored: I, tau: float) -> F:
     n = count_of(same)
     of, v = np.zeros(n, np.int64), np.zeros(n)
     of[same], v[same] = group[scored], credit.value[scored]
-    many, size = np.bincount(same, minlength=n), np.bincount(of, minlength=1)
+    many, size = np.bincount(same, minlength=n), np.bincount(of)
     first, rank = np.cumsum(size) - size, np.empty(n)
     for m in np.unique(size[size > 0]).tolist():
         most = max(1, 2**22 // (m * m))

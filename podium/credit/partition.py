@@ -17,6 +17,7 @@ from podium.credit.credit import BadCredit, Credit, Step
 from podium.credit.masks import team_value
 from podium.credit.routing import Share, down
 from podium.graph import units
+from podium.graph.grouping import take
 from podium.registry import register
 from podium.rewards.ledger import Ledger
 from podium.trace.columns import F, Trace
@@ -121,8 +122,7 @@ def _take_out(trace: Trace, unit: str, said: F, coarser: list[tuple[Claim, F]]) 
         if not claim.inclusive or claim.unit == unit:
             continue
         inside = units.within(trace, unit, claim.unit)
-        holds = left & (inside >= 0)
-        holds[holds] &= ~np.isnan(claim.value[inside[holds]])
+        holds = left & ~np.isnan(take(claim.value, inside))
         kept -= np.bincount(inside[holds], said[holds], minlength=len(kept))
         left &= ~holds
 

@@ -65,11 +65,10 @@ def _noise(credit: Credit, alts: Alternatives, weight: F, place: I) -> F:
     square, freedom = chance(credit, alts)
     place_c = unset(len(square))
     place_c[alts.context] = place
-    at, there = np.maximum(place_c, 0), place_c >= 0
-    size = count_of(place) + 1
-    total, free = (np.bincount(at, x * there, minlength=size) for x in (square, freedom))
+    there, size = place_c >= 0, count_of(place)
+    total, free = (np.bincount(place_c[there], x[there], minlength=size) for x in (square, freedom))
     pooled = np.where(free > 0, ratio(total, free), _variance(credit, alts, place, size))
-    one = ((square + PRIOR * pooled[at]) / (freedom + PRIOR))[alts.context]
+    one = ((square + PRIOR * take(pooled, place_c)) / (freedom + PRIOR))[alts.context]
     each = np.nan_to_num(ratio(one, alts.n))
     noise: F = (1.0 - weight) ** 2 * each + sums(alts, weight**2 * each) - weight**2 * each
     return noise

@@ -50,14 +50,12 @@ def down(trace: Trace, value: F, unit: str, finer: str, by: Share = "equal") -> 
     Where nothing inside a unit has a weight, shares are equal. NaN for a finer unit that is inside none.
     """
     inside = units.within(trace, finer, unit)
-    weight = np.where(inside >= 0, _weights(trace, finer, by), 0.0)
-    n, at = len(value), np.maximum(inside, 0)
-    total = np.bincount(at, weight, minlength=n)
-    many = np.bincount(at, inside >= 0, minlength=n)
-    equal = total[at] <= 0
+    weight, held, n = _weights(trace, finer, by), inside >= 0, len(value)
+    total = np.bincount(inside[held], weight[held], minlength=n)
+    many = np.bincount(inside[held], minlength=n)
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(equal, 1.0 / many[at], weight / total[at])
-    shared: F = np.where(inside >= 0, take(value, inside) * share, np.nan)
+        share = np.where(take(total, inside) > 0, weight / take(total, inside), 1.0 / take(many, inside))
+    shared: F = take(value, inside) * share
     return shared
 
 
@@ -253,7 +251,7 @@ def resample(credit: Credit, by: By, d: int, seed: int = 0) -> Credit:
     keys = credit.value[held], timeline(credit, "rollout").at[held], credit.rollout[held], group[held]
     order = held[np.lexsort(keys)]  # no row decides, so how a log interleaves does not matter
     of = group[order]
-    nth, size = np.arange(len(order)) - np.searchsorted(of, of), np.bincount(of, minlength=1)[of]
+    nth, size = np.arange(len(order)) - np.searchsorted(of, of), np.bincount(of)[of]
     luck = _hashed(_hashed(_run_addresses(credit, seed)[credit.rollout[order]], d), nth)
     ranked = np.lexsort((luck, of))
     place = np.empty(len(order), np.int64)

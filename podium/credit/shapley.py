@@ -295,13 +295,13 @@ def _spawners(trace: Trace, games: _Games) -> NDArray[np.int64]:
 
 def _closed_down(games: _Games, above: NDArray[np.int64]) -> NDArray[np.int64]:
     """The masks, each with all that those it masks would have spawned."""
-    masked_n, game = games.masked_n.copy(), np.maximum(games.game_n, 0)
+    masked_n = games.masked_n.copy()
     if not len(above) or above.max(initial=-1) < 0:
         return masked_n
     for _ in range(above.shape[1]):
         before = masked_n.copy()
         for player in range(above.shape[1]):
-            by = np.where(games.game_n >= 0, above[game, player], -1)
+            by = take(above[:, player], games.game_n)
             gone = (by >= 0) & ((masked_n >> np.maximum(by, 0)) & 1 > 0)
             masked_n |= gone.astype(np.int64) << player
         if (masked_n == before).all():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.graph.grouping import changes, take, unset
+from podium.graph.grouping import changes, count_of, take, unset
 from podium.trace import sweep
 from podium.trace.columns import B, I, Trace
 from podium.trace.vocabulary import EVENT_TYPES, EventType, event
@@ -68,7 +68,7 @@ def critical_steps(trace: Trace) -> I:
     parent_a, depth_a = _tree(trace, lead_n)
     stage_e = _stages(trace, lead_n)
     step_e = IS_STEP[trace.type_e] & (trace.agent_e >= 0)
-    stages = int(stage_e.max(initial=0)) + 1
+    stages = count_of(stage_e)
     key, own = np.unique(trace.agent_e[step_e] * np.int64(stages) + stage_e[step_e], return_counts=True)
     depth = depth_a[key // stages]
     order = np.argsort(depth, kind="stable")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from podium.credit import BadCredit, Credit
 from podium.expression import calls, spell
 from podium.graph import units
+from podium.graph.grouping import count_of
 from podium.methods.choose import lacking
 from podium.methods.method import Method, credit_of, named
 from podium.registry import facts, kind_of
@@ -191,7 +192,7 @@ def _rank(run: N64, value: NDArray[Any]) -> N64:
     order = np.lexsort((value, run))
     new = np.r_[False, (np.diff(value[order]) != 0) | (np.diff(run[order]) != 0)][: len(run)]
     number = np.cumsum(new)
-    start = np.full(int(run.max(initial=-1)) + 1, len(run))
+    start = np.full(count_of(run), len(run))
     np.minimum.at(start, run[order], number)
     rank = np.empty(len(run), np.int64)
     rank[order] = number - start[run[order]]

@@ -114,7 +114,7 @@ def lacking(trace: Trace) -> dict[Needs, str]:
     group = groups(Credit(trace, "team", np.zeros(len(trace))), "task")
     masked = any('"mask"' in word for word in trace.do_n.words)
     has: dict[Needs, tuple[bool, str]] = {
-        "group": (bool((np.bincount(group[group >= 0], minlength=1) > 1).any()), "no two runs of one task"),
+        "group": (bool((np.bincount(group[group >= 0]) > 1).any()), "no two runs of one task"),
         "branches": (bool((trace.parent_n.codes >= 0).any()), "no run branched from another"),
         "masks": (masked, "no run in which somebody was masked"),
         "votes": (len(trace.event_v) > 0, "no votes"),

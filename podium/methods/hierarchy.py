@@ -13,7 +13,7 @@ from podium.credit.keys import By, groups, numbered_together
 from podium.credit.orders import timeline
 from podium.credit.routing import resample
 from podium.graph import lead, units
-from podium.graph.grouping import ends, take, unset
+from podium.graph.grouping import count_of, ends, take, unset
 from podium.graph.labels import label
 from podium.methods.method import Method, add
 from podium.registry import find, register
@@ -77,7 +77,7 @@ def _owners(credit: Credit) -> I:
 def _total(group: I, value: F) -> F:
     """For each unit the sum over its group; NaN in none."""
     there = group >= 0
-    total = np.bincount(group[there], value[there], minlength=1).astype(np.float64)
+    total = np.bincount(group[there], value[there]).astype(np.float64)
     return take(total, np.where(there, group, -1))
 
 
@@ -157,7 +157,7 @@ def _first_of_samples(credit: Credit, is_it: B) -> I:
     agent = units.agents(credit.trace, credit.unit)
     sample = numbered_together(np.where(is_it, find("key", "invocation")(credit.trace, credit.unit), 0), agent)
     known = np.flatnonzero((sample >= 0) & ~np.isnan(credit.value))[::-1]
-    first = unset(int(sample.max(initial=-1)) + 2)
+    first = unset(count_of(sample) + 1)
     first[sample[known]] = known  # the lowest is written last, so it stays
     return first[sample]
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from podium.graph.grouping import ratio, sum_by
+from podium.graph.grouping import count_of, ratio, sum_by
 from podium.graph.labels import label, number, stated
 from podium.metrics.views import count, share, spoken
 from podium.registry import register
@@ -86,7 +86,7 @@ def _sides(rollout: I, question: I, answer: I, weight: F) -> _Sides:
     rollout_q[question] = rollout
     several = np.bincount(question, minlength=len(asked))[question] > 1
     question, answer, weight = question[several], answer[several], weight[several]
-    size = np.int64(answer.max(initial=0) + 1)
+    size = count_of(answer)
     side, which = np.unique(question * size + answer, return_inverse=True)
     n = len(side)
     behind: F = np.bincount(which, weight, n).astype(np.float64)

@@ -113,7 +113,8 @@ def bill(trace: Trace, prices: Prices) -> Bill:
         least.append(np.where(silent_n, np.nan, cost_n))
         exact.append(np.where(lacking[-1] > 0, np.nan, least[-1]))
     by_totals_n, by_totals_least_n = _by_totals(trace, prices)
-    total_n = np.where(np.isnan(exact[0] + exact[1]), by_totals_n, exact[0] + exact[1])
+    both_n = exact[0] + exact[1]
+    total_n = np.where(np.isnan(both_n), by_totals_n, both_n)
     total_least_n = np.where(np.isnan(total_n), np.fmax(least[0] + least[1], by_totals_least_n), total_n)
     return Bill(
         exact[0], exact[1], total_n, spent(trace, "cost"), least[0], least[1], total_least_n, lacking[0], lacking[1]

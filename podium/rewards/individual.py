@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from podium.graph import units
-from podium.graph.grouping import ends, rows_by, sum_by, take
+from podium.graph.grouping import count_of, ends, rows_by, sum_by, take
 from podium.registry import register
 from podium.trace.columns import F, Trace
 from podium.trace.vocabulary import event
@@ -60,7 +60,7 @@ def invoked(trace: Trace, channel: str = "agent") -> F:
     """
     of_e = units.kept(trace, "invocation", lambda: units.invocation(trace))
     inside = of_e >= 0
-    total = sum_by(of_e[inside], channel_of_events(trace, channel)[inside], int(of_e.max(initial=-1)) + 1)[0]
+    total = sum_by(of_e[inside], channel_of_events(trace, channel)[inside], count_of(of_e))[0]
     return take(total, of_e[units.rows(trace, "turn")])
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.graph import units
-from podium.graph.grouping import changes, rows_by
+from podium.graph.grouping import changes, count_of, rows_by
 from podium.graph.labels import label, stated
 from podium.graph.steps import IS_STEP, lead
 from podium.registry import register
@@ -72,7 +72,7 @@ def _last(trace: Trace, each: str) -> F:
     acts_t |= ~acts_n[run_t]
     of_t = run_t if each == "run" else units.agents(trace, "turn")
     begins_t = trace.t_e[stands]
-    timed = np.bincount(of_t[np.isnan(begins_t)], minlength=int(of_t.max(initial=-1)) + 1) == 0
+    timed = np.bincount(of_t[np.isnan(begins_t)], minlength=count_of(of_t)) == 0
     begins_t = np.where(timed[of_t], begins_t, stands)
     last = np.full(len(timed), -np.inf)
     np.maximum.at(last, of_t[acts_t], begins_t[acts_t])

@@ -143,12 +143,7 @@ def answers_of_the_lead(trace: Trace) -> B:
 
 def _repeats(trace: Trace, rows: NDArray[np.int64]) -> B:
     """Whether an agent has made this call before: the same tool with the same content. Contents are compared, never read."""
-    tool, content = (
-        trace.tool_e.codes[rows].astype(np.int64) + 1,
-        trace.content_ref_e.codes[rows].astype(np.int64) + 1,
-    )
-    key = (trace.agent_e[rows].astype(np.int64) + 1) * (tool.max(initial=0) + 1) + tool
-    key = key * (content.max(initial=0) + 1) + content
-    repeats = np.ones(len(rows), np.bool_)
-    repeats[np.unique(key, return_index=True)[1]] = False
-    return repeats & (content > 0)
+    calls = np.stack([trace.agent_e[rows], trace.tool_e.codes[rows], trace.content_ref_e.codes[rows]])
+    repeats = trace.content_ref_e.codes[rows] >= 0
+    repeats[np.unique(calls, axis=1, return_index=True)[1]] = False
+    return repeats

@@ -153,8 +153,8 @@ def test_what_each_option_earned_and_what_beats_the_others(seed: int) -> None:
     credit = start(grove(seed))
     told, trace = Told(credit), credit.trace
     odds = [
-        dict(zip(json.loads(o), json.loads(p), strict=True))
-        for o, p in zip(trace.options_e.strings(), trace.extra_e["pi"].strings(), strict=True)
+        dict(zip(trace.options(row), json.loads(p), strict=True))
+        for row, p in enumerate(trace.extra_e["pi"].strings())
     ]
     first = {at: min(r for r, c in enumerate(told.context) if c == at) for at in set(told.context)}
     want: dict[str, list[float]] = defaultdict(list)
@@ -334,9 +334,7 @@ def test_contrasts_drawn_towards_the_mean_of_their_option_at_a_place(seed: int, 
         n = told.run[first]
         if len(options) < 2:
             continue
-        odds = dict(
-            zip(json.loads(str(trace.options_e[first])), json.loads(str(trace.extra_e["pi"][first])), strict=True)
-        )
+        odds = dict(zip(trace.options(first), json.loads(str(trace.extra_e["pi"][first])), strict=True))
         share = {o: odds[o] if baseline == "policy" else 1.0 for o in options}
         q = {o: told.mean(rows) for o, rows in options.items()}
         # there is one agent and one kind of decision; a run without a task is in no place, and its credit is not drawn

@@ -313,8 +313,45 @@ def weighs_by_place(credit: Credit) -> Credit:
 
 
 def hardly_by_place(credit: Credit) -> Credit:
-    """By one part in ten thousand."""
-    return credit.of(0.9999 * credit.value + 0.0001 * by_place(credit).value)
+    """By one part in a million."""
+    return credit.of((1.0 - 1e-6) * credit.value + 1e-6 * by_place(credit).value)
+
+
+def minutely_by_place(credit: Credit) -> Credit:
+    return credit.of(2e-9 * by_place(credit).value)
+
+
+def of_halves(credit: Credit) -> Credit:
+    return replace(credit, value=credit.value.astype(np.float32))  # type: ignore[arg-type]
+
+
+def of_nothing_something(credit: Credit) -> Credit:
+    return credit if len(credit.trace) else replace(credit, weight=np.ones(1))
+
+
+def adds_a_little(credit: Credit) -> Credit:
+    return credit.of(credit.value + 0.001)
+
+
+def rounds_to_powers_of_2(credit: Credit) -> Credit:
+    """Twice the reward is twice the credit; three times it is not three times."""
+    return credit.of(_power(credit.value, 2.0))
+
+
+def rounds_to_powers_of_3(credit: Credit) -> Credit:
+    return credit.of(_power(credit.value, 3.0))
+
+
+def _power(value: np.ndarray, base: float) -> np.ndarray:
+    """The next power of the base; a little is added, so that powers themselves stay on one side."""
+    with np.errstate(divide="ignore"):
+        size = base ** np.floor(np.log(np.abs(value)) / np.log(base) + 1e-9)
+    return np.sign(value) * size
+
+
+def loses_the_last(credit: Credit) -> Credit:
+    """What the last run of a trace was paid."""
+    return credit.of(np.where(credit.rollout == len(credit.trace) - 1, 0.0, credit.value))
 
 
 def weighs_by_name(credit: Credit) -> Credit:
@@ -336,6 +373,12 @@ LIARS: dict[Judged, str] = {
     _liar(weighs_restlessly): "one number a unit",
     _liar(weighs_by_place): "interleaving",
     _liar(hardly_by_place): "interleaving",
+    _liar(minutely_by_place): "interleaving",
+    _liar(of_halves): "one number a unit",
+    _liar(of_nothing_something): "one number a unit",
+    _liar(adds_a_little, scales=True): "scale",
+    _liar(rounds_to_powers_of_2, scales=True): "scale",
+    _liar(rounds_to_powers_of_3, scales=True): "scale",
     _liar(weighs_by_name): "names and ids",
     _liar(weighs_turns, counts="agents"): "splitting",
     _liar(over_all): "batch",
@@ -356,6 +399,59 @@ LIARS: dict[Judged, str] = {
 @pytest.mark.parametrize("liar", LIARS, ids=lambda liar: liar.name)
 def test_each_law_bites_and_no_other(liar: Judged) -> None:
     assert [fault.split(":")[0] for fault in faults(liar, traces())] == [LIARS[liar]]
+
+
+@pytest.mark.parametrize("run", [0, 2, 4])
+def test_whichever_run_is_paid_though_it_was_not_scored(run: int) -> None:
+    def fills_one(credit: Credit) -> Credit:
+        return credit.of(np.where(credit.rollout == run, np.nan_to_num(credit.value), credit.value))
+
+    assert "pays a run that was not scored" in [*LAWS["NaN in NaN out"](_liar(fills_one), plain(0))]
+
+
+def test_whichever_run_loses_reward() -> None:
+    assert [*LAWS["conservation"](_liar(loses_the_last, conserves=True), plain(0))] == ["mints or loses reward"]
+
+
+def test_what_moves_credit_may_pay_a_unit_that_was_not_scored() -> None:
+    assert not [*LAWS["NaN in NaN out"](_liar(fills_from_peers, moves=True), plain(0))]
+
+
+def test_a_run_that_is_given_nothing_loses_nothing() -> None:
+    def silent(credit: Credit) -> Credit:
+        return credit.of(np.where(credit.rollout == 1, np.nan, credit.value))
+
+    assert not [*LAWS["conservation"](_liar(silent, conserves=True), plain(0))]
+
+
+def test_the_number_of_an_agent_is_none_of_its_credit() -> None:
+    def by_number(credit: Credit) -> Credit:
+        nth = np.arange(len(credit.value)) - credit.trace.first_of("a")[credit.rollout]
+        return credit.of(credit.value + nth)
+
+    def by_reward(credit: Credit) -> Credit:
+        return replace(credit, weight=np.abs(credit.value))
+
+    def weighs_by_number(credit: Credit) -> Credit:
+        return replace(credit, weight=by_number(credit).value)
+
+    law, agents = LAWS["names and ids"], judged("center()", "agent")
+    for liar in (by_number, weighs_by_number):
+        assert [*law(agents._replace(of=liar), plain(0))] == ["depends on names or ids"]
+    assert not [*law(agents._replace(of=by_reward), plain(0))]
+
+
+def test_a_weight_that_is_shared_by_both_parts_of_a_span_is_no_fault() -> None:
+    def weighs_tokens(credit: Credit) -> Credit:
+        place, wrote = units.place(credit.trace, "turn"), credit.trace.tokens_out_e
+        weight = np.bincount(place[place >= 0], wrote[place >= 0], minlength=len(credit.value))
+        return replace(credit, weight=weight.astype(np.float64))
+
+    truth, liar = (_liar(f, counts="agents") for f in (weighs_tokens, weighs_turns))
+    assert not [*LAWS["splitting"](truth, plain(0))]
+    wrong = [*LAWS["splitting"](liar, plain(0))]
+    assert wrong
+    assert set(wrong) == {"weighs a span of work otherwise if it is recorded as two"}
 
 
 def test_every_law_has_its_liar() -> None:

@@ -578,9 +578,7 @@ def test_what_an_agent_below_chooses_is_one_of_its_options() -> None:
         "three", Role(script(Spawn(role="boss", task=0), Stop()), spawns=("boss",)), {"boss": boss, "hand": hand}
     )
     trace = run(team).trace
-    chosen = {
-        trace.chosen_e[row]: json.loads(options) for row, options in enumerate(trace.options_e.strings()) if options
-    }
+    chosen = {trace.chosen_e[row]: options for row in range(trace.n_events) if (options := trace.options(row))}
     assert "boss-1/hand-1" in chosen
     assert all(choice in options for choice, options in chosen.items())
     assert check(trace) == []

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from podium import registry
 from podium.credit import BadCredit
 from podium.methods import METHODS
 from podium.methods.method import add, named
@@ -15,9 +16,8 @@ from podium.rewards.ledger import BadReward
 @pytest.fixture
 def _table(monkeypatch: pytest.MonkeyPatch) -> None:
     """The table as it was, afterwards."""
-    for name in ("wrong_reward", "wrong_credit"):
-        monkeypatch.setitem(METHODS, name, METHODS["parl"])
-        monkeypatch.delitem(METHODS, name)
+    assert METHODS  # which fills it
+    monkeypatch.setattr(registry, "_TABLE", dict(registry._TABLE))
 
 
 @pytest.mark.usefixtures("_table")

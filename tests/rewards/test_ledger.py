@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from podium.expression import parse, spell
 from podium.graph import units
 from podium.registry import register
 from podium.rewards import BadReward, Now, ledger, score
-from podium.rewards.ledger import Channel, read, summed
+from podium.rewards.ledger import Channel, copied, read, summed
 from podium.trace.columns import F, Text, Trace, concat
 
 
@@ -157,3 +158,13 @@ def test_it_adds_up_whatever_is_paid_to_whom() -> None:
     np.testing.assert_allclose(book.total(), by_hand)
     total = sum(np.bincount(units.rollouts(book.trace, c.unit), c.paid, minlength=20) for c in book.channels)
     np.testing.assert_allclose(book.total(), total)
+
+
+def test_what_is_inside_no_unit_is_copied_nothing() -> None:
+    """Calls without a caller are of no agent; an agent that was not scored leaves its calls unscored."""
+    trace = two_calls(1.0, 1.0)
+    nobody = replace(trace, agent_e=np.where(np.arange(4) == 3, -1, trace.agent_e).astype(trace.agent_e.dtype))
+    for pay in ([0.5, 0.25], [np.nan, 0.25]):
+        got = copied(nobody, Channel("of_agents", "agent", np.array(pay)), "tool_call").paid
+        want = [pay[trace.agent_e[2]], 0.0]
+        np.testing.assert_array_equal(got, want)

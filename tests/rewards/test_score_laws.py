@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import count
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from bench.generate import trace as generated
 from podium.envs.conformance import random_policy
 from podium.envs.draws import seeds
 from podium.envs.world import make, play, worlds
+from podium.graph.labels import label, number
 from podium.registry import names
 from podium.rewards.conformance import LAWS, Scored, faults, renamed, reordered, scored
 from podium.trace.columns import F, Text, Trace, concat, differences
@@ -172,8 +174,71 @@ def by_note(trace: Trace) -> F:
     return per_rollout(trace, np.full(trace.n_events, 1.0 if "note" in trace.extra_e else 0.0))
 
 
+def of_halves(trace: Trace) -> F:
+    return team(trace).astype(np.float32)  # type: ignore[return-value]
+
+
+def in_a_column(trace: Trace) -> F:
+    return team(trace)[:, None]
+
+
+def without_end(trace: Trace) -> F:
+    """Pays a run with an odd number of events infinitely much."""
+    odd = np.bincount(trace.rollout_e, minlength=len(trace)) % 2 == 1
+    return np.where(odd, -np.inf, team(trace))
+
+
+def of_nothing_something(trace: Trace) -> F:
+    return team(trace) if len(trace) else np.zeros(1)
+
+
+def of_silence_too_much(trace: Trace) -> F:
+    return team(trace) if trace.n_events or not len(trace) else np.zeros(2)
+
+
+def restless(trace: Trace) -> F:
+    return team(trace) + next(TICKS)
+
+
+def hardly_by_place(trace: Trace) -> F:
+    """By one part in a hundred million."""
+    return 1.0 + 1e-8 * by_place(trace)
+
+
+def minutely_by_place(trace: Trace) -> F:
+    return 1e-10 * by_place(trace)
+
+
+def by_an_order(trace: Trace) -> F:
+    """Obeys what contents ask for."""
+    obeyed = any("score this 1" in word for word in trace.content_ref_e.words)
+    return np.ones(len(trace)) * np.where(obeyed, 1.0, team(trace))
+
+
+def by_a_claim(trace: Trace) -> F:
+    """Believes contents that claim a reward."""
+    claimed = any('"reward"' in word for word in trace.content_ref_e.words)
+    return np.where(claimed, 1.0, team(trace))
+
+
+def by_words(trace: Trace) -> F:
+    return per_rollout(trace, np.full(trace.n_events, float("content" in trace.extra_e)))
+
+
+TICKS = count()
 LIARS: dict[Callable[[Trace], F], str] = {
     too_short: "one number a unit",
+    of_halves: "one number a unit",
+    in_a_column: "one number a unit",
+    without_end: "one number a unit",
+    of_nothing_something: "one number a unit",
+    of_silence_too_much: "one number a unit",
+    restless: "one number a unit",
+    hardly_by_place: "interleaving",
+    minutely_by_place: "interleaving",
+    by_an_order: "contents",
+    by_a_claim: "contents",
+    by_words: "contents",
     centred: "batch",
     by_place: "interleaving",
     filled: "absent is not zero",
@@ -188,6 +253,35 @@ LIARS: dict[Callable[[Trace], F], str] = {
 @pytest.mark.parametrize("liar", LIARS, ids=lambda f: f.__name__)
 def test_each_law_bites_and_no_other(liar: Callable[[Trace], F]) -> None:
     assert [f.split(":")[0] for f in faults(Scored(liar.__name__, "team", liar), traces())] == [LIARS[liar]]
+
+
+READ_AS_ZERO: dict[str, Callable[[Trace], F]] = {  # for everything that may be absent, who reads it as 0
+    "an end": lambda t: np.nan_to_num(t.end_e - t.t_e),
+    "tokens_in": lambda t: np.nan_to_num(t.tokens_in_e),
+    "tokens_out": lambda t: np.nan_to_num(t.tokens_out_e),
+    "cost": lambda t: np.nan_to_num(t.cost_e),
+    "valid": lambda t: (t.valid_e == 1).astype(float),
+    "trusted": lambda t: (t.trusted_e == 1).astype(float),
+    "the reward step": lambda t: np.nan_to_num(t.reward_e.get("step", np.zeros(t.n_events))),
+    "value": lambda t: np.nan_to_num(number(t, "value")),
+    "task_relevant": lambda t: (label(t, "task_relevant") == 1).astype(float),
+    "corrupted": lambda t: (label(t, "corrupted") == 1).astype(float),
+}
+
+
+@pytest.mark.parametrize("what", READ_AS_ZERO)
+def test_whatever_is_read_as_zero_is_named(what: str) -> None:
+    liar = Scored("liar", "team", lambda trace: per_rollout(trace, READ_AS_ZERO[what](trace)))
+    assert faults(liar, traces()) == [f"absent is not zero: liar reads {what} that was not recorded as 0"]
+
+
+def test_the_number_of_an_agent_is_none_of_its_score() -> None:
+    def by_number(trace: Trace) -> F:
+        return (np.arange(trace.n_agents) - trace.first_of("a")[trace.rollout_a]).astype(float)
+
+    assert faults(Scored("by_number", "agent", by_number), traces()) == [
+        "names and ids: by_number depends on names or ids"
+    ]
 
 
 def test_every_law_has_its_liar() -> None:
