@@ -14,7 +14,7 @@ from teams import forest, plain, solo
 
 from podium import rewards
 from podium.credit import Credit, apply
-from podium.credit.conformance import LAWS, Judged, faults, judged, split
+from podium.credit.conformance import LAWS, Judged, _spans, faults, judged, split
 from podium.credit.routing import broadcast
 from podium.graph import units
 from podium.methods import METHODS, Method
@@ -505,3 +505,13 @@ def test_a_span_recorded_as_two_by_hand() -> None:
     other, _ = split(silent, 2)
     near(other.tokens_out_e[2:4], [2.5, 2.5])  # which are counted and not recorded one by one
     near(other.t_e[2:4], [2.0, 2.0])
+
+
+def test_work_that_may_be_recorded_as_two() -> None:
+    """A return or an aggregate without votes, of whoever does not begin the run; none where runs branched."""
+    trace = runs(
+        run("decide ann", "return ann", "return bob", "say bob", on("aggregate bob", votes=[(2, "x")]), team=1.0),
+        run("decide bob", "return bob", "aggregate ann", "return ann", team=0.0),
+    )
+    assert _spans(trace).tolist() == [2, 7, 8]
+    assert _spans(forest(10)).tolist() == []
