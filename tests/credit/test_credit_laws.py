@@ -14,7 +14,8 @@ from teams import forest, plain, solo
 
 from podium import rewards
 from podium.credit import Credit, apply
-from podium.credit.conformance import LAWS, Judged, _spans, faults, judged, split
+from podium.credit.conformance import LAWS, Judged, _luck, _spans, faults, judged, split
+from podium.credit.forest import nodes, roots
 from podium.credit.routing import broadcast
 from podium.graph import units
 from podium.methods import METHODS, Method
@@ -515,3 +516,17 @@ def test_work_that_may_be_recorded_as_two() -> None:
     )
     assert _spans(trace).tolist() == [2, 7, 8]
     assert _spans(forest(10)).tolist() == []
+
+
+def test_luck_is_shared_by_copies_and_leaves_what_was_branched_at_where_it_is() -> None:
+    trace = forest(10)
+    luck, node = _luck(trace, np.random.default_rng(0)), nodes(trace, np.arange(trace.n_events))
+    assert len(np.unique(luck)) == len(np.unique(node)) == len(np.unique(np.stack([luck, node]), axis=1).T)
+    assert luck.min() >= 0.0
+    assert luck.max() < 1.0  # so that runs stay apart
+    local, root = np.arange(trace.n_events) - trace.first_of("e")[trace.rollout_e], roots(trace)
+    for n in np.flatnonzero(trace.parent_n.codes >= 0).tolist():
+        family, at = root[trace.rollout_e] == root[n], trace.branch_n[n]
+        before, there, after = (luck[family & where] for where in (local < at, local == at, local > at))
+        assert before.max(initial=-1.0) < there.min()
+        assert there.max() < after.min(initial=1.0)
