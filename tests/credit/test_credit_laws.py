@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -20,6 +21,7 @@ from podium.credit.routing import broadcast
 from podium.graph import units
 from podium.methods import METHODS, Method
 from podium.registry import facts, find, names
+from podium.rewards.conformance import renamed, reordered
 from podium.rewards.ledger import Now
 from podium.trace.columns import Trace
 from podium.trace.rules import check
@@ -530,3 +532,21 @@ def test_luck_is_shared_by_copies_and_leaves_what_was_branched_at_where_it_is() 
         before, there, after = (luck[family & where] for where in (local < at, local == at, local > at))
         assert before.max(initial=-1.0) < there.min()
         assert there.max() < after.min(initial=1.0)
+
+
+def test_under_other_names_branches_name_their_parents_and_masks_their_agents() -> None:
+    trace = forest(10)
+    other, _ = renamed(trace, np.random.default_rng(0))
+    runs_ = dict(zip(trace.trace_id_n.strings(), other.trace_id_n.strings(), strict=True))
+    assert other.parent_n.strings() == [name and runs_[name] for name in trace.parent_n.strings()]
+    masked = [json.loads(text) for text in other.do_n.strings() if text and '"mask"' in text]
+    assert masked
+    people = set(other.name_a.strings())
+    assert all(who in people for do in masked for who in do["value"])
+
+
+def test_in_another_order_events_keep_their_options() -> None:
+    trace = plain(0)
+    other, old = reordered(trace, np.random.default_rng(0))
+    assert not np.array_equal(old, np.arange(trace.n_events))
+    assert [other.options(row) for row in range(len(old))] == [trace.options(row) for row in old.tolist()]
