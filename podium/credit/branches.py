@@ -276,8 +276,8 @@ def _welch(credit: Credit, alts: Alternatives, ends: _Ends, level: float) -> Eff
     with np.errstate(divide="ignore", invalid="ignore"):
         each = 2.0 / k
         more = n + 2 * each
-        middle = (np.where(n > 0, mean * n, 0.0) + each * (ends.low + ends.high)) / more
-        apart = square + np.where(n > 0, n * (mean - middle) ** 2, 0.0)
+        middle = (mean * n + each * (ends.low + ends.high)) / more
+        apart = square + n * (mean - middle) ** 2
         apart += each * ((ends.low - middle) ** 2 + (ends.high - middle) ** 2)
         centre = np.where(adds, middle, mean)
         noise = np.where(adds, apart / more**2, square / (n - 1) / n)

@@ -233,7 +233,7 @@ def _another_batch(trace: Trace) -> Trace:
     """Runs of the same names in another batch, which earned otherwise."""
     return replace(
         trace,
-        batch_n=trace.batch_n + int(trace.batch_n.max(initial=0)) + 2,
+        batch_n=trace.batch_n + count_of(trace.batch_n) + 1,
         reward_n={name: 0.5 * values + 0.25 for name, values in trace.reward_n.items()},
         reward_e={name: 0.5 * values + 0.25 for name, values in trace.reward_e.items()},
     )

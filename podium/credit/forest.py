@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.graph.grouping import take, unset
+from podium.graph.grouping import count_of, take, unset
 from podium.trace.columns import B, I, Trace
 
 __all__ = ["contexts", "copies", "nodes", "parents", "roots"]
@@ -74,5 +74,4 @@ def _canonical(trace: Trace, rows: I, beyond: int) -> NDArray[np.int64]:
         if not climbs.any():
             break
         at = np.where(climbs, take(up, inside), at)
-    longest = int(local.max(initial=0)) + 1
-    return np.where(rows >= 0, at * longest + local, -1)
+    return np.where(rows >= 0, at * count_of(local) + local, -1)

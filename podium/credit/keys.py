@@ -146,9 +146,9 @@ def turn(trace: Trace, unit: str) -> I:
     who = units.agents(trace, "turn")
     order = rows_by(who)
     first = np.searchsorted(who[order], who[order])
-    nth = unset(len(who) + 1)
+    nth = np.empty(len(who), np.int64)
     nth[order] = np.arange(len(order)) - first
-    return nth[units.within(trace, unit, "turn")]
+    return take(nth, units.within(trace, unit, "turn"))
 
 
 @register("key")

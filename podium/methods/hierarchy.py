@@ -157,9 +157,9 @@ def _first_of_samples(credit: Credit, is_it: B) -> I:
     agent = units.agents(credit.trace, credit.unit)
     sample = numbered_together(np.where(is_it, find("key", "invocation")(credit.trace, credit.unit), 0), agent)
     known = np.flatnonzero((sample >= 0) & ~np.isnan(credit.value))[::-1]
-    first = unset(count_of(sample) + 1)
+    first = unset(count_of(sample))
     first[sample[known]] = known  # the lowest is written last, so it stays
-    return first[sample]
+    return take(first, sample)
 
 
 def _aligned(credit: Credit, is_it: B, told: tuple[By, int, int, float, Alone]) -> Credit:

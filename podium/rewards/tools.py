@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from podium.graph import units
 from podium.graph.ancestry import ancestors
-from podium.graph.grouping import sum_by, unset
+from podium.graph.grouping import sum_by, take, unset
 from podium.graph.steps import lead
 from podium.registry import register
 from podium.rewards.outcome import channel_of_rollouts
@@ -121,7 +121,7 @@ def useful_calls(trace: Trace, channel: str = "team") -> F:
     k_a = np.bincount(trace.agent_e[rows[useful]], minlength=trace.n_agents)
     agents_n = np.bincount(trace.rollout_a[k_a > 0], minlength=len(trace))
     purse = np.maximum(channel_of_rollouts(trace, channel)[of_n], 0.0)  # NaN stays
-    shares = agents_n[of_n] * np.append(k_a, 0)[trace.agent_e[rows]]
+    shares = agents_n[of_n] * take(k_a, trace.agent_e[rows])
     paid = np.divide(purse, shares, out=np.zeros(len(rows)), where=useful)
     return np.where(np.isnan(purse), np.nan, paid)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -14,11 +15,13 @@ from teams import forest, plain, solo
 
 from podium import rewards
 from podium.credit import Credit, apply
-from podium.credit.conformance import LAWS, Judged, faults, judged, split
+from podium.credit.conformance import LAWS, Judged, _luck, _spans, faults, judged, split
+from podium.credit.forest import nodes, roots
 from podium.credit.routing import broadcast
 from podium.graph import units
 from podium.methods import METHODS, Method
 from podium.registry import facts, find, names
+from podium.rewards.conformance import renamed, reordered
 from podium.rewards.ledger import Now
 from podium.trace.columns import Trace
 from podium.trace.rules import check
@@ -505,3 +508,45 @@ def test_a_span_recorded_as_two_by_hand() -> None:
     other, _ = split(silent, 2)
     near(other.tokens_out_e[2:4], [2.5, 2.5])  # which are counted and not recorded one by one
     near(other.t_e[2:4], [2.0, 2.0])
+
+
+def test_work_that_may_be_recorded_as_two() -> None:
+    """A return or an aggregate without votes, of whoever does not begin the run; none where runs branched."""
+    trace = runs(
+        run("decide ann", "return ann", "return bob", "say bob", on("aggregate bob", votes=[(2, "x")]), team=1.0),
+        run("decide bob", "return bob", "aggregate ann", "return ann", team=0.0),
+    )
+    assert _spans(trace).tolist() == [2, 7, 8]
+    assert _spans(forest(10)).tolist() == []
+
+
+def test_luck_is_shared_by_copies_and_leaves_what_was_branched_at_where_it_is() -> None:
+    trace = forest(10)
+    luck, node = _luck(trace, np.random.default_rng(0)), nodes(trace, np.arange(trace.n_events))
+    assert len(np.unique(luck)) == len(np.unique(node)) == len(np.unique(np.stack([luck, node]), axis=1).T)
+    assert luck.min() >= 0.0
+    assert luck.max() < 1.0  # so that runs stay apart
+    local, root = np.arange(trace.n_events) - trace.first_of("e")[trace.rollout_e], roots(trace)
+    for n in np.flatnonzero(trace.parent_n.codes >= 0).tolist():
+        family, at = root[trace.rollout_e] == root[n], trace.branch_n[n]
+        before, there, after = (luck[family & where] for where in (local < at, local == at, local > at))
+        assert before.max(initial=-1.0) < there.min()
+        assert there.max() < after.min(initial=1.0)
+
+
+def test_under_other_names_branches_name_their_parents_and_masks_their_agents() -> None:
+    trace = forest(10)
+    other, _ = renamed(trace, np.random.default_rng(0))
+    runs_ = dict(zip(trace.trace_id_n.strings(), other.trace_id_n.strings(), strict=True))
+    assert other.parent_n.strings() == [name and runs_[name] for name in trace.parent_n.strings()]
+    masked = [json.loads(text) for text in other.do_n.strings() if text and '"mask"' in text]
+    assert masked
+    people = set(other.name_a.strings())
+    assert all(who in people for do in masked for who in do["value"])
+
+
+def test_in_another_order_events_keep_their_options() -> None:
+    trace = plain(0)
+    other, old = reordered(trace, np.random.default_rng(0))
+    assert not np.array_equal(old, np.arange(trace.n_events))
+    assert [other.options(row) for row in range(len(old))] == [trace.options(row) for row in old.tolist()]

@@ -131,6 +131,60 @@ def test_by_tokens() -> None:
     near(paid(trace, 'closed(0.0 * to("agent"))'), [0.5, 0.5])
 
 
+def test_where_those_who_are_given_something_wrote_nothing_they_share_evenly() -> None:
+    """c wrote all the tokens, and nobody knows what the team is without it."""
+    trace = runs(
+        run("say a", "say b", on("say c", tokens=3), team=1.0),
+        masks("a", there="bc", reward=0.5),
+        masks("b", there="ac", reward=0.75),
+    )
+    # .5 and .25 leave .25 of 1
+    near(paid(trace, 'closed(masked(), by="tokens")')[:3], [0.625, 0.375, NAN])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_claims_by_dice_against_plain_loops(seed: int) -> None:
+    """Every claim is taken out of the nearest inclusive claim that holds it, unit by unit."""
+    trace, dice = random_traces(30, seed=seed), np.random.default_rng(seed)
+
+    def claim(channel: str, unit: str, inclusive: bool) -> Claim:
+        n = len(units.rows(trace, unit))
+        value = np.where(dice.random(n) < 0.3, NAN, dice.integers(-2, 3, n) / 4)
+        return Claim(channel, unit, value, inclusive)
+
+    claims = [
+        claim("words", "message", True),
+        claim("agents", "agent", True),
+        claim("steps", "turn", True),
+        claim("more steps", "turn", False),
+        claim("some", "team", True),
+        claim("more agents", "agent", False),
+    ]
+    whole = np.where(dice.random(len(trace)) < 0.2, NAN, dice.random(len(trace)))
+    split = partition(trace, whole, claims, "left")
+    ranked = [c for unit in units.UNITS for c in claims if c.unit == unit]
+    kept = [np.nan_to_num(c.value).tolist() for c in ranked]
+    for i, c in enumerate(ranked):
+        for u, worth in enumerate(np.nan_to_num(c.value).tolist()):
+            for j in reversed(range(i)):
+                if not ranked[j].inclusive or ranked[j].unit == c.unit:
+                    continue
+                at = units.within(trace, c.unit, ranked[j].unit)[u]
+                if at >= 0 and not np.isnan(ranked[j].value[at]):
+                    kept[j][at] -= worth
+                    break
+    rest = whole.copy()
+    for c, part, want in zip(ranked, split.parts, kept, strict=False):
+        run_of = units.rollouts(trace, c.unit).tolist()
+        assert (part.channel, part.unit) == (c.channel, c.unit)
+        near(part.paid, [NAN if np.isnan(whole[n]) else k for n, k in zip(run_of, want, strict=True)])
+        for n, k in zip(run_of, want, strict=True):
+            rest[n] -= k
+    assert (split.parts[-1].channel, split.parts[-1].unit) == ("left", "team")
+    near(split.parts[-1].paid, rest)
+    near(split.total(), whole)
+
+
 def test_every_run_adds_up_to_its_reward() -> None:
     trace = random_traces(300, seed=4)
     for unit in ("agent", "turn", "message", "orchestrator"):

@@ -17,6 +17,7 @@ from bench.generate import trace as generated
 from podium.envs.conformance import random_policy
 from podium.envs.draws import seeds
 from podium.envs.world import make, play, worlds
+from podium.graph import units
 from podium.graph.labels import label, number
 from podium.registry import names
 from podium.rewards.conformance import LAWS, Scored, faults, renamed, reordered, scored
@@ -309,6 +310,22 @@ def test_another_order_is_a_valid_trace_of_the_same_events() -> None:
     pairs = {(ids[s], ids[d]) for s, d in zip(other.src_x.tolist(), other.dst_x.tolist(), strict=True)}
     ids = trace.id_e.strings()
     assert pairs == {(ids[s], ids[d]) for s, d in zip(trace.src_x.tolist(), trace.dst_x.tolist(), strict=True)}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_another_order_keeps_that_of_each_agent_and_how_runs_begin(seed: int) -> None:
+    """Also where the last run is empty."""
+    silent = Trace.of(trace_id_n=Text.of(["silent"]), reward_n={"team": np.full(1, np.nan)})
+    trace = concat([generated(200, seed=seed, extras=True), silent])
+    other, old = reordered(trace, np.random.default_rng(seed))
+    assert not np.array_equal(old, np.arange(trace.n_events))
+    np.testing.assert_array_equal(other.rollout_e, trace.rollout_e)
+    who = units.actor(trace)[old]
+    for agent in range(trace.n_agents):
+        rows = old[who == agent].tolist()
+        assert rows == sorted(rows)
+    starts = np.unique(trace.rollout_e, return_index=True)[1]
+    np.testing.assert_array_equal(old[starts], starts)
 
 
 def test_other_names_are_a_valid_trace_and_labels_still_point_to_their_event() -> None:
