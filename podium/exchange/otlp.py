@@ -285,7 +285,7 @@ def detect(start: bytes, name: str) -> float:
     return 0.0
 
 
-@register("importer", title="OpenTelemetry traces (OTLP, JSON or protobuf)", detect=detect)
+@register("importer", title="OTLP traces (JSON or protobuf)", detect=detect)
 def otlp(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     """The runs of OTLP files."""
     collected = Collected("opentelemetry", keep)

@@ -62,7 +62,7 @@ def table_of(recipe: str | Mapping[str, Any], where: str) -> dict[str, Any]:
     try:
         return tomllib.loads(recipe) if isinstance(recipe, str) else dict(recipe)
     except tomllib.TOMLDecodeError as error:
-        raise BadRecipe(f'{where}: expected TOML such as world = "scouts": {error}') from None
+        raise BadRecipe(f'{where}: expected TOML such as world = "scouts" or team = "office": {error}') from None
 
 
 def read(recipe: str | Mapping[str, Any], where: str) -> Asked:

@@ -94,7 +94,7 @@ def _table(recipe: str) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text())
     except tomllib.TOMLDecodeError as error:
-        raise BadRecipe(f'{recipe}: expected TOML such as world = "scouts": {error}') from None
+        raise BadRecipe(f'{recipe}: expected TOML such as world = "scouts" or team = "office": {error}') from None
     except (OSError, UnicodeDecodeError) as error:
         known = alternatives(recipe, sorted(p.stem for p in RECIPES.glob("*.toml")))
         raise BadRecipe(

@@ -251,7 +251,7 @@ def test_teams_in_one_trace_tell_nothing_of_each_other(forest: tuple[Any, Asked]
 
 
 def test_what_is_missing_is_named(world: Planted) -> None:
-    with pytest.raises(BadCredit, match="needs the label 'pi'"):
+    with pytest.raises(BadCredit, match="or the label 'pi'"):
         asked_of(recorded_trace(world, 2, 0))
 
 

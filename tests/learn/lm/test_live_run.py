@@ -168,7 +168,7 @@ def test_tasks_of_two_lists() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("team = ", "here: expected TOML such as team"),
+        ("team = ", 'here: expected TOML such as world = "scouts" or team = "office"'),
         ("team = 3", "here: expected `str`, got `int` in `team`"),
         ('team = "office"\nrows = 3', "no setting 'rows' for a live team; there are team, lm, method"),
         ('team = "office"\niterations = 0', "iterations must be 1 or more, got 0"),
