@@ -45,6 +45,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "step": ("podium.credit", "podium.methods"),
     "key": ("podium.credit", "podium.methods"),
     "method": ("podium.methods",),
+    "update": ("podium.methods",),
+    "schedule": ("podium.methods",),
     "detector": ("podium.audit",),
     "world": ("podium.envs",),
     "importer": ("podium.exchange",),

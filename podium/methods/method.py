@@ -9,6 +9,7 @@ from typing import Literal
 from podium import rewards
 from podium.credit import BadCredit, Credit, apply
 from podium.credit.credit import read as read_credit
+from podium.methods.update import read_schedule, read_update
 from podium.outside import use
 from podium.registry import alternatives, entries, find, kind_of, register
 from podium.rewards.ledger import Now
@@ -43,8 +44,8 @@ class Method:
     credit: str  # an expression over steps; empty: nothing of it can be computed from a trace
     unit: str  # the unit that the reward is read at and the first step receives
     pays: str  # the unit that gets the credit
-    update: str  # what the credit is used in
-    schedule: str
+    update: str  # what the credit is used in, an expression (`podium.methods.update`)
+    schedule: str  # who learns when, an expression too
     needs: tuple[Needs, ...]  # beyond a scored trace
     source: str
     known: Known = "formula"  # how far its public description goes
@@ -83,6 +84,8 @@ def add(method: Method) -> Method:
     if method.credit:
         read_reward(method.reward)
         read_credit(method.credit)
+    read_update(method.update)
+    read_schedule(method.schedule)
     return register("method", method.name)(method)
 
 

@@ -22,7 +22,7 @@ for _name, _baseline, _text in (
             unit="turn",
             pays="turn",
             update="reinforce",
-            schedule="joint, last turn first",
+            schedule="joint(order=last_turn_first)",
             needs=("group",) if _baseline else (),
             source=f"CoMLRL (OpenMLRL/CoMLRL), aligned samples: joint rewards, backed up over the tree, against {_text}",
             conflicts="the paper discounts turns by 0.9, the package of today not at all: the paper's"

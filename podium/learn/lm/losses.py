@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
+from podium.errors import WrongUse
 from podium.learn.folder import BadRecipe
+from podium.methods.update import read_update, refusal
 
 __all__ = ["BadUpdate", "Update", "divergence", "loss", "named"]
 
@@ -41,30 +42,34 @@ class Update:
         return self.level != "token"
 
 
+CAN = ("any", "reinforce", "clip", "dual_clip", "mirror", "truncated", "kl")
+
+
 def named(words: str) -> Update:
     """The update rule that a row of the method table names.
 
-    >>> named("clip(token, 0.2, 0.28)").high, named("clip(sequence)").level, named("dual clip, KL 0.2").kl
+    >>> named("clip(token, 0.2, 0.28)").high, named("clip(sequence)").level, named("dual_clip(token) + kl(0.2)").kl
     (0.28, 'sequence', 0.2)
     """
-    said = words.lower()
-    kl = re.search(r"\bkl (\d[\d.]*)", said)
-    penalty = float(kl[1]) if kl else 0.0
-    if "log-ratio mask" in said or said.startswith("mirror"):
-        return Update("mirror", "token", 0.5, 2.0, kl=penalty)
-    if said.startswith("truncated"):
-        return Update("truncated", most=2.0, kl=penalty)
-    if found := re.match(r"(any|clip\((token|turn|sequence)|dual clip)", said):
-        bounds = re.search(r"(0\.\d+)\s*(?:,|/)\s*(0\.\d+)", said)
-        low, high = (float(bounds[1]), float(bounds[2])) if bounds else (0.2, 0.2)
-        level: Any = found[2] or "token"
-        return Update("dual" if "dual clip" in said else "clip", level, low, high, kl=penalty)
-    if said.startswith(("reinforce", "policy gradient")):
-        return Update("reinforce", kl=penalty)
-    raise BadUpdate(
-        f"tokens cannot be trained by the update {words!r}; there are reinforce, clip(token), clip(turn), clip(sequence), dual clip, "
-        "mirror and truncated"
-    )
+    try:
+        asked = read_update(words)
+    except WrongUse as error:
+        raise BadUpdate(str(error)) from None
+    if why := refusal(asked, CAN, "the learner of language models"):
+        raise BadUpdate(why)
+    term, kl = asked.loss, asked.penalty("kl")
+    if asked.filters and term.name != "reinforce":
+        raise BadUpdate(f"truncated weights go with the loss reinforce here, got {asked.text!r}")
+    if term.name == "reinforce":
+        most = min((f["most"] for f in asked.filters), default=0.0)
+        return Update("truncated", most=most, kl=kl) if most else Update("reinforce", kl=kl)
+    if term.name == "mirror":
+        return Update("mirror", "token", term["low"], term["high"], tau=term["tau"], kl=kl)
+    if term.name == "any":
+        return Update(kl=kl)
+    low, high = (0.2 if term[side] is None else float(term[side]) for side in ("low", "high"))
+    kind: Kind = "clip" if term.name == "clip" else "dual"
+    return Update(kind, term["over"], low, high, most=term.arguments.get("most", 3.0), kl=kl)
 
 
 def loss(update: Update, logp: Any, old: Any, credit: Any, share: Any, group: Any = None) -> Any:

@@ -1,0 +1,61 @@
+"""Updates and schedules are expressions: read, printed, checked, and refused by name."""
+
+import pytest
+
+from podium.expression import parse, spell
+from podium.methods import METHODS
+from podium.methods.update import BadUpdate, read_schedule, read_update, refusal
+
+
+def test_every_row_of_the_table_has_an_update_and_a_schedule_that_are_read_and_printed() -> None:
+    for method in METHODS.values():
+        for text, read in ((method.update, read_update), (method.schedule, read_schedule)):
+            once = read(text)
+            assert read(once.text).terms == once.terms, method.name
+            assert spell(parse(text)) == once.text
+
+
+def test_worked_examples() -> None:
+    update = read_update("clip(token, .2, .28) + kl(.2) + 0.5 * entropy(0.1, by=role)")
+    assert (update.loss.name, update.loss["low"], update.loss["high"]) == ("clip", 0.2, 0.28)
+    assert update.penalty("kl") == 0.2
+    assert update.penalty("entropy") == 0.05
+    assert [t.name for t in read_update("truncated(2) >> skip_zeros >> clip(sequence)").filters] == [
+        "truncated",
+        "skip_zeros",
+    ]
+    assert read_schedule("warm_up(critic) >> round_robin(every=3)").stages[1]["every"] == 3
+    assert METHODS["dapo"].update == "clip(token, 0.2, 0.28)"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("clip(token) + clip(turn)", "expected one loss"),
+        ("kl(0.2)", "expected one loss"),
+        ("clipp(token)", "no update called 'clipp'"),
+        ("clip(word)", "over must be token, turn, sequence"),
+        ("clip(token, -1)", "low must be a number"),
+        ("clip(token, up=1)", "unexpected keyword argument 'up'"),
+        ("clip(token) >> kl(0.1)", "expected a filter before >>"),
+        ("clip(token) + truncated(2)", "truncated is a filter"),
+        ("2 * clip(token)", "a loss of weight 1"),
+        ("no step where the divergence exceeds 1e-3", "expected an expression like 'clip(token) + kl(0.2)'"),
+    ],
+)
+def test_what_cannot_be_read_is_named(text: str, why: str) -> None:
+    with pytest.raises(BadUpdate) as error:
+        read_update(text)
+    assert why in str(error.value)
+
+
+def test_a_schedule_says_what_is_wrong() -> None:
+    for text, why in (("alternate(lead)", "two roles or more"), ("sometimes", "no schedule called 'sometimes'")):
+        with pytest.raises(BadUpdate, match=why):
+            read_schedule(text)
+
+
+def test_a_learner_refuses_what_it_cannot_do_by_name() -> None:
+    update = read_update("cap_log_ratio(3) >> dual_clip(turn) + kl(0.1)")
+    assert refusal(update, ("cap_log_ratio", "dual_clip", "kl"), "it") == ""
+    assert refusal(update, ("dual_clip",), "it").startswith("it cannot do cap_log_ratio and kl (in the update")
