@@ -32,6 +32,7 @@ PROGRESS_S, WAITED_S = (
     5.0,
 )  # seconds: a shell shows progress after; a call that waited this long waited for the person
 NEXT_TURN, LAST_EVENT, SAME_PROMPT = "next turn of who was told", "last event before the return", "same prompt"
+NEXT_PROMPT = "next prompt after an answer"
 
 
 class Told:
@@ -46,6 +47,7 @@ class Told:
         self.since: float | None = None  # when the last of them came
         self.turn: Turn | None = None  # its last turn
         self.turn_row: int | None = None
+        self.rests: tuple[int, float] | None = None  # the event since which, and the time, it waits for the person
 
 
 class Telling:
@@ -112,7 +114,16 @@ class Telling:
         if who.name == LEAD:
             self.task += 1
         source = PERSON if who.name == LEAD else who.parent
-        row = self.run.add("message", source, item.t, to=who.name, task=max(self.task, 0), content=item.text)
+        since, before = item.t, None
+        if who.rests is not None and item.t is not None and who.name == LEAD:
+            before, since = who.rests[0], min(who.rests[1], item.t)
+        row = self.run.add(
+            "message", source, since, end=None if before is None else item.t, to=who.name, task=max(self.task, 0),
+            content=item.text,
+        )  # fmt: skip
+        if before is not None and self.run.events[before]["agent"] != PERSON:
+            self.run.edge(before, row, "message", NEXT_PROMPT)
+        who.rests = None
         self._heard(who, "message", row, item.t)
 
     def _command(self, who: Told, item: Item) -> None:
@@ -127,6 +138,7 @@ class Telling:
         )
         if who.last is not None:
             self.run.edge(who.last, row, "causal", "what was interrupted")
+        who.rests = None if item.t is None else (row, item.t)
         self._heard(who, "causal", row, item.t)
 
     def _heard(self, who: Told, type: str, row: int, t: float | None) -> None:
@@ -163,6 +175,7 @@ class Telling:
         if who.returns and launches:
             row = self._decision(who, item, row)
         who.inputs, who.returns, who.turn, who.turn_row = [], [], turn, row
+        who.rests = None if turn.calls or turn.end is None else (row, turn.end)
         self.turn_rows[turn.id] = row
         who.since = None  # what comes next began when the log first has it, unless something is heard before
 
@@ -213,7 +226,7 @@ class Telling:
         by = self.turn_rows.get(turn.id)
         approved = None if launch or person else self._approved(who, item, answer, by)
         row = self.add(
-            who, "tool_call", item, t=item.t if approved is None else self.run.events[approved]["t"], end=end,
+            who, "tool_call", item, t=item.t if approved is None else self.run.events[approved]["end"], end=end,
             tool=block.name or "unnamed", content=block.input if len(memoryview(block.input)) else None,
         )  # fmt: skip
         self.rows[block.id] = row
@@ -245,8 +258,8 @@ class Telling:
         if began is None or min(began, answer.t) - item.t < WAITED_S:
             return None
         began = min(began, answer.t)
-        extra = {"what": "approved", "waited_s": round(began - item.t, 3), "inferred": rule}
-        row = self.run.add("message", PERSON, began, to=who.name, task=max(self.task, 0), extra=extra)
+        extra = {"what": "approved", "inferred": rule}
+        row = self.run.add("message", PERSON, item.t, end=began, to=who.name, task=max(self.task, 0), extra=extra)
         if by is not None:
             self.run.edge(by, row, "message", rule)
         return row
@@ -383,21 +396,19 @@ class Telling:
         refused = _refused(item)
         if call is None or not (refused or tool in ASKS):
             return None
-        start = self.run.events[call]["t"]
-        waited = (
-            {"waited_s": round(item.t - start, 3)}
-            if item.t is not None and start is not None and item.t >= start
-            else {}
-        )
         if refused == "denied":
             row = self.add(who, "safety_event", item, tool=tool, extra={"why": "permission denied"})
             self.run.edge(call, row, "safety_flow")
             return None
+        start = self.run.events[call]["t"]
+        since = item.t if start is None or item.t is None else min(start, item.t)
         row = self.run.add(
-            "human_intervention", PERSON, item.t, to=who.name, task=max(self.task, 0),
-            extra={"what": "refused" if refused else "answered", **waited},
+            "human_intervention", PERSON, since, end=item.t, to=who.name, task=max(self.task, 0),
+            extra={"what": "refused" if refused else "answered"},
         )  # fmt: skip
         self.run.edge(call, row, "message")
+        if refused and item.t is not None:
+            who.rests = row, item.t
         return row
 
     # other agents

@@ -40,6 +40,7 @@ TURN = (
     "local_shell_call",
 )
 OUTPUTS = ("function_call_output", "custom_tool_call_output", "tool_search_output")
+NEXT_PROMPT = "next prompt after an answer"
 OWN: tuple[EdgeType, ...] = ("causal", "tool_dependency")  # how what a thread did itself leads on
 TELLS = ("send_message", "send_input", "followup_task", "assign_task")  # tools that send a text to another agent
 ENDS = ("close_agent", "interrupt_agent")
@@ -266,6 +267,7 @@ class _Reader:
         self.asked = False  # the open turn has made a call
         self.running = False  # within a task, and its prompt has come
         self.prompts = 0
+        self.rests: tuple[int, float] | None = None  # the event since which, and the time, it waits for the person
         self.model: str | None = None
 
     def records(self) -> Iterator[tuple[str, _Reader, Line]]:
@@ -330,7 +332,7 @@ class _Reader:
             row = self.run.add("human_intervention", PERSON, t, to=self.agent, task=self.session.task)
             self._follow(row)
             self._show("message", row, t)
-            self.running = False
+            self.running, self.rests = False, None if self.sub else (row, t)
         elif kind == "web_search_end":
             self._search_ended(item, t)
         elif kind == "sub_agent_activity" and item.kind == "started":
@@ -377,7 +379,14 @@ class _Reader:
         self.prompts += 1
         sender = MAIN if self.thread.parent else PERSON
         kind: EventType = "human_intervention" if steers else "message"
-        row = self.run.add(kind, sender, t, to=self.agent, content=bytes(item.message), task=self.session.task)
+        before, since = self.rests or (-1, t)
+        row = self.run.add(
+            kind, sender, min(since, t), end=t if self.rests else None, to=self.agent, content=bytes(item.message),
+            task=self.session.task,
+        )  # fmt: skip
+        if before >= 0 and self.run.events[before]["agent"] != PERSON:
+            self.run.edge(before, row, "message", NEXT_PROMPT)
+        self.rests = None
         self._show("message", row, t)
         self.running = True
 
@@ -391,8 +400,11 @@ class _Reader:
             row = self._add("message", t, to=None if self.thread.parent else PERSON, valid=0, content=str(error))
             self._follow(row)
             self.before = row
+            last = row
         elif last >= 0 and not self.thread.parent and self.run.events[last].get("to") is None:
             self.run.set(last, to=PERSON)
+        if last >= 0 and not self.sub and not self.thread.parent:
+            self.rests = last, t
 
     def _model_item(self, item: Item, t: float) -> None:
         """Something that the model wrote: the beginning of a turn, or more of it."""

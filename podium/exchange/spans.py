@@ -20,6 +20,7 @@ __all__ = ["ORDER", "Kind", "Span", "add_spans"]
 Kind = Literal["agent", "model", "tool", "handoff", "guard", "person", "group"]
 ORDER = "latest-done"  # rule: of what the same agent did, the latest that had ended
 GATHERS = "gathers-returns"  # rule: the first turn of an agent that began when several others had returned
+NEXT_PROMPT = "next prompt after an answer"
 _SPAWN, _DELEGATE = DECISIONS.index("spawn"), DECISIONS.index("delegate")
 _DECIDES, _TURN, _RETURNS = map(EVENT_TYPES.index, ("orchestrator_decision", "message", "return"))
 
@@ -97,8 +98,14 @@ class _Done:
 
 
 def add_spans(run: Run, spans: Sequence[Span], root: str = "main") -> None:
-    """Adds the events of the spans of one run. `root` names the agent of spans that belong to none."""
+    """Adds the events of the spans of one run, or of its next task. `root` names the agent of spans that belong to none."""
     _Sweep(run, spans, root).through()
+
+
+def _last(run: Run) -> tuple[int, float] | None:
+    """The event of a run that ended last, and when."""
+    ends = [(event.get("end") or event["t"], row) for row, event in enumerate(run.events)]
+    return max(((row, end) for end, row in ends if end is not None), key=lambda one: one[1], default=None)
 
 
 class _Sweep:
@@ -257,10 +264,19 @@ class _Sweep:
         if self.ended is not None and span is not None:
             agent.front = [_Done(d.row, d.end, "causal", span=d.span) for d in self.ended.front if d.end <= t]
         elif not self.rows and self.ended is None:
-            row = self.run.add("message", PERSON, t, to=agent.name, content=span.input if span else None)
+            row = self._ask(agent, t, span.input if span else None)
             agent.front = [_Done(row, t, "message", stated=True)]
         if span is not None:
             self.ended = agent
+
+    def _ask(self, agent: _Agent, t: float, content: bytes | str | None) -> int:
+        """The person gives a task; the time since the one before was done is the person's."""
+        before = _last(self.run)
+        if before is None or before[1] > t:
+            return self.run.add("message", PERSON, t, to=agent.name, content=content)
+        row = self.run.add("message", PERSON, before[1], end=t, to=agent.name, content=content)
+        self.run.edge(before[0], row, "message", NEXT_PROMPT)
+        return row
 
     def _causes(self, agent: _Agent, t: float, span: Span) -> list[_Done]:
         """What of this agent's own had ended and nothing has followed yet; else what was followed last. A turn that is still open when

@@ -8,61 +8,55 @@ from podium.methods.method import Method, add
 
 __all__: list[str] = []
 
-for _name, _value, _text in (
-    ("collm_cc", "value_joint", "one critic of the joint history (CoMLRL's MAAC)"),
-    ("collm_dc", "value_local", "a critic for each agent's own history (CoMLRL's IAC)"),
-):
-    add(
+
+_ZEROS = "the code leaves advantages of exactly 0 out of mean and deviation, since padding is 0 there; there is no padding here: they count"
+
+TABLE = (
+    *(
         Method(
             name=_name,
             reward='step(unstated=0.0, end="team", each="agent")',
             credit=f'td("{_value}", "agent", gamma=0.9)',
             unit="turn",
-            pays="turn",
             update="reinforce",
-            schedule="joint",
             needs=("critic",),
             source=f"CoLLM (OpenMLRL/CoMLRL): one step ahead of {_text}",
-            conflicts="the code whitens over its buffer by default, the formula does not: the formula's; its discount is 0.9 or 1 by version and "
-            "trainer: 0.9 for all of the family, so that only the critic differs",
+            conflicts="the code whitens over its buffer by default, the formula does not: the formula's; its "
+            "discount is 0.9 or 1 by version and trainer: 0.9 for all of the family, so that only the critic "
+            "differs",
             counts="rows",
             scales=False,
         )
-    )
-
-for _name, _value, _text in (
-    (
-        "ippo",
-        "value_local",
-        "Yu et al. 2022, arXiv 2103.01955, and de Witt et al. 2020: a value of what the agent sees",
+        for _name, _value, _text in (
+            ("collm_cc", "value_joint", "one critic of the joint history (CoMLRL's MAAC)"),
+            ("collm_dc", "value_local", "a critic for each agent's own history (CoMLRL's IAC)"),
+        )
     ),
-    ("mappo", "value_joint", "Yu et al. 2022, arXiv 2103.01955: a value of the joint state"),
-):
-    add(
+    *(
         Method(
             name=_name,
             reward='step(unstated=0.0, end="team", each="agent")',
             credit=f'gae("{_value}", "agent", 0.99, 0.95) >> zscore(by="batch", ddof=0, eps=1e-5)',
             unit="turn",
-            pays="turn",
-            update="clip(token)",
-            schedule="joint",
             needs=("critic",),
             source=f"{_text}; scaled over the batch as marlbenchmark/on-policy does",
             counts="rows",
             scales=False,
         )
-    )
-
-_ZEROS = "the code leaves advantages of exactly 0 out of mean and deviation, since padding is 0 there; there is no padding here: they count"
-
-add(
+        for _name, _value, _text in (
+            (
+                "ippo",
+                "value_local",
+                "Yu et al. 2022, arXiv 2103.01955, and de Witt et al. 2020: a value of what the agent sees",
+            ),
+            ("mappo", "value_joint", "Yu et al. 2022, arXiv 2103.01955: a value of the joint state"),
+        )
+    ),
     Method(
         name="marft_action",
         reward='step(unstated=0.0, end="team")',
         credit='gae("value", "rollout", 0.99, 0.95) >> zscore(by="batch", ddof=0, eps=1e-8)',
         unit="turn",
-        pays="turn",
         update="clip(turn); no step where the divergence exceeds 1e-3",
         schedule="round robin of agents, after a warm-up of the critic",
         needs=("critic",),
@@ -70,10 +64,7 @@ add(
         conflicts=_ZEROS,
         counts="rows",
         scales=False,
-    )
-)
-
-add(
+    ),
     Method(
         name="marft_token",
         reward='step(unstated=0.0, end="team")',
@@ -87,25 +78,23 @@ add(
         conflicts=_ZEROS,
         counts="tokens",
         scales=False,
-    )
-)
-
-add(
+    ),
     Method(
         name="maporl",
         reward='step("verifier")',
         credit='peers_ahead(0.3, "all") >> minus("value") >> whiten(by="batch")',
         unit="turn",
-        pays="turn",
-        update="clip(token)",
-        schedule="joint",
         needs=("critic", "judge"),
-        source="MAPoRL: a verifier's score of each answer (channel `verifier`), rounds as stages; a turn is one action, so its advantage is r - V",
-        unknown="the weights of the bonuses for changing one's own mind and others', and the penalty on the divergence from a reference "
-        "policy, token by token, which a trace does not have: all three are 0 here",
-        conflicts="the bonus for moving others to the right answer has inverted signs in the code and skips the first round; resolution pays it "
-        "with the signs of the text",
+        source="MAPoRL: a verifier's score of each answer (channel `verifier`), rounds as stages; a turn is one "
+        "action, so its advantage is r - V",
+        unknown="the weights of the bonuses for changing one's own mind and others', and the penalty on the "
+        "divergence from a reference policy, token by token, which a trace does not have: all three are 0 here",
+        conflicts="the bonus for moving others to the right answer has inverted signs in the code and skips the "
+        "first round; resolution pays it with the signs of the text",
         counts="rows",
         scales=False,
-    )
+    ),
 )
+
+for _row in TABLE:
+    add(_row)

@@ -189,43 +189,6 @@ def _majority(trace: Trace) -> NDArray[np.int64]:
     return np.where(alone, winner, -1)
 
 
-# the rows
-
-add(
-    Method(
-        name="comas",
-        reward="critique",
-        credit='per_critique() >> whiten(by="agent")',
-        unit="message",
-        pays="message",
-        update="clip(token)",
-        schedule="decentralised: each agent from its own buffer",
-        needs=("judge",),
-        source="CoMAS, ICLR 2026",
-        unknown="the penalty -beta log(pi / ref) inside the reward to go: a trace holds no reference policy",
-        conflicts="a solution with several critiques is one sample here, with their mean; in the code it is one sample for each",
-        counts="rows",
-        scales=False,
-    )
-)
-
-add(
-    Method(
-        name="mae",
-        reward="mae",
-        credit='only("role", ("proposer", "solver", "judge")) >> whiten(by="role")',
-        unit="agent",
-        pays="agent",
-        update="clip(token), entropy by role",
-        schedule="joint: one model, the roles one after the other",
-        needs=("roles", "judge"),
-        source="Multi-Agent Evolve, arXiv 2510.23595",
-        conflicts="the judge is paid for its format alone, by design",
-        counts="agents",
-    )
-)
-
-
 def _sage() -> str:
     """The role table of SAGE.
 
@@ -245,30 +208,49 @@ def _sage() -> str:
     return " + ".join(f"for_role({pay}, {role!r})" for role, pay in pays.items())
 
 
-add(
+TABLE = (
+    Method(
+        name="comas",
+        reward="critique",
+        credit='per_critique() >> whiten(by="agent")',
+        unit="message",
+        schedule="decentralised: each agent from its own buffer",
+        needs=("judge",),
+        source="CoMAS, ICLR 2026",
+        unknown="the penalty -beta log(pi / ref) inside the reward to go: a trace holds no reference policy",
+        conflicts="a solution with several critiques is one sample here, with their mean; in the code it is one "
+        "sample for each",
+        counts="rows",
+        scales=False,
+    ),
+    Method(
+        name="mae",
+        reward="mae",
+        credit='only("role", ("proposer", "solver", "judge")) >> whiten(by="role")',
+        unit="agent",
+        update="clip(token), entropy by role",
+        schedule="joint: one model, the roles one after the other",
+        needs=("roles", "judge"),
+        source="Multi-Agent Evolve, arXiv 2510.23595",
+        conflicts="the judge is paid for its format alone, by design",
+        counts="agents",
+    ),
     Method(
         name="sage",
         reward=_sage(),
         credit='only("role", ("challenger", "planner", "solver")) >> whiten(by="role")',
         unit="agent",
-        pays="agent",
-        update="clip(token)",
-        schedule="joint",
         needs=("roles", "judge"),
         source="SAGE, OpenReview 7sOeRzBzjB",
         known="partial",
         unknown="the weights of the planner's and the solver's terms (equal here)",
         counts="agents",
-    )
-)
-
-add(
+    ),
     Method(
         name="mpdf",
         reward="correctness_delta",
         credit='to("turn") + revote() >> meta_actions() >> rank_gaussian(by="task", tau=0.8)',
         unit="turn",
-        pays="turn",
         update="KL-regularised matching of ranks to the SFT policy (SoftRankPO); language models frozen",
         schedule="offline",
         needs=("group", "votes", "labels"),
@@ -276,26 +258,20 @@ add(
         conflicts="a group is all meta-actions of a task",
         counts="rows",
         scales=False,
-    )
-)
-
-add(
+    ),
     Method(
         name="magic",
-        reward='for_role(outcome("harm") + outcome("refusal"), "defender") '
-        '+ for_role(individual("format") - outcome("harm") - outcome("refusal"), "attacker")',
+        reward='for_role(outcome("harm") + outcome("refusal"), "defender") + for_role(individual("format") - '
+        'outcome("harm") - outcome("refusal"), "attacker")',
         credit='only("role", ("defender", "attacker")) >> zscore(by=("task", "role"))',
         unit="agent",
-        pays="agent",
         update="clip(turn)",
         schedule="alternate(15), or switched by the attack success rate",
         needs=("group", "roles", "judge"),
-        source="MAGIC, arXiv 2602.01539; harm is +-1, refusal +-0.5, format +-1, its other terms are off by default",
+        source="MAGIC, arXiv 2602.01539; harm is +-1, refusal +-0.5, format +-1, its other terms are off by "
+        "default",
         counts="agents",
-    )
-)
-
-add(
+    ),
     Method(
         name="spiral",
         reward="individual",
@@ -306,111 +282,90 @@ add(
         schedule="joint self-play",
         needs=("history",),
         source="SPIRAL, ICLR 2026, gamma 1; `ema` is b_p <- 0.95 b_p + 0.05 R_p, from 0, as it was before the run",
-        conflicts="the code keeps one average a player, the paper one for each game and player: whoever stamps the column says which",
+        conflicts="the code keeps one average a player, the paper one for each game and player: whoever stamps "
+        "the column says which",
         counts="agents",
         scales=False,
-    )
-)
-
-add(
+    ),
     Method(
         name="marshal",
         reward='step(unstated=0.0, end="team")',
-        credit='center(by=("game", "player")) >> whiten() >> togo("player") '
-        '>> rounded() >> center(by=("game", "player"), count="unique") >> whiten()',
+        credit='center(by=("game", "player")) >> whiten() >> togo("player") >> rounded() >> center(by=("game", '
+        '"player"), count="unique") >> whiten()',
         unit="turn",
-        pays="turn",
         update="dual clip, KL 0.2",
         schedule="joint self-play",
-        needs=(),
         source="MARSHAL, ICLR 2026",
         conflicts="the code whitens over tokens, so that long turns count more; here every turn counts once",
         counts="rows",
-    )
-)
-
-for _how, _scales in (("margin", True), ("quality", False)):
-    add(
+    ),
+    *(
         Method(
             name=f"marti_{_how}",
             reward="step",
             credit=f'shaped_by_history("{_how}") >> whiten()',
             unit="turn",
-            pays="turn",
-            update="clip(token)",
             schedule="async, a buffer for each agent",
-            needs=(),
             source="MARTI, its reward shaping, with REINFORCE++",
             unknown="AgentPRM and TTRL, whose rewards are fitted or voted outside: channels for `step`",
-            conflicts="what a first turn is compared with is not said: it keeps its reward; the variants with outcome add "
-            '0.5 * scored("outcome"), debates take by="rollout"',
+            conflicts="what a first turn is compared with is not said: it keeps its reward; the variants with "
+            'outcome add 0.5 * scored("outcome"), debates take by="rollout"',
             counts="rows",
             scales=_scales,
         )
-    )
-
-add(
+        for _how, _scales in (("margin", True), ("quality", False))
+    ),
     Method(
         name="mars2",
         reward='step("tests")',
         credit='once(zscore(by="tree"))',
         unit="turn",
-        pays="turn",
         update="clip(sequence, GSPO), truncated importance weights of at most 2",
         schedule="async, a tree grown by Thompson sampling",
         needs=("branches",),
         source="MARTI-MARS2, arXiv 2602.07848",
-        conflicts="the paper's side: a z-score over all nodes of the tree; the code shapes rewards first (mars2_shaped)",
+        conflicts="the paper's side: a z-score over all nodes of the tree; the code shapes rewards first "
+        "(mars2_shaped)",
         counts="rows",
-    )
-)
-
-add(
+    ),
     Method(
         name="mars2_shaped",
         reward='step("tests")',
         credit='shaped_by_tree() >> once(zscore(by="tree"))',
         unit="turn",
-        pays="turn",
         update="clip(sequence, GSPO), truncated importance weights of at most 2",
         schedule="async, a tree grown by Thompson sampling",
         needs=("branches",),
         source="MARTI-MARS2, its code",
-        conflicts="the code shapes in place, so that a child sees its parent's shaped reward if that came first; here it sees the raw "
-        "one, in whatever order",
+        conflicts="the code shapes in place, so that a child sees its parent's shaped reward if that came first; "
+        "here it sees the raw one, in whatever order",
         counts="rows",
-    )
-)
-
-add(
+    ),
     Method(
         name="debate_as_reward",
         reward="panel",
         credit='center(by="task")',
-        unit="team",
-        pays="team",
         update="clip(token), no length in the loss",
-        schedule="joint",
         needs=("group", "votes"),
         source="Debate as Reward, arXiv 2604.16723",
         known="partial",
         unknown="the panel's protocol and prompts: its votes are read from the trace, a majority of them is 1",
-    )
-)
-
-add(
+    ),
     Method(
         name="multiagent_finetuning",
         reward="one",
         credit="majority_mixture()",
         unit="message",
-        pays="message",
         update="SFT of each agent on its own examples",
         schedule="offline, in rounds",
         needs=("votes", "labels"),
         source="Multiagent Finetuning, ICLR 2025",
         known="partial",
-        unknown="summaries between rounds and the fine-tuning itself, which is no RL; ties of the vote, which give none here",
+        unknown="summaries between rounds and the fine-tuning itself, which is no RL; ties of the vote, which "
+        "give none here",
         counts="rows",
-    )
+    ),
 )
+
+for _row in TABLE:
+    add(_row)

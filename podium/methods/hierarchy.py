@@ -211,180 +211,128 @@ def at_end(credit: Credit) -> Credit:
     return credit.of(np.where(ends | np.isnan(credit.value), credit.value, 0.0))
 
 
-# the rows
-
-add(
+TABLE = (
     Method(
         name="rema",
-        reward="outcome",
         credit='zscore(by="task") >> to("turn")',
-        unit="team",
         pays="turn",
         update="clip(turn), log-ratio at most 3, dual clip 3",
         schedule="alternate(10) between the two roles, or joint with shared parameters",
         needs=("group",),
         source="ReMA, NeurIPS 2025",
-        conflicts="with its option mask_unfinished a run in which an agent did not finish scores 0: "
-        'gate(outcome, outcome("finished")); off here',
-    )
-)
-
-add(
+        conflicts="with its option mask_unfinished a run in which an agent did not finish scores 0: gate(outcome, "
+        'outcome("finished")); off here',
+    ),
     Method(
         name="agent_lightning",
-        reward="outcome",
         credit='zscore(by="task") >> to("turn") >> weigh_tokens("rollout")',
-        unit="team",
         pays="turn",
         update="clip(token), mean over the tokens of a run",
-        schedule="joint",
         needs=("group",),
         source="Agent Lightning (LightningRL), arXiv 2508.03680, with per_rollout_mean as in its code",
         conflicts="any group estimator may stand in for the z-score; GRPO's is taken",
-    )
-)
-
-add(
+    ),
     Method(
         name="matpo",
         reward="matpo",
         credit='zscore(by="task") >> to("agent") >> only("lead") >> along_spawns() >> weigh("root")',
-        unit="team",
         pays="agent",
         update="clip(token), sums over workers, divided by the number of planner runs",
-        schedule="joint",
         needs=("group", "roles", "spawns"),
         source="MATPO, arXiv 2510.04678",
-    )
-)
-
-add(
+    ),
     Method(
         name="wideseek_r1",
         reward="wideseek",
         credit='zscore(by="task") >> to("turn") >> trainable() >> weigh_tokens("agent")',
-        unit="team",
         pays="turn",
         update="clip(token), KL 0.001",
-        schedule="joint",
         needs=("group",),
         source="WideSeek-R1, arXiv 2602.04634, its trajectory mode (the default)",
         unknown="its turn mode, a z-score across turns",
-    )
-)
-
-add(
+    ),
     Method(
         name="m_grpo",
         reward="m_grpo",
         credit='only("role", ("main", "sub")) >> aligned_zscore(by=("task", "role"), role="sub", d=8)',
         unit="turn",
-        pays="turn",
         update="clip(sequence) 0.2 / 0.28",
         schedule="decoupled: main and sub on servers of their own",
         needs=("group", "roles", "judge"),
-        source="M-GRPO, arXiv 2511.13288, (a1, a2) = (0.1, 0.9), (b1, b2, b3) = (0.1, 0.4, 0.5), population deviation; "
-        "a sample is an invocation of a sub-agent, and all turns of the main one",
-        conflicts="the released sub-agent reward has no expert term (0, 0.1 or 1) and its groups are neighbours in a queue, not "
-        "runs of one query; the paper's side is taken",
+        source="M-GRPO, arXiv 2511.13288, (a1, a2) = (0.1, 0.9), (b1, b2, b3) = (0.1, 0.4, 0.5), population "
+        "deviation; a sample is an invocation of a sub-agent, and all turns of the main one",
+        conflicts="the released sub-agent reward has no expert term (0, 0.1 or 1) and its groups are neighbours "
+        "in a queue, not runs of one query; the paper's side is taken",
         counts="rows",
-    )
-)
-
-add(
+    ),
     Method(
         name="marsrl",
-        reward='for_role(step("correct"), "solver") + for_role(step("correct"), "corrector") + for_role(verdict_agreement, "verifier")',
+        reward='for_role(step("correct"), "solver") + for_role(step("correct"), "corrector") + '
+        'for_role(verdict_agreement, "verifier")',
         credit='only("role", ("solver", "corrector", "verifier")) >> once(zscore(by=("task", "upstream", "role")))',
         unit="turn",
-        pays="turn",
-        update="clip(token)",
-        schedule="pipeline: each role's outputs as soon as they are there; the sampler prefers wrong solutions and right bug reports",
+        schedule="pipeline: each role's outputs as soon as they are there; the sampler prefers wrong solutions "
+        "and right bug reports",
         needs=("group", "roles"),
         source="MarsRL, arXiv 2511.11373",
-        conflicts="its text calls the solver's reward positive or negative, its formula 1 or 0, which is taken (a z-score gives the same)",
+        conflicts="its text calls the solver's reward positive or negative, its formula 1 or 0, which is taken (a "
+        "z-score gives the same)",
         counts="rows",
-    )
-)
-
-add(
+    ),
     Method(
         name="fold_grpo",
         reward="fold_grpo",
         credit='zscore_against("outcome", by="task", count="rollout")',
         unit="turn",
-        pays="turn",
         update="clip(token) 0.2 / 0.28, on the folded history",
-        schedule="joint",
         needs=("group", "roles", "judge"),
         source="Context-Folding (FoldGRPO), arXiv 2510.11967; ddof and eps as in verl",
-        conflicts="the code adds +0.2 for branches in scope, -1 to a main thread that never branched and a fine for other scripts, and "
-        "loses the 0.2 in a cast to int8; the paper's side is taken",
+        conflicts="the code adds +0.2 for branches in scope, -1 to a main thread that never branched and a fine "
+        "for other scripts, and loses the 0.2 in a cast to int8; the paper's side is taken",
         scales=False,
-    )
-)
-
-add(
+    ),
     Method(
         name="depart",
         reward='outcome + role_score("role")',
         credit='zscore(by=("task", "role"))',
         unit="role",
-        pays="role",
-        update="clip(token)",
         schedule="alternate: planner and executor in two rounds (HIMPO)",
         needs=("group", "roles"),
         source="DEPART, OpenReview Q4Nk6PlZYH",
         known="partial",
-        unknown="the weights of task and role rewards (1 and 1 here), the formulas of the role rewards (a channel here), HIMPO's two rounds",
-    )
-)
-
-add(
+        unknown="the weights of task and role rewards (1 and 1 here), the formulas of the role rewards (a channel "
+        "here), HIMPO's two rounds",
+    ),
     Method(
         name="lamo",
         reward='role_score("role")',
         credit='minus_length() >> zscore(by=("task", "role"))',
         unit="role",
-        pays="role",
-        update="clip(token)",
         schedule="joint, after SFT",
         needs=("group", "roles"),
         source="LAMO, arXiv 2604.13488, stage 2",
         known="partial",
-        unknown="phi and L_max (0.1 and 1024 here), the similarities that pay each role (a channel here), "
-        "stage 1 (SFT weighted by perplexity)",
+        unknown="phi and L_max (0.1 and 1024 here), the similarities that pay each role (a channel here), stage 1 "
+        "(SFT weighted by perplexity)",
         scales=False,
-    )
-)
-
-add(
+    ),
     Method(
         name="sharp",
-        reward="outcome",
         credit='to("agent") + masked("agent") >> plus_tools() >> zscore(by=("task", "agent"))',
-        unit="team",
         pays="agent",
-        update="clip(token)",
-        schedule="joint",
         needs=("group", "masks"),
         source="SHARP, arXiv 2602.08335",
         known="partial",
         unknown="the coefficients of the marginal and of the tool reward (1 and 1 here)",
-        conflicts="the paper's target is the Shapley value, what it computes is one marginal a unit by masking, which is taken; "
-        "the whole value is `shapley`",
+        conflicts="the paper's target is the Shapley value, what it computes is one marginal a unit by masking, "
+        "which is taken; the whole value is `shapley`",
         counts="agents",
         scales=False,
-    )
-)
-
-add(
+    ),
     Method(
         name="malt",
-        reward="outcome",
         credit="at_end() >> tree_backup() >> threshold(0.5)",
         unit="turn",
-        pays="turn",
         update="SFT on what is good, DPO on pairs of good and bad siblings",
         schedule="offline",
         needs=("branches",),
@@ -392,33 +340,22 @@ add(
         unknown="the update is offline: pairs for DPO are a choice of data, not credit",
         counts="rows",
         scales=False,
-    )
-)
-
-add(
+    ),
     Method(
         name="sirius",
-        reward="outcome",
         credit='threshold(0.5) >> to("turn")',
-        unit="team",
         pays="turn",
         update="SFT of each agent on its own turns",
         schedule="offline, in rounds",
-        needs=(),
         source="SiriuS, NeurIPS 2025",
         known="partial",
-        unknown="the threshold of each task (0.5 here); feedback to a failed agent and its second try, which the harness's branches can make "
-        "and this filter then keeps; the fine-tuning",
+        unknown="the threshold of each task (0.5 here); feedback to a failed agent and its second try, which the "
+        "harness's branches can make and this filter then keeps; the fine-tuning",
         scales=False,
-    )
-)
-
-add(
+    ),
     Method(
         name="owl",
-        reward="outcome",
         credit='threshold(0.5) >> to("role") >> only("role", "planner")',
-        unit="team",
         pays="role",
         update="SFT on successes, then DPO on the planner's outputs",
         schedule="offline; coordinator and workers are never trained",
@@ -427,22 +364,22 @@ add(
         known="partial",
         unknown="how trajectories are filtered beyond task success, and the pairs for DPO",
         scales=False,
-    )
-)
-
-add(
+    ),
     Method(
         name="collabuiagents",
         reward='step("critic")',
         credit="threshold(0.5)",
         unit="turn",
-        pays="turn",
         update="DPO: chosen where 1, rejected where 0 or from an adversarial agent",
         schedule="offline, with random edges in the communication graph while collecting",
         needs=("judge",),
         source="CollabUIAgents, COLM 2025",
-        unknown="the language-model critic (a column here), adversarial samples and DPO, which is offline and not credit",
+        unknown="the language-model critic (a column here), adversarial samples and DPO, which is offline and not "
+        "credit",
         counts="rows",
         scales=False,
-    )
+    ),
 )
+
+for _row in TABLE:
+    add(_row)

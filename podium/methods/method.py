@@ -36,22 +36,26 @@ Needs = Literal[
 
 @dataclass(frozen=True)
 class Method:
-    """A row of the table. With an empty `credit` it is a card: it says what is known and refuses to run the rest by name."""
+    """A row of the table. Without `credit` it is a card: it says what is known, and refuses to run the rest by name."""
 
     name: str
-    reward: str  # an expression over scores
-    credit: str  # an expression over steps; empty: nothing of it can be computed from a trace
-    unit: str  # the unit that the reward is read at and the first step receives
-    pays: str  # the unit that gets the credit
-    update: str  # what the credit is used in
-    schedule: str
-    needs: tuple[Needs, ...]  # beyond a scored trace
-    source: str
+    reward: str = "outcome"  # an expression over scores
+    credit: str = ""  # an expression over steps; empty: nothing of it can be computed from a trace
+    unit: str = "team"  # the unit that the reward is read at and the first step receives
+    pays: str = ""  # the unit that gets the credit; the same, unless given
+    update: str = "clip(token)"  # what the credit is used in
+    schedule: str = "joint"
+    needs: tuple[Needs, ...] = ()  # beyond a scored trace
+    source: str = ""
     known: Known = "formula"  # how far its public description goes
     unknown: str = ""  # what of it is not public or is not credit, and is refused
     conflicts: str = ""  # where paper and code disagree, and the side we took
     counts: str = "rollouts"  # what it weighs equally: rollouts, agents, rows or tokens
     scales: bool = True  # twice the reward is twice the credit, or leaves it as it is
+
+    def __post_init__(self) -> None:
+        if not self.pays:
+            object.__setattr__(self, "pays", self.unit)
 
 
 class Methods(Mapping[str, Method]):

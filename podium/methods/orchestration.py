@@ -4,174 +4,132 @@ from podium.methods.method import Method, add
 
 __all__: list[str] = []
 
-add(
+TABLE = (
     Method(
         name="parl",
         reward="parl",
         credit='center(by="task") >> to("orchestrator") >> only("lead") >> weigh("token")',
-        unit="team",
         pays="orchestrator",
         update="log-ratio mask and squared log-ratio penalty (PMD)",
         schedule="sub-agents frozen; both auxiliary rewards go to zero",
         needs=("group", "spawns"),
         source="Kimi K2.5 technical report, section 3",
         known="partial",
-        unknown="the two weights, their schedule and the form of r_parallel are not published; those of the reward `parl` are ours",
-        conflicts="the survey calls r_parallel a speed-up and training frozen-then-joint; the report pays for instantiating "
-        "sub-agents and tells of frozen ones only, and so do we. Critical steps are a budget there, no reward.",
-    )
-)
-
-add(
+        unknown="the two weights, their schedule and the form of r_parallel are not published; those of the "
+        "reward `parl` are ours",
+        conflicts="the survey calls r_parallel a speed-up and training frozen-then-joint; the report pays for "
+        "instantiating sub-agents and tells of frozen ones only, and so do we. Critical steps are a budget "
+        "there, no reward.",
+    ),
     Method(
         name="puppeteer",
-        reward="outcome",
         credit='(decay("agent", 0.0) - 0.1 * scored("step_cost(budget=4)")) >> togo("agent", 0.99) >> only("lead")',
         unit="orchestrator",
-        pays="orchestrator",
         update="REINFORCE",
         schedule="online",
-        needs=(),
-        source="Dang et al. 2025, arXiv 2505.19591: R_T = r - λ C_T, R_t = γ R_{t+1} - λ C_t, C_t = F log(1 + t / φ)",
-        conflicts="the released code scales another cost, 0.1 log(1 + (t + 1) / (T + 1)) / log 2, by tokens, and adds or takes half "
-        "of it at the end; we took the paper's, with F = 1 and φ = 4, its deepest path. The survey tells of a learned critic; "
-        "there is none.",
+        source="Dang et al. 2025, arXiv 2505.19591: R_T = r - λ C_T, R_t = γ R_{t+1} - λ C_t, C_t = F log(1 + t / "
+        "φ)",
+        conflicts="the released code scales another cost, 0.1 log(1 + (t + 1) / (T + 1)) / log 2, by tokens, and "
+        "adds or takes half of it at the end; we took the paper's, with F = 1 and φ = 4, its deepest path. The "
+        "survey tells of a learned critic; there is none.",
         counts="rows",
         scales=False,
-    )
-)
-
-add(
+    ),
     Method(
         name="paramanager",
-        reward="outcome",
         credit='zscore(by="task") >> to("orchestrator") >> only("lead")',
-        unit="team",
         pays="orchestrator",
-        update="clip(token)",
         schedule="supervised on recovery traces, then joint",
         needs=("group",),
         source="ParaManager, as the survey tells of it",
         known="abstract",
-        unknown="the rewards for protocol, diversity and parallel work, and their weights; what runs is the comparison of success "
-        "within a group, for the lead's decisions",
-    )
-)
-
-add(
+        unknown="the rewards for protocol, diversity and parallel work, and their weights; what runs is the "
+        "comparison of success within a group, for the lead's decisions",
+    ),
     Method(
         name="agent_q_mix",
         reward="outcome - 0.1 * clip(spent / 10000, 0, 1)",
         credit='qmix("q", "mixer")',
         unit="turn",
-        pays="turn",
         update="Q-learning on y = R + γ max Q_tot'",
         schedule="replay",
         needs=("critic",),
         source="Agent Q-Mix, formulas from its repository",
-        unknown="the fit of the Q_i and of the mixer, which is the method: a trace has none; what runs is |w_i| Q_i of the columns `q` and `mixer` "
-        "of turns, as somebody fitted them",
-        conflicts="the code regresses every step but the last and marks only the last as done, so that what it bootstraps from is never "
-        "learned; the columns read here are of a Q that was fitted on all steps.",
+        unknown="the fit of the Q_i and of the mixer, which is the method: a trace has none; what runs is |w_i| "
+        "Q_i of the columns `q` and `mixer` of turns, as somebody fitted them",
+        conflicts="the code regresses every step but the last and marks only the last as done, so that what it "
+        "bootstraps from is never learned; the columns read here are of a Q that was fitted on all steps.",
         counts="rows",
-    )
-)
-
-add(
+    ),
     Method(
         name="halo",
         reward='outcome("judge")',
         credit="subtree_mean()",
         unit="turn",
-        pays="turn",
         update="none: search",
         schedule="Monte Carlo tree search",
         needs=("branches", "judge"),
         source="HALO, as the survey tells of it",
         known="partial",
-        unknown="the search, which picks V / n + 1.4 √(ln N / n), is no credit; what runs is V / n, the mean of the runs through a node",
-    )
-)
-
-add(
+        unknown="the search, which picks V / n + 1.4 √(ln N / n), is no credit; what runs is V / n, the mean of "
+        "the runs through a node",
+    ),
     Method(
         name="hera",
-        reward="outcome",
         credit='center(by="task")',
-        unit="team",
-        pays="team",
         update="insights in words and edited prompts",
         schedule="batch",
         needs=("group",),
         source="HERA, as the survey tells of it",
         known="partial",
-        unknown="the price of a topology in its reward, and all that is words: insights, their use and the evolution of prompts; "
-        "what runs is the comparison of a group of topologies by outcome",
-    )
-)
-
-add(
+        unknown="the price of a topology in its reward, and all that is words: insights, their use and the "
+        "evolution of prompts; what runs is the comparison of a group of topologies by outcome",
+    ),
     Method(
         name="langmarl",
-        reward="outcome",
         credit='plugged("language")',
         unit="agent",
-        pays="agent",
         update="edited prompts",
         schedule="batch",
         needs=("critic",),
         source="LangMARL, as the survey tells of it",
         known="partial",
-        unknown="its critic, gradients and optimiser speak in words; what runs is a figure that a language critic gave each agent, "
-        "in the column `language`",
-    )
-)
-
-add(
+        unknown="its critic, gradients and optimiser speak in words; what runs is a figure that a language critic "
+        "gave each agent, in the column `language`",
+    ),
     Method(
         name="agentspawn",
         reward="",
-        credit="",
         unit="orchestrator",
-        pays="orchestrator",
         update="none: a rule",
         schedule="none",
-        needs=(),
         source="AgentSpawn, as the survey tells of it",
         known="partial",
-        unknown="it spawns where a score of complexity passes a threshold, hands over a slice of memory and resumes; "
-        "nothing is learned, so there is no credit to compute",
-    )
-)
-
-add(
+        unknown="it spawns where a score of complexity passes a threshold, hands over a slice of memory and "
+        "resumes; nothing is learned, so there is no credit to compute",
+    ),
     Method(
         name="mas_zero",
         reward="",
-        credit="",
         unit="orchestrator",
-        pays="orchestrator",
         update="none: redesigns the team for each task as it goes",
         schedule="none",
-        needs=(),
         source="MAS-Zero, as the survey tells of it",
         known="abstract",
-        unknown="it searches designs at inference, led by its own feedback in words; nothing is learned, so there is no credit to compute",
-    )
-)
-
-add(
+        unknown="it searches designs at inference, led by its own feedback in words; nothing is learned, so there "
+        "is no credit to compute",
+    ),
     Method(
         name="latentmas",
         reward="",
-        credit="",
         unit="message",
-        pays="message",
         update="none: training-free",
         schedule="none",
-        needs=(),
         source="LatentMAS, as the survey tells of it",
         known="abstract",
         unknown="agents pass hidden states instead of words, without training, so there is no credit to compute",
-    )
+    ),
 )
+
+for _row in TABLE:
+    add(_row)

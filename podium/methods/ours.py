@@ -7,163 +7,122 @@ from podium.methods.method import Method, add
 
 __all__: list[str] = []
 
-add(
+TABLE = (
     Method(
         name="branching",
-        reward="outcome",
         credit='same_prefix(same="option")',
         unit="orchestrator",
-        pays="orchestrator",
         update="any",
         schedule="any",
         needs=("branches",),
-        source="ours: every option of a decision forced at the same prefix; an option is worth what it beat the mean of the others by",
-    )
-)
-
-for _kind, _what in (("spawn", "spawn against no-op"), ("stop", "stop against going on")):
-    add(
+        source="ours: every option of a decision forced at the same prefix; an option is worth what it beat the "
+        "mean of the others by",
+    ),
+    *(
         Method(
             name=f"{_kind}_branching",
-            reward="outcome",
             credit=f'same_prefix(same="option") >> only("decision", "{_kind}")',
             unit="orchestrator",
-            pays="orchestrator",
             update="any",
             schedule="any",
             needs=("branches",),
             source=f"ours: branching at decisions to {_kind}, {_what}; intervals by `podium.credit.branches.effects`",
         )
-    )
-
-add(
+        for _kind, _what in (("spawn", "spawn against no-op"), ("stop", "stop against going on"))
+    ),
     Method(
         name="branching_policy",
-        reward="outcome",
         credit='same_prefix("policy", same="option")',
         unit="orchestrator",
-        pays="orchestrator",
         update="any",
         schedule="any",
         needs=("branches", "labels"),
-        source="ours: branching against what the policy would have earned there, COMA's baseline with runs in place of a critic",
-    )
-)
-
-add(
+        source="ours: branching against what the policy would have earned there, COMA's baseline with runs in "
+        "place of a critic",
+    ),
     Method(
         name="branching_turns",
-        reward="outcome",
         credit='same_prefix("policy", same="option")',
         unit="turn",
-        pays="turn",
         update="any",
         schedule="any",
         needs=("branches", "labels"),
-        source="ours: branching_policy for everything that an agent of a live team says, be it a decision, a tool call or an answer",
-    )
-)
-
-add(
+        source="ours: branching_policy for everything that an agent of a live team says, be it a decision, a tool "
+        "call or an answer",
+    ),
     Method(
         name="stopping",
-        reward="outcome",
         credit="stopping()",
         unit="orchestrator",
-        pays="orchestrator",
         update="any",
         schedule="any",
         needs=("judge",),
-        source="ours: what going on earned beyond the answer at hand, from one run whose intermediate answers are graded (`graded`)",
+        source="ours: what going on earned beyond the answer at hand, from one run whose intermediate answers are "
+        "graded (`graded`)",
         scales=False,
-    )
-)
-
-add(
+    ),
     Method(
         name="stopping_best",
-        reward="outcome",
         credit='stopping(rule="best", by="task")',
         unit="orchestrator",
-        pays="orchestrator",
         update="any",
         schedule="any",
         needs=("group", "judge"),
-        source="ours: the same against the best rule for stopping, by backward induction over the other runs of the task and not by a "
-        "peek at a run's own best stop; after Longstaff & Schwartz 2001",
+        source="ours: the same against the best rule for stopping, by backward induction over the other runs of "
+        "the task and not by a peek at a run's own best stop; after Longstaff & Schwartz 2001",
         scales=False,
-    )
-)
-
-add(
+    ),
     Method(
         name="revote",
-        reward="outcome",
         credit="revote()",
         unit="agent",
-        pays="agent",
         update="any",
         schedule="any",
         needs=("votes",),
-        source="Wolpert & Tumer 2002 and MPDF: the consensus less that without an agent's votes, exact and without another run",
-    )
-)
-
-add(
+        source="Wolpert & Tumer 2002 and MPDF: the consensus less that without an agent's votes, exact and "
+        "without another run",
+    ),
     Method(
         name="closed_difference",
-        reward="outcome",
         credit='closed(masked("agent"))',
-        unit="team",
         pays="agent",
         update="any",
         schedule="any",
         needs=("masks",),
-        source="ours: difference rewards, and what they leave of the team's reward shared equally, so that a run's credit adds up to it",
-    )
-)
-
-add(
+        source="ours: difference rewards, and what they leave of the team's reward shared equally, so that a "
+        "run's credit adds up to it",
+    ),
     Method(
         name="shapley",
-        reward="outcome",
         credit="shapley()",
-        unit="team",
         pays="agent",
         update="any",
         schedule="any",
         needs=("masks",),
         source="Shapley 1953, over runs in which coalitions are masked",
-    )
-)
-
-add(
+    ),
     Method(
         name="spawn_shapley",
-        reward="outcome",
         credit="spawn_shapley()",
-        unit="team",
         pays="agent",
         update="any",
         schedule="any",
         needs=("masks", "spawns"),
         source="ours: Shapley values over the orders in which nobody comes before the agent that spawned them",
-    )
-)
-
-add(
+    ),
     Method(
         name="prefix_value",
-        reward="outcome",
         credit='decay(gamma=0.0) >> td("value_graph")',
         unit="turn",
-        pays="turn",
         update="any",
         schedule="any",
         needs=("critic",),
-        source="ours: how much a turn raised V(prefix), a value of the graph so far, in the column `value_graph`; the last turn is "
-        "compared with the outcome",
+        source="ours: how much a turn raised V(prefix), a value of the graph so far, in the column `value_graph`; "
+        "the last turn is compared with the outcome",
         counts="rows",
         scales=False,
-    )
+    ),
 )
+
+for _row in TABLE:
+    add(_row)

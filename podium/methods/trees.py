@@ -8,19 +8,20 @@ from podium.methods.method import Method, add
 
 __all__: list[str] = []
 
-for _name, _baseline, _text in (
-    ("magrpo", "center", "the mean of its siblings"),
-    ("mareinforce", "", "nothing"),
-    ("marloo", "leave_one_out", "the mean of the other samples"),
-    ("maremax", "below_best", "the best of its siblings"),
-):
-    add(
+
+_C3 = "C3 (counterfactual credit by replay from a shared prefix)"
+_GAP = (
+    "the text describes leave-one-out of rewards, the training script resolves to the critic's (value_assisted, a = 1): "
+    "each is a row of its own here, and none is called c3"
+)
+
+TABLE = (
+    *(
         Method(
             name=_name,
             reward='step(unstated=0.0, end="team", each="agent")',
             credit="own_backup(0.9)" + (f' >> once({_baseline}(by=("parent", "agent")))' if _baseline else ""),
             unit="turn",
-            pays="turn",
             update="reinforce",
             schedule="joint, last turn first",
             needs=("group",) if _baseline else (),
@@ -32,75 +33,55 @@ for _name, _baseline, _text in (
             }.get(_name, ""),
             counts="rows",
         )
-    )
-
-add(
+        for _name, _baseline, _text in (
+            ("magrpo", "center", "the mean of its siblings"),
+            ("mareinforce", "", "nothing"),
+            ("marloo", "leave_one_out", "the mean of the other samples"),
+            ("maremax", "below_best", "the best of its siblings"),
+        )
+    ),
     Method(
         name="magrpo_cross",
         reward='step(unstated=0.0, end="team", each="agent")',
         credit='cross_marginal("sum") >> center(by=("task", "agent", "turn"))',
         unit="turn",
-        pays="turn",
         update="reinforce",
-        schedule="joint",
         needs=("group",),
-        source="CoMLRL (OpenMLRL/CoMLRL), crossed samples of one turn: all combinations of what agents wrote (equal `content_ref`)",
-        conflicts="the code sums over combinations, so that credit grows with the team; the mean does not: the code's",
+        source="CoMLRL (OpenMLRL/CoMLRL), crossed samples of one turn: all combinations of what agents wrote "
+        "(equal `content_ref`)",
+        conflicts="the code sums over combinations, so that credit grows with the team; the mean does not: the "
+        "code's",
         counts="rows",
-    )
-)
-
-_C3 = "C3 (counterfactual credit by replay from a shared prefix)"
-_GAP = (
-    "the text describes leave-one-out of rewards, the training script resolves to the critic's (value_assisted, a = 1): "
-    "each is a row of its own here, and none is called c3"
-)
-
-add(
+    ),
     Method(
         name="c3_reward_only",
-        reward="outcome",
         credit='same_prefix("loo", alone="zero")',
         unit="turn",
-        pays="turn",
-        update="clip(token)",
-        schedule="joint",
         needs=("branches", "roles"),
         source=f"{_C3}: A = R - LOO(R), R the mean over the runs through a node, others weighted by how many those are",
         conflicts=_GAP,
         counts="rows",
-    )
-)
-
-add(
+    ),
     Method(
         name="c3_value_only",
-        reward="outcome",
         credit='plugged("q") >> same_prefix("loo", alone="zero")',
         unit="turn",
-        pays="turn",
-        update="clip(token)",
-        schedule="joint",
         needs=("branches", "roles", "critic"),
         source=f"{_C3}: A = Q - LOO(Q), Q the channel `q` of a critic that read the text so far",
         conflicts=_GAP,
         counts="rows",
-    )
-)
-
-add(
+    ),
     Method(
         name="c3_value_assisted",
-        reward="outcome",
         credit='same_prefix("value", "q", mix=1.0, alone="zero")',
         unit="turn",
-        pays="turn",
-        update="clip(token)",
-        schedule="joint",
         needs=("branches", "roles", "critic"),
         source=f"{_C3}: A = R - LOO(Q), which is R - [(1 - a) LOO(R) + a LOO(Q)] with a = 1",
         conflicts=_GAP,
         counts="rows",
         scales=False,
-    )
+    ),
 )
+
+for _row in TABLE:
+    add(_row)

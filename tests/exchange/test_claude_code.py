@@ -206,16 +206,38 @@ def test_waiting_for_the_person_is_not_the_tools_time(tmp_path: Path) -> None:
     calls = {trace.tool_e[r]: r for r in range(trace.n_events) if EVENT_TYPES[trace.type_e[r]] == "tool_call"}
     spent = trace.end_e - trace.t_e
     assert [spent[calls[k]] for k in ("AskUserQuestion", "Edit", "Read")] == [0, 0, 1]
-    people = [r for r in range(trace.n_events) if trace.extra_e["waited_s"][r] is not None]
+    people = [r for r in np.argsort(trace.end_e).tolist() if trace.extra_e["what"][r] is not None]
     assert [EVENT_TYPES[trace.type_e[r]] for r in people] == [
         "human_intervention",
         "message",
     ]  # leave to go on changes nothing
     assert [trace.name_a[trace.agent_e[r]] for r in people] == ["person", "person"]
     assert [json.loads(str(trace.extra_e["what"][r])) for r in people] == ["answered", "approved"]
-    assert [float(str(trace.extra_e["waited_s"][r])) for r in people] == [102, 103]
+    assert spent[people].tolist() == [102, 103]
     assert trace.extra_e["inferred"][people[0]] is None
     assert trace.extra_e["inferred"][people[1]] == '"an edit takes no time"'
+
+
+def test_time_between_an_answer_and_the_next_prompt_is_the_persons(tmp_path: Path) -> None:
+    log = Log()
+    log.person("go")
+    log.model("m1", text("done"))
+    log.clock += 500
+    log.person("and now this")
+    log.model("m2", call("c1", "Bash", command="ls"))
+    log.person("faster")  # while the team works: no time of the person's
+    log.result("c1")
+    log.model("m3", text("done"))
+    trace, _ = one(tmp_path, log.data())
+    mine = np.flatnonzero(np.array(trace.name_a.strings())[trace.agent_e] == "person")
+    assert (trace.end_e - trace.t_e)[mine].tolist()[1] == 501
+    assert np.isnan(trace.end_e[mine[[0, 2]]]).all()
+    assert trace.task_e[mine].tolist() == [0, 1, 2]
+    (x,) = np.flatnonzero((trace.dst_x == mine[1]) & (trace.inferred_x == 1))
+    assert (trace.rule_x[int(x)], EVENT_TYPES[trace.type_e[trace.src_x[x]]]) == (
+        "next prompt after an answer",
+        "message",
+    )
 
 
 def test_a_team_and_its_mail(tmp_path: Path) -> None:
