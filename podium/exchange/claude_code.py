@@ -22,6 +22,7 @@ from podium.exchange.claude_code_records import (
     NONE,
     Attached,
     Block,
+    CacheWrite,
     Item,
     Launch,
     Launched,
@@ -409,10 +410,10 @@ def _most(a: Usage | None, b: Usage | None) -> Usage | None:
     """The larger of each figure: lines of one answer repeat its usage, some with less."""
     if a is None or b is None or a == b:
         return a or b
-    return Usage(*(
-        y if x is None else x if y is None else max(x, y)
-        for x, y in zip(msgspec.structs.astuple(a), msgspec.structs.astuple(b), strict=True)
-    ))  # fmt: skip
+    fresh, output, write, read, hour = (
+        y if x is None else x if y is None else max(x, y) for x, y in zip(a.figures(), b.figures(), strict=True)
+    )
+    return Usage(fresh, output, write, read, None if hour is None else CacheWrite(hour))
 
 
 def _text(raw: Raw) -> str:

@@ -482,6 +482,6 @@ def _spent(turn: Turn) -> dict[str, Any]:
     spent: dict[str, Any] = {"model": turn.model, "cost": turn.cost}
     if usage is not None:
         spent |= {"tokens_in": usage.input_tokens, "cache_read": usage.cache_read_input_tokens}
-        spent |= {"cache_write": usage.cache_creation_input_tokens}
+        spent |= {"cache_write": usage.cache_creation_input_tokens, "cache_write_1h": usage.figures()[-1]}
         spent["tokens_out"] = usage.output_tokens if turn.stopped else None
     return {name: value for name, value in spent.items() if value is not None}

@@ -10,6 +10,7 @@ __all__ = [
     "NONE",
     "Attached",
     "Block",
+    "CacheWrite",
     "Item",
     "Launch",
     "Launched",
@@ -24,11 +25,22 @@ __all__ = [
 NONE = Raw()  # a field that is not there
 
 
+class CacheWrite(Struct, gc=False):
+    ephemeral_1h_input_tokens: float | None = None
+
+
 class Usage(Struct, gc=False):
     input_tokens: float | None = None
     output_tokens: float | None = None
     cache_creation_input_tokens: float | None = None
     cache_read_input_tokens: float | None = None
+    cache_creation: CacheWrite | None = None
+
+    def figures(self) -> tuple[float | None, ...]:
+        """Tokens read, written, written to the cache, read from it, and written to it for an hour."""
+        hour = None if self.cache_creation is None else self.cache_creation.ephemeral_1h_input_tokens
+        counts = self.input_tokens, self.output_tokens, self.cache_creation_input_tokens
+        return (*counts, self.cache_read_input_tokens, hour)
 
 
 class Block(Struct, gc=False):

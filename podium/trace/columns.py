@@ -267,6 +267,7 @@ class Trace(_Referred):
     tokens_out_e: F = column("float")
     cache_read_e: F = column("float")  # tokens read from a cache, not among tokens_in
     cache_write_e: F = column("float")  # tokens read and written to a cache, not among tokens_in
+    cache_write_1h_e: F = column("float")  # those of them that the cache keeps for an hour
     task_e: I = column("int")  # which of the tasks that a run was given, from 0
     cost_e: F = column("float")
     stage_e: I = column("int")

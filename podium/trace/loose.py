@@ -65,6 +65,7 @@ _FLOATS = {
     "tokens_out": "tokens_out_e",
     "cache_read": "cache_read_e",
     "cache_write": "cache_write_e",
+    "cache_write_1h": "cache_write_1h_e",
     "cost": "cost_e",
     "logp": "logp_e",
 }
@@ -110,7 +111,7 @@ def event_columns(table: Table) -> dict[str, Any]:
     for name, words in (("id", "ids"), ("agent", "agents"), ("context", "ids")):
         if name in got and has_empty(got[name], table.words[words]):
             raise Odd(f"an empty {name}")
-    for name in ("t", "end", "tokens_in", "tokens_out", "cache_read", "cache_write"):
+    for name in ("t", "end", "tokens_in", "tokens_out", "cache_read", "cache_write", "cache_write_1h"):
         if name in got and (got[name] < 0).any():
             raise Odd(f"{name} below 0")
     events: dict[str, Any] = {

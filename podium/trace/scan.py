@@ -115,7 +115,7 @@ _EVENT = (
     "id:s.ids t:n type:s agent:s.agents role:s from:s.agents to:s.agents tool:s content_ref:s trusted:b podium:o"
 )
 _EXTENSION = _kinds(
-    "end:n tokens_in:n tokens_out:n cache_read:n cache_write:n task:i cost:n stage:i decision:s options:j "
+    "end:n tokens_in:n tokens_out:n cache_read:n cache_write:n cache_write_1h:n task:i cost:n stage:i decision:s options:j "
     "option_numbers:r option_items:r option_logps:r chosen:s logp:n valid:b truncated:b "
     "model:s version:s context:s.ids start:i tokens:r logps:r mask:r rewards:r votes:r random:j inferred:r "
     "absent:r run:r"

@@ -75,6 +75,7 @@ class Extension(Struct, forbid_unknown_fields=True, omit_defaults=True):
     tokens_out: Amount | UnsetType = UNSET
     cache_read: Amount | UnsetType = UNSET
     cache_write: Amount | UnsetType = UNSET
+    cache_write_1h: Amount | UnsetType = UNSET
     task: Count | UnsetType = UNSET
     cost: float | UnsetType = UNSET
     stage: Count | UnsetType = UNSET

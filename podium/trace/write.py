@@ -27,6 +27,7 @@ _EXTENSION = [
     "tokens_out",
     "cache_read",
     "cache_write",
+    "cache_write_1h",
     "task",
     "cost",
     "stage",
