@@ -26,6 +26,32 @@ def test_a_call_that_failed_is_not_missed() -> None:
     assert len(missing_result(staged("call ann tool=web valid=1"), Second(), 1.0)) == 1
 
 
+def levels(*lines: str) -> list[bool]:
+    suspects = missing_result(staged(*lines), Second(), 1.0)
+    assert suspects.open is not None
+    return [not one for one in suspects.open.tolist()]
+
+
+TURN = (
+    "message lead>lead",
+    "call lead tool=Task < 0",
+    "spawn lead>ann < 1:spawn",
+    "call lead tool=Task < 0",
+    "spawn lead>bob < 3:spawn",
+    "call lead tool=Read < 0",
+    "result lead tool=Read < 5:return",
+)
+
+
+def test_calls_side_by_side_where_the_record_ends_may_still_run() -> None:
+    assert levels(*TURN) == [False, False]  # agents at work, and a call of the same turn that was answered
+    assert levels(*TURN, "message lead>lead < 6") == [True, True]  # the lead went on without their results
+
+
+def test_an_agent_without_turns_goes_on_with_its_next_call() -> None:
+    assert levels("call ann tool=web", "call ann tool=sql") == [True, False]
+
+
 def test_a_run_without_events_tells_nothing() -> None:
     assert missing_result(staged(), Second(), 1.0).tells_n.tolist() == [False]
     assert missing_result(staged("decide lead"), Second(), 1.0).tells_n.tolist() == [True]
