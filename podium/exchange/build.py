@@ -242,7 +242,8 @@ def _in_line(agent: I, rows: NDArray[np.bool_]) -> I:
     order = np.flatnonzero(rows)
     order = order[np.argsort(agent[order], kind="stable")]
     same = agent[order[:-1]] == agent[order[1:]]
-    return order[:-1][same] << _SRC | order[1:][same] << _DST | _TEMPORAL
+    keys: I = order[:-1][same] << _SRC | order[1:][same] << _DST | _TEMPORAL
+    return keys
 
 
 def _follows(agent: I, times: Times) -> I:

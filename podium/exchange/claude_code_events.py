@@ -78,9 +78,6 @@ class EventWriter:
         self.early: dict[str, tuple[AgentState, Item]] = {}  # results that the log has before their calls
         self.prompts, self.task = 0, 0
         self.pending: Item | None = None  # a command of the person's that may be nothing to the model
-        self.write_item = {
-            name.removeprefix("_on_"): getattr(self, name) for name in dir(self) if name.startswith("_on_")
-        }
 
     def write(self) -> None:
         session = self.session
@@ -111,13 +108,13 @@ class EventWriter:
 
     def write_stream(self, stream: Stream, who: AgentState, until: float | None) -> None:
         """Writes what an agent did, up to a time where that is given."""
-        items, write = stream.items, self.write_item
+        items = stream.items
         while stream.at < len(items):
             item = items[stream.at]
             if until is not None and item.t is not None and item.t > until:
                 return
             stream.at += 1
-            write[item.kind](who, item)
+            _WRITE[item.kind](self, who, item)
 
     def _add(self, who: AgentState, type: Any, item: Item, **fields: Any) -> int:
         row = self.run.add(type, who.name, item.t, task=self.task, **fields)
@@ -157,9 +154,7 @@ class EventWriter:
         who.wait(item.t)
 
     def _on_interrupt(self, who: AgentState, item: Item) -> None:
-        row = self.run.add(
-            "human_intervention", PERSON, item.t, to=who.name, task=self.task, content=item.text
-        )
+        row = self.run.add("human_intervention", PERSON, item.t, to=who.name, task=self.task, content=item.text)
         if who.last is not None:
             self.run.edge(who.last, row, "causal", "what was interrupted")
         who.rests = None if item.t is None else (row, item.t)
@@ -175,7 +170,13 @@ class EventWriter:
         launches = self.session.launches
         spawns = bool(launches) and any(call in launches for call in turn.calls)
         begun = turn.t if who.since is None or (turn.t is not None and who.since > turn.t) else who.since
-        event: dict[str, Any] = {"type": _MESSAGE, "agent": who.name, "t": begun, "end": turn.end, "task": self.task}
+        event: dict[str, Any] = {
+            "type": _MESSAGE,
+            "agent": who.name,
+            "t": begun,
+            "end": turn.end,
+            "task": self.task,
+        }
         if who.returns:
             event["type"] = _AGGREGATE
         elif spawns:
@@ -430,6 +431,9 @@ class EventWriter:
             self.unread.discard(row)
             who.returns.append(row)
         who.wait(item.t)
+
+
+_WRITE = {name.removeprefix("_on_"): f for name, f in vars(EventWriter).items() if name.startswith("_on_")}
 
 
 def _stated(end: Item, launched: Launched | None) -> dict[str, Any]:

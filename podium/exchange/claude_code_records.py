@@ -74,8 +74,8 @@ class Block(Struct, gc=False):
 
 
 class Message(Struct, gc=False):
-    id: str | None = None
     model: str | None = None
+    id: str | None = None
     role: str | None = None
     content: str | list[Block | str] | None = None
     stop_reason: str | None = None
@@ -90,31 +90,31 @@ class Progress(Struct, gc=False):
 
 
 class Record(Struct, gc=False):
-    """A line, as far as it is read. Fields are named as the log names them."""
+    """A line, as far as it is read. Fields are named, and about in the order, as in the log, which makes reading faster."""
 
-    type: str | None = None
-    subtype: str | None = None
-    uuid: str | None = None
     parentUuid: str | None = None  # noqa: N815
-    sessionId: str | None = None  # noqa: N815
-    session_id: str | None = None
-    timestamp: str | None = None
     isSidechain: bool | None = None  # noqa: N815
+    cwd: str | None = None
+    sessionId: str | None = None  # noqa: N815
+    version: str | None = None
     agentId: str | None = None  # noqa: N815
+    type: str | None = None
     message: Message | None = None
-    toolUseResult: Raw = NONE  # noqa: N815
-    isMeta: bool | None = None  # noqa: N815
-    isCompactSummary: bool | None = None  # noqa: N815
     data: Progress | None = None
     parentToolUseID: str | None = None  # noqa: N815
+    uuid: str | None = None
+    timestamp: str | None = None
+    toolUseResult: Raw = NONE  # noqa: N815
+    subtype: str | None = None
+    session_id: str | None = None
+    isMeta: bool | None = None  # noqa: N815
+    isCompactSummary: bool | None = None  # noqa: N815
     parent_tool_use_id: str | None = None
     operation: str | None = None
     content: Raw = NONE
     attachment: Raw = NONE
     compactMetadata: Raw = NONE  # noqa: N815
     preventedContinuation: bool | None = None  # noqa: N815
-    cwd: str | None = None
-    version: str | None = None
     costUSD: float | None = None  # noqa: N815
     task_id: str | None = None
     tool_use_id: str | None = None

@@ -42,7 +42,6 @@ TO_AGENTS = ("SendMessage", "TaskStop", "KillShell")  # tools whose input names 
 REFUSED = (b"The user doesn't want to", b"The user rejected", b"[Request interrupted")
 DENIED = (b"Permission to use", b"Claude requested permissions", b"denied by")
 NO_CONTENT = b"null"
-_NOTICE = re.compile(r"<task-notification>(.*?)(?:</task-notification>|\Z)", re.DOTALL)
 _TEAMMATE = re.compile(r"<teammate-message\b([^>]*)>(.*?)(?:</teammate-message>|\Z)", re.DOTALL)
 _TASK = re.compile(r"<task-id>(.*?)</task-id>", re.DOTALL)
 _TOOL_USE = re.compile(r"<tool-use-id>(.*?)</tool-use-id>", re.DOTALL)
@@ -315,11 +314,10 @@ class Session:
 
     def _noticed(self, text: str, t: float | None, place: Place, stream: Stream | None = None) -> None:
         """A sub-agent that ran on its own has ended. The first time that is told is when it did; who is told hears it later."""
-        if "<task-notification>" not in text:
-            return
-        for notice in _NOTICE.finditer(text):
-            task, call = _TASK.search(notice[1]), _TOOL_USE.search(notice[1])
-            item = Item("notice", t, place, text=notice[1], id=task[1].strip() if task else "")
+        for part in text.split("<task-notification>")[1:]:
+            notice = part.partition("</task-notification>")[0]
+            task, call = _TASK.search(notice), _TOOL_USE.search(notice)
+            item = Item("notice", t, place, text=notice, id=task[1].strip() if task else "")
             self.notices.setdefault(item.id, item)
             if call and item.id and call[1].strip():
                 self.agent_of.setdefault(call[1].strip(), item.id)
