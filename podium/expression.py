@@ -55,7 +55,8 @@ def parse(text: str) -> Node:
     """The tree of an expression.
 
     >>> parse("a - 0.1 * b(2, c, by='x')")
-    Sum(parts=(Call(name='a', args=(), options=()), Scaled(weight=-0.1, part=Call(name='b', args=(2, Call(name='c', args=(), options=())), options=(('by', 'x'),)))))
+    Sum(parts=(Call(name='a', args=(), options=()), Scaled(weight=-0.1, part=Call(name='b', args=(2, Call(name='c',
+    args=(), options=())), options=(('by', 'x'),)))))
     """
     try:
         body = ast.parse(text.strip(), mode="eval").body

@@ -1,11 +1,15 @@
-"""When to stop: learned, by a fixed cap, by an external verifier, and by the classical rules with right and with wrong assumptions.
+"""When to stop: learned, by a fixed cap, by an external verifier, and by the classical rules with right and with
+wrong assumptions.
 
-The learned policy is told no distribution. The rules are: Wald's test for a vote that is right with probability p (`sprt`), and Weitzman's
-index for known prizes (`pandora`). A verifier that is asked after every step
+The learned policy is told no distribution. The rules are: Wald's test for a vote that is right with probability p
+(`sprt`), and Weitzman's index for known prizes (`pandora`). A verifier that is asked after every step
 
-    in `sprt`            says whether the majority's answer is right, and is right about that with probability q, the same each time it
+    in `sprt`
+    says whether the majority's answer is right, and is right about that with probability q, the same each time it
                          sees the same answer; it costs as much as a vote. Stop when it says yes
-    in `costly_search`   sees the best candidate with noise, drawn once for each, and costs nothing. Stop when it looks worth z or more, the
+    in `costly_search`
+    sees the best candidate with noise, drawn once for each, and costs nothing. Stop when it looks worth z or more,
+    the
                          best z for its noise (found on other episodes)
 
 A single agent is one vote, the first candidate, or the best single box, and its answer is taken.

@@ -252,10 +252,11 @@ def refuse_unpaid(paid: Credit, method: Method) -> None:
 
 
 def moved(paid: Credit, unit: str, by: str | None = None) -> Credit:
-    """The credit at another unit: summed into a coarser one, broadcast to finer ones, or shared among them where a share is asked for.
+    """The credit at another unit: summed into a coarser one, broadcast to finer ones, or shared among them where a
+    share is asked for.
 
-    A share is equal or by tokens or time; up after it is the identity. Refuses where credit has no unit of that kind to go to, because
-    it would be lost.
+    A share is equal or by tokens or time; up after it is the identity. Refuses where credit has no unit of that
+    kind to go to, because it would be lost.
     """
     if unit not in units.UNITS:
         raise BadCredit(f"no unit called {unit!r}; there are {', '.join(units.UNITS)}")
@@ -273,7 +274,8 @@ def moved(paid: Credit, unit: str, by: str | None = None) -> Credit:
 
 
 def credit_rows(paid: Credit) -> list[dict[str, Any]]:
-    """Each unit: its run, its name where it has one, the row that stands for it, its credit and its weight in a loss if it has one."""
+    """Each unit: its run, its name where it has one, the row that stands for it, its credit and its weight in a
+    loss if it has one."""
     rows = paid_units(Ledger(paid.trace, (Channel("credit", paid.unit, paid.value),)), paid.unit)
     rows = [{("credit" if k == "paid" else k): v for k, v in row.items()} for row in rows]
     if paid.weight is not None:

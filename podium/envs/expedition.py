@@ -1,6 +1,7 @@
 """An expedition: leg after leg, how many scouts of whom, how well briefed, whom to believe, and when to go home.
 
-All five decisions in one world whose best score is exact at every size. See `expedition_optimum` for the programming.
+All five decisions in one world whose best score is exact at every size. See `expedition_optimum` for the
+programming.
 """
 
 from __future__ import annotations
@@ -140,8 +141,8 @@ class ExpeditionParams(Params):
 class Expedition(World):
     """Score = Σ over legs of (u if right, -w u if wrong) - all prices - lam x the leg's longest duration.
 
-    Optimum: V[l, g, m] = E max(0, max_{k, worker, brief} E[leg] - leg_price + E[V[l-1, g', m-k]]), where a leg is answered
-    by whichever of the majorities and the check is worth most given the margin among distinct sources.
+    Optimum: V[l, g, m] = E max(0, max_{k, worker, brief} E[leg] - leg_price + E[V[l-1, g', m-k]]), where a leg is
+    answered by whichever of the majorities and the check is worth most given the margin among distinct sources.
     """
 
     name = "expedition"
@@ -408,7 +409,8 @@ class Expedition(World):
         return less * (1.0 + self.params.w) * view.facts[:, 3] if phase == AGGREGATE else less
 
     def _worth(self, view: View) -> F:
-        """[row, option of the phase]: what each is worth if play is optimal after it, all but what they have in common.
+        """[row, option of the phase]: what each is worth if play is optimal after it, all but what they have in
+        common.
 
         to stop: 0, to go on: max_k spawn(k);   spawn(k) = leg(k) - leg_price + E[V[l-1, g', m-k]];
         to ask or brief: leg(k) by the best of what is still open;   to answer: see `_right`
@@ -428,7 +430,8 @@ class Expedition(World):
         return leg
 
     def _right(self, view: View, q: F, worker: Rows) -> F:
-        """How likely each way to aggregate is right, by the margin among distinct sources; a check less its price, in units of (1 + w) u.
+        """How likely each way to aggregate is right, by the margin among distinct sources; a check less its price,
+        in units of (1 + w) u.
 
         The majority of returns is less by `TIE`.
         """
@@ -560,7 +563,8 @@ def _geometric(u: F, finish: float) -> Rows:
 
 
 def _margins(n: int, i: Rows, source: Rows, vote: Rows, sources: int) -> tuple[Rows, Rows]:
-    """Ones minus zeros in each of n rows: among returns, and among distinct sources (all of whose returns agree)."""
+    """Ones minus zeros in each of n rows: among returns, and among distinct sources (all of whose returns
+    agree)."""
     side = 2 * vote - 1
     returns = np.bincount(i, side, minlength=n).astype(np.int64)
     by_source = np.zeros((n, sources), np.int64)

@@ -1,4 +1,5 @@
-"""Figures of the studies as SVG: panels side by side, lines with bands, points with intervals, levels as dashed lines."""
+"""Figures of the studies as SVG: panels side by side, lines with bands, points with intervals, levels as dashed
+lines."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ Place = Callable[[float], float]
 
 @dataclass(frozen=True)
 class Panel:
-    """A title, what the axes are, lines (points are x, y and, with an interval, low and high), and levels to compare with."""
+    """A title, what the axes are, lines (points are x, y and, with an interval, low and high), and levels to
+    compare with."""
 
     title: str
     x: str

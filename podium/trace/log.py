@@ -252,7 +252,8 @@ def _append(segment: Segment, table: Table, shape: Shape) -> None:
 
 
 def _grow(piles: dict[str, Any], columns: dict[str, Any], before: int, n: int) -> None:
-    """Adds a block of n rows to columns that have some already; a column that is only in one of the two is padded."""
+    """Adds a block of n rows to columns that have some already; a column that is only in one of the two is
+    padded."""
     for name, values in columns.items():
         if isinstance(values, dict):
             _grow(piles.setdefault(name, {}), values, before, n)

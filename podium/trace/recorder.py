@@ -376,7 +376,8 @@ def _header_there(folder: Path) -> Header | None:
 
 
 def _new_segment(folder: Path, fields: dict[str, Any], zero: float) -> tuple[str, int]:
-    """A segment that did not exist, its header in it from the moment it is there; the writer's name and the file."""
+    """A segment that did not exist, its header in it from the moment it is there; the writer's name and the
+    file."""
     taken = [int(m[1]) for p in os.listdir(folder) if (m := re.fullmatch(r"w(\d+)\.jsonl", p))]
     for number in count(max(taken, default=-1) + 1):
         writer = f"w{number}"

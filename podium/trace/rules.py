@@ -361,7 +361,8 @@ def positive_logp(trace: Trace) -> Broken:
 
 
 def other_tool(trace: Trace) -> Broken:
-    """Only calls of other tools lead to a result. An edge that is an order in time says nothing of who answers whom."""
+    """Only calls of other tools lead to a result. An edge that is an order in time says nothing of who answers
+    whom."""
     joined = joined_calls(trace)
     joined = joined[trace.type_x[joined] != edge("temporal")]
     call, result = trace.src_x[joined], trace.dst_x[joined]

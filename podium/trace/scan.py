@@ -74,8 +74,8 @@ if not FAST:
 class Shape:
     """The fields of an object: name → (kind, the dictionary that its words go to).
 
-    Kinds: n number, i count, b boolean, s string, j any JSON (its text), r any JSON (decoded later), q a string and v any
-    JSON that are checked but not kept, o the nested object.
+    Kinds: n number, i count, b boolean, s string, j any JSON (its text), r any JSON (decoded later), q a string and
+    v any JSON that are checked but not kept, o the nested object.
     """
 
     struct: type[msgspec.Struct]
