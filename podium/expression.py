@@ -132,7 +132,8 @@ def _scaled(weight: float, value: Node) -> Node:
 def _wrong(node: ast.expr, text: str) -> BadExpression:
     part = ast.get_source_segment(text.strip(), node) or text
     return BadExpression(
-        f"expected names, calls, numbers, + - * / and >>, got {part!r} at character {node.col_offset + 1} of {text!r}"
+        f"expected names, calls, numbers, + - * / and >>, got {part!r} at character {node.col_offset + 1} of "
+        f"{text!r}"
     )
 
 

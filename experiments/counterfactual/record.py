@@ -59,7 +59,8 @@ def asked_of(trace: Trace, reward: str = "outcome") -> tuple[Asked, I]:
     for label in (STEP, VALUE):
         if label not in trace.extra_e:
             raise BadCredit(
-                f"the learned counterfactual needs the label {label!r}; there are {', '.join(trace.extra_e) or 'none'}"
+                f"the learned counterfactual needs the label {label!r}; there are "
+                f"{', '.join(trace.extra_e) or 'none'}"
             )
     work, values = _work(trace)
     credit = Credit(trace, "orchestrator", score(trace, reward, "orchestrator"))

@@ -18,8 +18,7 @@ from podium.envs.draws import seeds
 from podium.envs.jury import Jury
 from podium.envs.world import View, World, make, play
 from podium.registry import register
-from podium.study.chart import Line
-from podium.study.figure import Panel, band, lines_of, picture
+from podium.study.figure import Line, Panel, band, lines_of, picture
 from podium.study.loop import OURS, SAID, budget, learned, marks
 from podium.study.question import Experiment, Found, Told, column, says, table
 

@@ -18,8 +18,7 @@ import numpy as np
 from podium.envs.world import World, make
 from podium.learn.params import held_out, training
 from podium.registry import register
-from podium.study.chart import Line
-from podium.study.figure import Panel, band, lines_of, picture
+from podium.study.figure import Line, Panel, band, lines_of, picture
 from podium.study.loop import OURS, SHUFFLED, learned, marks, recipe_of
 from podium.study.question import Experiment, Found, Told, column, says, table
 

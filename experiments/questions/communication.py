@@ -18,8 +18,7 @@ from podium.envs.world import Policy, World, make, play
 from podium.learn.collect import greedy
 from podium.learn.evaluate import DICE
 from podium.registry import register
-from podium.study.chart import Line
-from podium.study.figure import Panel, lines_of, picture
+from podium.study.figure import Line, Panel, lines_of, picture
 from podium.study.loop import FEW, OURS, SAID, SHUFFLED, budget, learned
 from podium.study.question import Experiment, Found, Told, column, says, table
 

@@ -181,7 +181,8 @@ def told(how: How, found: Found) -> Told:
         headline.append(
             says(
                 f"own.{paid}",
-                f"a parameter each, {long:,} decisions: value learned, credit {SAID[paid]} (.5 at random, 1 the optimum)",
+                f"a parameter each, {long:,} decisions: value learned, credit {SAID[paid]} (.5 at random, 1 the "
+                f"optimum)",
                 end,
             )
         )

@@ -264,7 +264,8 @@ def told(how: How, found: Found) -> Told:
     headline = [
         says(
             "gain",
-            f"success that Dr. MAS gains over GRPO, three roles, as many runs (optimum {best:.3f}, start {start:.3f})",
+            f"success that Dr. MAS gains over GRPO, three roles, as many runs (optimum {best:.3f}, start "
+            f"{start:.3f})",
             gain,
         ),
         says(

@@ -76,7 +76,8 @@ def _show_table(rows: list[dict[str, Any]], json: bool) -> None:
     print_rows(short, False, ["method", "pays", "needs", "reward: credit", "fidelity"])
     many = counted()
     out.print(
-        f"{len(rows)} methods: {many['all']} run, {many['part']} are partly known and run that part, {many['card']} are cards"
+        f"{len(rows)} methods: {many['all']} run, {many['part']} are partly known and run that part, "
+        f"{many['card']} are cards"
     )
 
 
@@ -171,7 +172,8 @@ def credit(
     unit: Annotated[
         str | None,
         typer.Option(
-            help=f"The credit at another unit, broadcast to finer ones, summed into coarser: {', '.join(units.UNITS)}."
+            help=f"The credit at another unit, broadcast to finer ones, summed into coarser: "
+            f"{', '.join(units.UNITS)}."
         ),
     ] = None,
     by: Annotated[

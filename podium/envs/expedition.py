@@ -151,9 +151,9 @@ class Expedition(World):
     promise: ClassVar[Mapping[str, Any]] = {"leg_price": 0.1}  # at .3 random play does not beat stopping at once
     roots = (LEAD, INTRUDER)
     facts = tuple(
-        """legs left, kind, context, stake, difficulty, pool, width, worker, brief, widest, sources, kinds, leg price,
-        generalist price, specialist price, no brief price, short brief price, full brief price, check price,
-        price of time, weight of wrong""".replace("\n       ", "").split(", ")
+        """legs left, kind, context, stake, difficulty, pool, width, worker, brief, widest, sources, kinds,
+        leg price, generalist price, specialist price, no brief price, short brief price, full brief price,
+        check price, price of time, weight of wrong""".replace("\n       ", "").split(", ")
     )
     items = tuple(
         "leg scout source vote duration kind context stake difficulty width worker brief how answer".split()
@@ -461,7 +461,8 @@ class Expedition(World):
         policies = {"never": self._same(RETURNS, 0, 0, 0, 0)}
         for said, worth in (("the same every leg", value), ("one scout a leg", one), ("all at once", whole)):
             how, worker, brief, width, legs = (int(i) for i in np.unravel_index(int(worth.argmax()), worth.shape))
-            words = f"{self.menu[SPAWN][width]}, {self.workers[worker]}, {self.menu[BRIEF][brief]}, {self.menu[AGGREGATE][how]}"
+            words = f"{self.menu[SPAWN][width]}, {self.workers[worker]}, {self.menu[BRIEF][brief]}"
+            words += f", {self.menu[AGGREGATE][how]}"
             policies[f"{said}: {words}, {legs + 1} legs"] = self._same(how, worker, brief, width, legs + 1)
         return policies | {"random": self.random}
 

@@ -36,14 +36,13 @@ def recorded_team(spec: str) -> Team:
     >>> recorded_team("os:abort")
     Traceback (most recent call last):
         ...
-    podium.harness.team.BadTeam: the record names the team 'os:abort', which is none of Podium's own (research,
-    plan, ...
+    podium.harness.team.BadTeam: the record names the team 'os:abort', which is none of Podium's own (...
     """
     if spec not in TEAMS:
         own = ", ".join(TEAMS)
         raise BadTeam(
-            f"the record names the team {spec!r}, which is none of Podium's own ({own}); code that a record names is not run: "
-            "if you trust it, say --team FILE.py:NAME or --team MODULE:NAME"
+            f"the record names the team {spec!r}, which is none of Podium's own ({own}); code that a record names "
+            "is not run: if you trust it, say --team FILE.py:NAME or --team MODULE:NAME"
         )
     return TEAMS[spec]()
 

@@ -41,8 +41,10 @@ _TEMPLATE = re.compile(
     r"<\|[a-z_ ]+\|>|<</?sys>>|\[/?inst\]|<(start|end)_of_turn>|</?(system|assistant|untrusted)\b"
 )
 _ORDER = re.compile(
-    r"</?(tool_call|tool_use|function_calls?|invoke)\b|<\|(tool|python|call)|\btool_calls?\"?\s*[:=]|\bfunction_call\b"
-    r"|\b(call|use|run|invoke|execute|trigger)\s+(the\s+|your\s+)?[`'\"]?[\w.\-]+[`'\"]?\s*(tool|function|command)\b"
+    r"</?(tool_call|tool_use|function_calls?|invoke)\b|<\|(tool|python|call)"
+    r"|\btool_calls?\"?\s*[:=]|\bfunction_call\b"
+    r"|\b(call|use|run|invoke|execute|trigger)\s+(the\s+|your\s+)?"
+    r"[`'\"]?[\w.\-]+[`'\"]?\s*(tool|function|command)\b"
     r"|\b(call|invoke|execute|run)\s+(the\s+)?(tool|function|command)\b"
     r"|\b(ignore|disregard|forget)\s+(all\s+|any\s+|your\s+|the\s+)*(previous|prior|above|earlier|other)\b"
     r"|\byou\s+(must|should|need\s+to)\s+(now\s+)?(call|invoke|execute|run)\b"

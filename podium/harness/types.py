@@ -252,9 +252,9 @@ class Refused(Fault):
 
 
 Guard = Callable[[str, Action | Item], Refused | None]
-"""Looks at what an agent (by name) is about to do, or at what is about to reach it. An action that it refuses is not
-done; an item that it refuses is delivered as untrusted content. Either is recorded as a safety event. It must be a pure
-function: a replay asks it again."""
+"""Looks at what an agent (by name) is about to do, or at what is about to reach it. An action that it refuses is
+not done; an item that it refuses is delivered as untrusted content. Either is recorded as a safety event. It must
+be a pure function: a replay asks it again."""
 
 
 class Running(Protocol):

@@ -70,11 +70,7 @@ __all__ = [
 PACKAGE = Path(podium.__path__[0])
 SHIPPED = PACKAGE.parent / "docs" / "studies"  # where a clone has what was measured last
 FORMS = ("trace", "interval", "registry", "view", "cli")  # how things are written down, which decides no number
-TELLS = (
-    "podium.study.question",
-    "podium.study.figure",
-    "podium.study.chart",
-)  # which keep and draw what was measured
+TELLS = ("podium.study.question", "podium.study.figure")  # which keep and draw what was measured
 
 
 class Says(NamedTuple):

@@ -314,7 +314,8 @@ def _explained(line: dict[str, Any], error: ValidationError) -> str:
     if "unknown field" in said:
         return f"{said}; there are {', '.join(f.encode_name for f in msgspec.structs.fields(Extension))}"
     if "$.podium.mask" in said:
-        return f"{said}; a mask has, for each token, 1 or True: sampled by the policy, 0 or False: given to it, or None"
+        mask = "a mask has, for each token, 1 or True: sampled by the policy, 0 or False: given to it, or None"
+        return f"{said}; {mask}"
     return said
 
 

@@ -320,7 +320,8 @@ def trust_laundering(trace: Trace) -> Broken:
             source = trace.id_e[int(source_e[row])]
             yield (
                 row,
-                f"{trace.id_e[row]} is marked trusted but derives from {source}, which is not, and nobody released it",
+                f"{trace.id_e[row]} is marked trusted but derives from {source}, which is not, and nobody "
+                f"released it",
             )
 
 

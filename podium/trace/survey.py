@@ -68,8 +68,8 @@ def resembles(start: bytes) -> bool:
     """Whether what starts like this is meant to be a document: half of the fields of its first object are a
     document's.
 
-    >>> resembles(b'{"trace_id": "a", "events": [{"id": '), resembles(b'{"type": "user", "uuid": '), resembles(b"[]")
-    (True, False, False)
+    >>> [resembles(text) for text in (b'{"trace_id": "a", "events": [{"id": ', b'{"type": "user", "uuid": ', b"[]")]
+    [True, False, False]
     >>> resembles(b'{"trace_id": "a", "spans": [')  # other systems name traces too
     False
     """
