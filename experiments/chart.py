@@ -31,7 +31,7 @@ def chart(title: str, x: str, y: str, lines: Sequence[Line], log_y: bool = False
 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'font-family="system-ui, sans-serif">',
+        'font-family="system-ui, sans-serif">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
         f'<text x="{LEFT}" y="22" font-size="14" font-weight="600" fill="{INK}">{escape(title)}</text>',
         *_axes(sorted({p[0] for p in every}), low_y, high_y, log_y, at_x, at_y),

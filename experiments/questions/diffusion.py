@@ -182,7 +182,7 @@ def told(how: How, found: Found) -> Told:
             says(
                 f"own.{paid}",
                 f"a parameter each, {long:,} decisions: value learned, credit {SAID[paid]} (.5 at random, 1 the "
-                f"optimum)",
+                "optimum)",
                 end,
             )
         )

@@ -159,7 +159,7 @@ def told(how: How, found: Found) -> Told:
         says(
             "gain",
             f"what credit by the graph gains over the outcome at {xs[-1]:,} events, as many legs an update, in "
-            f"optima",
+            "optima",
             ends[f"legs/outcome/{long}"] - ends[f"legs/graph/{long}"],
             least=0.0,
         ),

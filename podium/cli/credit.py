@@ -172,7 +172,7 @@ def credit(
     unit: Annotated[
         str | None,
         typer.Option(
-            help=f"The credit at another unit, broadcast to finer ones, summed into coarser: "
+            help="The credit at another unit, broadcast to finer ones, summed into coarser: "
             f"{', '.join(units.UNITS)}."
         ),
     ] = None,

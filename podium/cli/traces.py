@@ -178,12 +178,12 @@ def _facts(told: dict[str, Any]) -> list[tuple[str, str]]:
             (
                 "work",
                 f"{seconds(told['serial_s'])} in all, over the {told['timed_events']} events that say how long "
-                f"they took",
+                "they took",
             ),
             (
                 "critical path",
                 f"{seconds(told['critical_path_s'])}, {told['critical_path_events']} events: with these causes no "
-                f"team can be faster",
+                "team can be faster",
             ),
             ("with k workers", schedule),
             ("busy agents", f"{told['peak_busy_agents']:g} at most, {told['mean_busy_agents']:.3g} on average"),

@@ -21,7 +21,7 @@ class NoCheckout(WrongUse):
     def __init__(self) -> None:
         super().__init__(
             f"the survey's questions are in the folder `experiments` of a checkout of Podium, and {FOLDER} is not "
-            f"there; "
+            "there; "
             "install the checkout by `pip install -e .`, or give a study of your own as FILE.py:NAME"
         )
 

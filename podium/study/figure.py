@@ -81,7 +81,7 @@ def picture(title: str, panels: Sequence[Panel]) -> str:
     height = TOP + HIGH + UNDER + 18 * -(-len(names) // columns) + 16
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
-        f'font-family="system-ui, sans-serif">',
+        'font-family="system-ui, sans-serif">',
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         _text(16, 22, title, 14, INK, weight=600),
     ]
@@ -132,7 +132,7 @@ def _panel(panel: Panel, left: float, colour: Mapping[str, str]) -> list[str]:
     for name, level in panel.levels.items():
         parts.append(
             f'<line x1="{left}" x2="{left + right}" y1="{at_y(level):.1f}" y2="{at_y(level):.1f}" stroke="{GREY}" '
-            f'stroke-dasharray="5 4"/>'
+            'stroke-dasharray="5 4"/>'
         )
         parts.append(_text(left + right, at_y(level) - 4, name, 10, GREY, "end"))
     for line in panel.lines:
@@ -204,7 +204,7 @@ def dots(title: str, x: str, rows: Sequence[tuple[str, float, float, float]], le
 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
-        f'font-family="system-ui, sans-serif">',
+        'font-family="system-ui, sans-serif">',
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         _text(16, 22, title, 14, INK, weight=600),
     ]
@@ -214,7 +214,7 @@ def dots(title: str, x: str, rows: Sequence[tuple[str, float, float, float]], le
     for name, level in levels.items():
         parts.append(
             f'<line x1="{at(level):.1f}" x2="{at(level):.1f}" y1="42" y2="{height - 34}" stroke="{INK}" '
-            f'stroke-dasharray="5 4"/>'
+            'stroke-dasharray="5 4"/>'
         )
         parts.append(_text(at(level), 38, name, 10, GREY, "middle"))
     for i, (name, mean, lower, upper) in enumerate(rows):
@@ -223,7 +223,7 @@ def dots(title: str, x: str, rows: Sequence[tuple[str, float, float, float]], le
         if isfinite(lower):
             parts.append(
                 f'<line x1="{at(lower):.1f}" x2="{at(upper):.1f}" y1="{y}" y2="{y}" stroke="{COLOURS[0]}" '
-                f'stroke-width="3" opacity="0.35"/>'
+                'stroke-width="3" opacity="0.35"/>'
             )
         parts.append(f'<circle cx="{at(mean):.1f}" cy="{y}" r="4" fill="{COLOURS[0]}"/>')
     parts.append(_text((left + width) / 2, height - 4, x, 11, INK, "middle"))

@@ -321,7 +321,7 @@ def trust_laundering(trace: Trace) -> Broken:
             yield (
                 row,
                 f"{trace.id_e[row]} is marked trusted but derives from {source}, which is not, and nobody "
-                f"released it",
+                "released it",
             )
 
 
