@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from podium.audit.detector import Second, Suspects
@@ -11,7 +12,7 @@ from podium.graph.grouping import changes
 from podium.graph.labels import number
 from podium.registry import register
 from podium.trace import sweep
-from podium.trace.columns import I, Trace
+from podium.trace.columns import B, I, Trace
 from podium.trace.rules import unmatched_calls
 from podium.trace.vocabulary import event
 
@@ -21,6 +22,10 @@ SPAWN, CALL, RESULT = event("spawn"), event("tool_call"), event("tool_result")
 MESSAGE, DECISION, AGGREGATE = event("message"), event("orchestrator_decision"), event("aggregate")
 
 
+class _Params(msgspec.Struct):
+    faults: int = 0
+
+
 @register(
     "detector",
     group="record",
@@ -28,7 +33,7 @@ MESSAGE, DECISION, AGGREGATE = event("message"), event("orchestrator_decision"),
     finds="a tool call without a result in the record",
     needs="nothing",
     confidence="certain",
-    settles="the end of the run: the call may still be running where the record ends",
+    settles="the end of the run, where the call may still be running, or the lines of the log that could not be read",
     todo="see whether the tool hung, the run was cut off, or the harness does not record results",
     severity=1,
 )
@@ -39,7 +44,8 @@ def missing_result(trace: Trace, second: Second, threshold: float) -> Suspects:
 
     A call that is recorded as invalid is not missed: the record says what became of it. A call that is marked
     truncated, or of an agent's last turn, is an observation: it may still have been running when the record ended. Calls
-    side by side and the agents they spawn belong to one turn.
+    side by side and the agents they spawn belong to one turn. So is any call of a log with faults (`podium check` names
+    them): its result may be what could not be read.
     """
     waiting = np.array(unmatched_calls(trace)[1], np.int64)
     figure_e = np.zeros(trace.n_events)
@@ -52,7 +58,20 @@ def missing_result(trace: Trace, second: Second, threshold: float) -> Suspects:
     tells_n = np.bincount(trace.rollout_e, minlength=len(trace)) > 0
     suspects = Suspects.of_rows(figure_e, threshold, trace, tells_n)
     calls = suspects.row
-    return replace(suspects, open=(trace.truncated_e[calls] == 1) | (turn_e[calls] >= last_a[trace.agent_e[calls]]))
+    open_e = (trace.truncated_e[calls] == 1) | (turn_e[calls] >= last_a[trace.agent_e[calls]])
+    return replace(suspects, open=open_e | _with_faults(trace)[trace.rollout_e[calls]])
+
+
+def _with_faults(trace: Trace) -> B:
+    """The runs whose importer could not read all of their log."""
+    faulty_w = []
+    for word in trace.params_n.words:
+        try:
+            faulty_w.append(msgspec.json.decode(word, type=_Params).faults > 0)
+        except msgspec.MsgspecError:
+            faulty_w.append(False)
+    faulty_n: B = np.array([*faulty_w, False])[trace.params_n.codes]
+    return faulty_n
 
 
 def _turn(trace: Trace) -> I:
