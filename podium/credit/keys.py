@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.forest import contexts, nodes, roots
 from podium.graph import units
-from podium.graph.grouping import changes, count_of, numbered_together, rows_by, take
+from podium.graph.grouping import any_by, changes, count_of, numbered_together, rows_by, take
 from podium.registry import alternatives, facts, find, kind_of, names, register
 from podium.trace import sweep
 from podium.trace.columns import I, Text, Trace
@@ -139,8 +139,7 @@ def upstream(trace: Trace, unit: str) -> I:
     who = units.actor(trace)  # the result of its own tool call is no other agent's, whoever recorded it
     crosses = (who[trace.src_x] != who[trace.dst_x]) & (trace.type_x != TEMPORAL)
     own = who[trace.src_x] == who[trace.dst_x]
-    told = np.zeros(trace.n_events, np.bool_)
-    told[trace.dst_x[crosses]] = True
+    told = any_by(trace.dst_x, crosses, trace.n_events)
     last = sweep.latest(told, trace.src_x[own], trace.dst_x[own])
     inputs = _sets(trace.dst_x[crosses], nodes(trace, trace.src_x[crosses]), trace.n_events)
     found: I = np.append(inputs, 0)[take(last, units.rows(trace, unit))]

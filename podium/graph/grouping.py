@@ -16,6 +16,7 @@ __all__ = [
     "count_of",
     "ends",
     "first_by",
+    "group_totals",
     "last_by",
     "mean_by",
     "numbered",
@@ -163,6 +164,15 @@ def total_by(group: I, values: NDArray[Any], n: int) -> F:
     return total
 
 
+def group_totals(group: I, values: NDArray[Any]) -> F:
+    """For each row the sum over its group; NaN for a row of no group (-1).
+
+    >>> group_totals(np.array([1, 0, 1, -1]), np.array([1.0, 2.0, 4.0, 8.0])).tolist()
+    [5.0, 2.0, 5.0, nan]
+    """
+    return take(total_by(group, values, count_of(group)), group)
+
+
 def count_by(group: I, which: B, n: int) -> NDArray[np.int64]:
     """How many such rows each group has; -1 is no group.
 
@@ -187,7 +197,9 @@ def any_by(group: I, which: B, n: int) -> B:
     >>> any_by(np.array([0, -1, 2]), np.array([True, True, False]), 3).tolist()
     [True, False, False]
     """
-    return first_by(group, which, n) >= 0
+    there = np.zeros(n + 1, np.bool_)  # the last entry is for rows of no group
+    there[group[which]] = True
+    return there[:n]
 
 
 def first_by(group: I, which: B, n: int) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from weakref import ref
 
 import numpy as np
 
-from podium.graph.grouping import changes, count_of, first_by, numbered, rows_by, take, unset
+from podium.graph.grouping import any_by, changes, count_of, first_by, numbered, rows_by, take, unset
 from podium.trace import sweep
 from podium.trace.columns import I, Trace
 from podium.trace.vocabulary import edge, event
@@ -102,8 +102,7 @@ def turn(trace: Trace) -> I:
     who_e = actor(trace)
     result_e = trace.type_e == RESULT
     told_x = (who_e[trace.src_x] != who_e[trace.dst_x]) | result_e[trace.src_x]
-    input_e = result_e.copy()
-    input_e[trace.dst_x[told_x & (trace.type_x != TEMPORAL)]] = True
+    input_e = result_e | any_by(trace.dst_x, told_x & (trace.type_x != TEMPORAL), trace.n_events)
     order = rows_by(who_e)[np.count_nonzero(who_e < 0) :]
     opens = input_e[order]
     opens[1:] &= ~result_e[order[:-1]]
@@ -119,8 +118,7 @@ def invocation(trace: Trace) -> I:
     who_e = actor(trace)
     given_x = (who_e[trace.src_x] != who_e[trace.dst_x]) & (who_e[trace.src_x] >= 0)
     given_x &= (trace.type_x != TEMPORAL) & (trace.type_x != ANSWER) & (trace.type_e[trace.src_x] != RETURN)
-    opens_e = np.zeros(trace.n_events, np.bool_)
-    opens_e[trace.dst_x[given_x]] = True
+    opens_e = any_by(trace.dst_x, given_x, trace.n_events)
     order = rows_by(who_e)[np.count_nonzero(who_e < 0) :]
     return numbered(order, opens_e[order] | changes(who_e[order]), trace.n_events)
 
