@@ -48,6 +48,10 @@ def chained(seed: int, missing: float = 0.0) -> tuple[Trace, list[dict[str, str]
     return runs(*parts), spawners, players
 
 
+def tree(trace: Trace, n: int) -> int:
+    return int(str(trace.trace_id_n[n])[1])
+
+
 def above(by: dict[str, str], players: list[str], name: str) -> str | None:
     """The nearest player above one, if there is one."""
     up = by.get(name)
@@ -62,7 +66,7 @@ def games(
     """What each coalition of each tree earned on average: who is masked takes with it all that it would have spawned."""
     held: dict[int, dict[frozenset[str], list[float]]] = defaultdict(lambda: defaultdict(list))
     for n in range(len(trace)):
-        i = int(str(trace.trace_id_n[n])[1])
+        i = tree(trace, n)
         gone = set(json.loads(str(trace.do_n[n]))["value"]) if trace.do_n[n] else set()
         for _ in CAST if spawning else ():
             gone |= {p for p in players[i] if above(spawners[i], players[i], p) in gone}
@@ -77,7 +81,7 @@ def test_values_over_all_orders_that_can_be(seed: int, spawning: bool) -> None:
     worth = games(trace, spawners, players, spawning)
     want = []
     for a, n in enumerate(trace.rollout_a.tolist()):
-        i, name = int(str(trace.trace_id_n[n])[1]), str(trace.name_a[a])
+        i, name = tree(trace, n), str(trace.name_a[a])
         if name not in players[i] or (trace.do_n[n] and json.loads(str(trace.do_n[n]))["value"]):
             want.append(nan)
             continue
@@ -100,22 +104,12 @@ def test_values_over_some_orders_as_far_as_coalitions_were_played(seed: int, spa
     worth = games(trace, spawners, players, spawning)
     want = []
     for a, n in enumerate(trace.rollout_a.tolist()):
-        i, name = int(str(trace.trace_id_n[n])[1]), str(trace.name_a[a])
+        i, name = tree(trace, n), str(trace.name_a[a])
         mine = [p for p in players[i] if any(p not in c for c in worth[i])]  # whom no run masks is no player
-        first = {
-            str(trace.name_a[b]): b
-            for b in reversed(range(trace.n_agents))
-            if trace.rollout_a[b] == trace.rollout_a[a]
-        }
-        cast = sorted(
-            mine,
-            key=lambda p: next(
-                b
-                for b, w in enumerate(trace.name_a.strings())
-                if w == p and int(str(trace.trace_id_n[trace.rollout_a[b]])[1]) == i
-            ),
-        )  # noqa: B023
-        assert first
+        record = [
+            w for w, m in zip(trace.name_a.strings(), trace.rollout_a.tolist(), strict=True) if tree(trace, m) == i
+        ]
+        cast = [p for p in dict.fromkeys(map(str, record)) if p in mine]
         if name not in mine or (trace.do_n[n] and json.loads(str(trace.do_n[n]))["value"]):
             want.append(nan)
             continue
@@ -171,20 +165,20 @@ def test_where_no_option_was_tried_twice_the_place_tells_what_outcomes_vary_by(s
     trace = runs(*parts)
     credit = Credit(trace, "orchestrator", trace.reward_n["team"])
     assert len(set(contexts(trace, credit.rows).tolist())) == 8
-    value, tree = credit.value.tolist(), [int(str(t)[1]) for t in trace.trace_id_n.strings()]
+    value, top = credit.value.tolist(), [tree(trace, m) for m in range(len(trace))]
     option, n = [str(o) for o in trace.chosen_e.strings()], len(value)
     own = []
     for u in range(n):
-        mine = [value[v] for v in range(n) if tree[v] == tree[u]]
+        mine = [value[v] for v in range(n) if top[v] == top[u]]
         own.append(value[u] - sum(mine) / len(mine))
     want = []
     for u in range(n):
-        place = [v for v in range(n) if task[tree[v]] == task[tree[u]]]
+        place = [v for v in range(n) if task[top[v]] == task[top[u]]]
         middle = sum(value[v] for v in place) / len(place)
         one = sum((value[v] - middle) ** 2 for v in place) / len(place)
         peers = {v: [w for w in place if option[w] == option[v]] for v in place}
         mean = {v: sum(own[w] for w in peers[v]) / len(peers[v]) for v in place}
-        size = {v: sum(tree[w] == tree[v] for w in place) for v in place}
+        size = {v: sum(top[w] == top[v] for w in place) for v in place}
         noise = {v: one * ((1 - 1 / size[v]) ** 2 + (size[v] - 1) / size[v] ** 2) for v in place}
         free = sum(1 - 1 / len(peers[v]) for v in place)
         excess = sum((own[v] - mean[v]) ** 2 - noise[v] * (1 - 1 / len(peers[v])) for v in place)

@@ -412,9 +412,9 @@ def test_each_retry_waits_twice_as_long_as_the_one_before(server: Server, monkey
             ask(server, status, retries=3, pause=0.5)(["text"])
     assert pauses == [0.5, 1.0, 2.0] * 4
     pauses.clear()
-    with pytest.raises(Silent, match="^HTTP status 499$"):
+    with pytest.raises(Silent, match=r"^HTTP status 499$"):
         ask(server, 499, retries=3)(["text"])
-    with pytest.raises(Silent, match="^HTTP status 500, after 1 tries$|^HTTP status 500$"):
+    with pytest.raises(Silent, match=r"^HTTP status 500$"):
         ask(server, 500, retries=0)(["text"])
     assert pauses == []
 
