@@ -318,6 +318,7 @@ class Telling:
                 "tool_uses": said.totalToolUseCount,
                 "context_tokens": said.totalTokens,
                 "duration_ms": said.totalDurationMs,
+                "agent_model": said.resolvedModel,
             }
             extra |= {k: v for k, v in stated.items() if v is not None}
         if ended.kind == "notice":
