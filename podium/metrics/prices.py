@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Sequence
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -26,7 +26,7 @@ from msgspec import Struct
 from podium.metrics.table import BadMetrics
 from podium.trace.columns import B, F, I, Trace
 
-__all__ = ["KINDS", "TurnBill", "PriceRow", "default_prices", "turn_bill", "model_name", "price_of", "read_prices"]
+__all__ = ["KINDS", "PriceRow", "TurnBill", "default_prices", "model_name", "price_of", "read_prices", "turn_bill"]
 
 KINDS = ("input", "cache_write", "cache_write_1h", "cache_read", "output")
 _DATED = re.compile(r"(?:-\d{8}|-\d{4}-\d{2}-\d{2}|@\d{8})(?:-v\d+(?::\d+)?)?$")
@@ -70,8 +70,11 @@ class TurnBill(NamedTuple):
     """
 
     turn_e: B  # a turn of a model
-    model_e: I  # its code in `model_e` of the trace, -1 where it is not recorded
-    tokens_fe: F  # its tokens, a row a kind, in the order of KINDS; what is written for an hour is not among `cache_write`
+    models: tuple[str, ...]
+    model_e: I  # its place among them, -1 where its model is not recorded
+    tokens_fe: (
+        F  # its tokens, a row a kind, in the order of KINDS; what is written for an hour is not among `cache_write`
+    )
     usd_e: F  # what is known of its price
     exact_e: B  # all of it is known
     unpriced_e: B  # tokens of a kind, or of a model, that has no price
@@ -87,7 +90,9 @@ def read_prices(file: str | Path) -> list[PriceRow]:
     except OSError as error:
         raise BadMetrics(f"{file}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise BadMetrics(f"{file}: not a table of prices: {error}; podium/metrics/prices.toml is an example") from None
+        raise BadMetrics(
+            f"{file}: not a table of prices: {error}; podium/metrics/prices.toml is an example"
+        ) from None
 
 
 @cache
@@ -133,10 +138,10 @@ def turn_bill(trace: Trace, prices: Sequence[PriceRow]) -> TurnBill:
 
     The last turn of a sub-agent may stand only in what its return says of it (`last_usage`): that return is then a turn too.
     """
-    tokens_fe, model_e = _tokens(trace)
+    tokens_fe, model_e, models = _tokens(trace)
     known = ~np.isnan(tokens_fe)
     turn_e: B = (trace.model_e.codes >= 0) | known.any(axis=0)
-    rate_fe = _rates(trace, prices, tokens_fe, model_e, turn_e)
+    rate_fe = _rates(trace, prices, tokens_fe, model_e, models, turn_e)
     zero = known & (tokens_fe == 0)
     paid = known & ~zero & ~np.isnan(rate_fe)
     usd_e = np.where(paid, tokens_fe * rate_fe, 0.0).sum(axis=0) / 1e6
@@ -147,19 +152,26 @@ def turn_bill(trace: Trace, prices: Sequence[PriceRow]) -> TurnBill:
     exact_e = turn_e & ~unpriced_e & ~unread_e & ~unwritten_e & ~vague_e
     some_e = turn_e & (paid.any(axis=0) | (known.any(axis=0) & ~unpriced_e))
     usd_e = np.where(some_e, usd_e, np.nan)
-    return TurnBill(turn_e, model_e, tokens_fe, usd_e, exact_e, unpriced_e, unread_e, unwritten_e, rate_fe)
+    return TurnBill(turn_e, models, model_e, tokens_fe, usd_e, exact_e, unpriced_e, unread_e, unwritten_e, rate_fe)
 
 
-def _tokens(trace: Trace) -> tuple[F, I]:
-    """The tokens of each event by `KINDS`, and the code of its model."""
+def _tokens(trace: Trace) -> tuple[F, I, tuple[str, ...]]:
+    """The tokens of each event by `KINDS`, the code of its model, and the models."""
     hour_e = trace.cache_write_1h_e
     tokens_fe = np.stack(
-        [trace.tokens_in_e, trace.cache_write_e - np.nan_to_num(hour_e), hour_e, trace.cache_read_e, trace.tokens_out_e]
+        [
+            trace.tokens_in_e,
+            trace.cache_write_e - np.nan_to_num(hour_e),
+            hour_e,
+            trace.cache_read_e,
+            trace.tokens_out_e,
+        ]
     )
     model_e: I = trace.model_e.codes
+    models = list(trace.model_e.words)
     column = trace.extra_e.get("last_usage")
     if column is None:
-        return tokens_fe, model_e
+        return tokens_fe, model_e, tuple(models)
     model_e = model_e.copy()
     for row in np.flatnonzero((column.codes >= 0) & np.isnan(tokens_fe).all(axis=0)).tolist():
         usage = msgspec.json.decode(column[row] or "null")
@@ -168,11 +180,21 @@ def _tokens(trace: Trace) -> tuple[F, I]:
         hour = (usage.get("cache_creation") or {}).get("ephemeral_1h_input_tokens")
         write = usage.get("cache_creation_input_tokens")
         brief = None if write is None else write - (hour or 0)
-        values = usage.get("input_tokens"), brief, hour, usage.get("cache_read_input_tokens"), usage.get("output_tokens")
+        values = (
+            usage.get("input_tokens"),
+            brief,
+            hour,
+            usage.get("cache_read_input_tokens"),
+            usage.get("output_tokens"),
+        )
         tokens_fe[:, row] = [np.nan if v is None else float(v) for v in values]
         own = model_e[(trace.agent_e == trace.agent_e[row]) & (model_e >= 0)]
-        model_e[row] = own[-1] if len(own) else trace.model_e.code(_stated_model(trace, row) or "")
-    return tokens_fe, np.maximum(model_e, -1)
+        if len(own):
+            model_e[row] = own[-1]
+        elif (model := _stated_model(trace, row)) is not None:
+            models += [model] if model not in models else []
+            model_e[row] = models.index(model)
+    return tokens_fe, model_e, tuple(models)
 
 
 def _stated_model(trace: Trace, row: int) -> str | None:
@@ -183,13 +205,15 @@ def _stated_model(trace: Trace, row: int) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _rates(trace: Trace, prices: Sequence[PriceRow], tokens_fe: F, model_e: I, turn_e: B) -> F:
+def _rates(
+    trace: Trace, prices: Sequence[PriceRow], tokens_fe: F, model_e: I, models: Sequence[str], turn_e: B
+) -> F:
     rate_fe = np.full((len(KINDS), trace.n_events), np.nan)
     context_e = np.nansum(tokens_fe[:4], axis=0)
     for n, day in enumerate(map(_day, trace.params_n.strings())):
         mine_e = turn_e & (trace.rollout_e == n) if len(trace) > 1 else turn_e
         for code in np.unique(model_e[mine_e]).tolist():
-            row = None if code < 0 else price_of(trace.model_e.words[code], prices, day)
+            row = None if code < 0 else price_of(models[code], prices, day)
             if row is None:
                 continue
             rows = np.flatnonzero(mine_e & (model_e == code))
@@ -208,6 +232,6 @@ def _day(params: str | None) -> date | None:
     try:
         value: Any = msgspec.json.decode(params or "null")
         started = value.get("started") if isinstance(value, dict) else None
-        return None if started is None else datetime.fromtimestamp(float(started), timezone.utc).date()
+        return None if started is None else datetime.fromtimestamp(float(started), UTC).date()
     except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, OSError):
         return None

@@ -141,9 +141,13 @@ def _chains(run: RunColumns) -> Iterator[list[int]]:
     turns = np.flatnonzero(run.model_e)
     turns = turns[np.argsort(trace.agent_e[turns], kind="stable")]
     chain: list[int] = []
-    before = -1
+    before = -1, -1
     for turn, agent, task, one in zip(
-        turns.tolist(), trace.agent_e[turns].tolist(), trace.task_e[turns].tolist(), single[turns].tolist(), strict=True
+        turns.tolist(),
+        trace.agent_e[turns].tolist(),
+        trace.task_e[turns].tolist(),
+        single[turns].tolist(),
+        strict=True,
     ):
         call = int(call_of_turn[turn])
         good = one and only_reads(tools[call], content_of(trace, call))
@@ -232,4 +236,6 @@ def _agents_saved(run: RunColumns, agent: int, spawns: list[int], returns: dict[
     who = [int(trace.to_e[s]) for s in spawns]
     lasted = np.array([_done(run, returns[a]) - float(trace.t_e[s]) for s, a in zip(spawns, who, strict=True)])
     names = [str(trace.name_a[a]) for a in who]
-    return Apart("sub-agents", str(trace.name_a[agent]), spawns, names, float(lasted.sum() - lasted.max()), float("nan"))
+    return Apart(
+        "sub-agents", str(trace.name_a[agent]), spawns, names, float(lasted.sum() - lasted.max()), float("nan")
+    )

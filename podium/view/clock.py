@@ -96,7 +96,9 @@ def clock(run: RunColumns) -> Clock:
         parts.append(total - covered)
         covered = total
     if times is None or not timed_e.any():
-        return Clock(nan if times is None else times[1] - times[0], *[nan] * 8, 0, nan, nan)
+        return Clock(
+            nan if times is None else times[1] - times[0], nan, nan, nan, nan, nan, nan, nan, nan, 0, nan, nan
+        )
     wall, (model, tools, unseen, waits, person) = times[1] - times[0], parts
     prompts, approvals = _person(run, timed_e)
     team_e = timed_e & ~run.person_e

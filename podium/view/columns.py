@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from podium.graph.path import work
 from podium.metrics.prices import PriceRow, TurnBill, turn_bill
+from podium.rewards.orchestration import spawned
 from podium.trace.columns import B, F, I, Trace
 from podium.trace.vocabulary import edge, event
 
@@ -41,7 +42,7 @@ class RunColumns(NamedTuple):
     call_e: B
     turn_of_e: I  # for a call: the row of the turn that made it, else -1
     result_of_e: I  # for a call: the row of its result, else -1
-    silent_a: B  # agents of whose work only the end is in the log
+    silent_a: B  # agents that were launched, and of whose work only the end is in the log
 
 
 def run_columns(trace: Trace, prices: Sequence[PriceRow]) -> RunColumns:
@@ -53,7 +54,7 @@ def run_columns(trace: Trace, prices: Sequence[PriceRow]) -> RunColumns:
     acts_e = ~person_e & np.isin(kind_e, (DECISION, MESSAGE, RETURN, AGGREGATE))
     works_a = np.zeros(trace.n_agents + 1, np.bool_)
     works_a[trace.agent_e[call_e | bill.turn_e]] = True
-    silent_a = ~works_a[:-1] if bill.turn_e.any() else np.zeros(trace.n_agents, np.bool_)
+    silent_a = spawned(trace) & ~works_a[:-1] & bill.turn_e.any()
     silent_e = np.append(silent_a, False)[trace.agent_e]
     return RunColumns(
         trace,
@@ -138,6 +139,8 @@ def marks(text: str | None) -> set[str]:
     found = set()
     for word in _SPLIT.split(text or ""):
         bare = re.split(r"[/\\]", word.strip(".-*~"))[-1]
-        if len(bare) >= LEAST_MARK and not (bare.isalpha() and (bare.islower() or bare.istitle() or bare.isupper())):
+        if len(bare) >= LEAST_MARK and not (
+            bare.isalpha() and (bare.islower() or bare.istitle() or bare.isupper())
+        ):
             found.add(bare)
     return found

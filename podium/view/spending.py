@@ -18,7 +18,6 @@ from podium.view.columns import RunColumns
 __all__ = ["Spending", "Tally", "spending_by", "tallies", "tally", "tool_tallies"]
 
 TEXT = "text"
-SUMS = ("input", "cache_write", "cache_write_1h", "cache_read", "output", "usd")
 
 
 class Tally(Struct):
@@ -74,14 +73,16 @@ def _tallied(run: RunColumns, rows: NDArray[np.intp], code: I, groups: int, weig
     given = np.nan_to_num(fresh) + np.nan_to_num(write) + np.nan_to_num(read)
     with np.errstate(invalid="ignore"):
         hit = np.where(given > 0, read / given, np.nan)
-    vague = ~bill.exact_e & bill.turn_e
     turns = np.bincount(code, weight, minlength=groups)
-    columns = zip(turns, fresh, write, hour, read, written, hit, added(bill.usd_e[rows]), counted(vague), counted(bill.unread_e), counted(bill.unwritten_e), counted(bill.unpriced_e), strict=True)  # fmt: skip
+    price, vague = added(bill.usd_e[rows]), counted(bill.turn_e & ~bill.exact_e)
+    unread, unwritten, unpriced = (counted(e) for e in (bill.unread_e, bill.unwritten_e, bill.unpriced_e))
     return [
-        Tally(*(float(v) for v in sums), bool(vague), *counts)
-        for *sums, vague, unread, unwritten, unpriced in columns
-        for counts in [(unread, unwritten, unpriced)]
-    ]
+        Tally(
+            float(turns[g]), float(fresh[g]), float(write[g]), float(hour[g]), float(read[g]), float(written[g]), float(hit[g]),
+            float(price[g]), vague[g] > 0, unread[g], unwritten[g], unpriced[g],
+        )
+        for g in range(groups)
+    ]  # fmt: skip
 
 
 def spending_by(run: RunColumns, code_e: I, words: Sequence[str]) -> list[Spending]:

@@ -27,6 +27,7 @@ class Context(Struct):
     first: float
     most: float
     last: float
+    stated: float  # at its end, as its return says
     compactions: int
 
 
@@ -76,7 +77,7 @@ def agent_rows(run: RunColumns) -> list[Agent]:
     failed_e = run.call_e & (run.result_of_e >= 0) & (trace.valid_e[run.result_of_e] == 0)
     calls_a, failed_a = (np.bincount(trace.agent_e[e], minlength=trace.n_agents) for e in (run.call_e, failed_e))
     contexts, returns = _contexts(run), _returns(run, parent_a)
-    called_a = _stated_calls(run)
+    called_a = _stated(run, "tool_uses")
     models_a, launching = _models(run), _calls_of_spawns(run)
     rows = []
     for agent, depth in _tree(parent_a, begun_a, run):
@@ -111,7 +112,8 @@ def _lives(run: RunColumns) -> tuple[list[float], list[float], list[float]]:
     trace = run.trace
     start = (extent(trace) or (0.0, 0.0))[0]
     n = trace.n_agents
-    begun_a, ended_a, busy_a = np.full(n, np.nan), np.full(n, np.nan), np.zeros(n)
+    begun_a, ended_a = np.full(n, np.nan), np.full(n, np.nan)
+    busy_a: F = np.zeros(n)
     known = np.flatnonzero((trace.agent_e >= 0) & ~np.isnan(trace.t_e))
     np.fmin.at(begun_a, trace.agent_e[known], trace.t_e[known])
     np.fmax.at(ended_a, trace.agent_e[known], np.fmax(trace.t_e, trace.end_e)[known])
@@ -120,9 +122,12 @@ def _lives(run: RunColumns) -> tuple[list[float], list[float], list[float]]:
     who, t, end = trace.agent_e[order], trace.t_e[order], trace.end_e[order]
     if len(order):
         shift = np.concatenate([[0], np.cumsum(np.diff(who) != 0)]) * (2 * (float(end.max()) - float(t.min())) + 1)
-        t, end = t + shift, end + shift  # each agent's time after that of the one before it, so that they do not overlap
+        t, end = (
+            t + shift,
+            end + shift,
+        )  # each agent's time after that of the one before it, so that they do not overlap
         until = np.concatenate([[-np.inf], np.maximum.accumulate(end)[:-1]])
-        busy_a = np.bincount(who, np.maximum(0.0, end - np.maximum(t, until)), minlength=n)
+        busy_a = np.bincount(who, np.maximum(0.0, end - np.maximum(t, until)), minlength=n).astype(np.float64)
     timed_a = np.bincount(trace.agent_e[~np.isnan(run.work_e) & (trace.agent_e >= 0)], minlength=n) > 0
     busy_a = np.where(timed_a, busy_a, np.nan)
     return (begun_a - start).tolist(), (ended_a - start).tolist(), busy_a.tolist()
@@ -132,7 +137,7 @@ def _tree(parent_a: I, begun_a: list[float], run: RunColumns) -> list[tuple[int,
     """Agents that acted or were launched, and their depth: children after their parents. The person is none of them."""
     trace = run.trace
     there_a = np.zeros(trace.n_agents + 1, np.bool_)
-    there_a[trace.agent_e[~run.person_e]] = True
+    there_a[trace.agent_e[~run.person_e & (trace.type_e != RESULT)]] = True
     there_a[:-1] |= parent_a >= 0
     children: dict[int, list[int]] = {}
     for agent in np.flatnonzero(there_a[:-1]).tolist():
@@ -149,10 +154,11 @@ def _tree(parent_a: I, begun_a: list[float], run: RunColumns) -> list[tuple[int,
 
 def _models(run: RunColumns) -> dict[int, list[str]]:
     """The models of each agent, the most used first."""
-    trace, model_e = run.trace, run.bill.model_e
+    trace, model_e, words = run.trace, run.bill.model_e, run.bill.models
     rows = np.flatnonzero((model_e >= 0) & (trace.agent_e >= 0))
-    words = trace.model_e.words
-    pairs, counts = np.unique(trace.agent_e[rows].astype(np.int64) * max(len(words), 1) + model_e[rows], return_counts=True)
+    pairs, counts = np.unique(
+        trace.agent_e[rows].astype(np.int64) * max(len(words), 1) + model_e[rows], return_counts=True
+    )
     models: dict[int, list[str]] = {}
     for pair in pairs[np.argsort(-counts, kind="stable")].tolist():
         models.setdefault(pair // len(words), []).append(words[pair % len(words)])
@@ -169,7 +175,9 @@ def _launched_for(run: RunColumns, calls: dict[int, int], spawn: int) -> str | N
     if isinstance(value, str):  # arguments as text
         with suppress(msgspec.MsgspecError):
             value = msgspec.json.decode(value)
-    named = [value[name] for name in ("description", "task_name") if name in value] if isinstance(value, dict) else []
+    named = (
+        [value[name] for name in ("description", "task_name") if name in value] if isinstance(value, dict) else []
+    )
     return next((text for text in named if isinstance(text, str)), None)
 
 
@@ -179,15 +187,15 @@ def _calls_of_spawns(run: RunColumns) -> dict[int, int]:
     return dict(zip(trace.dst_x[launches_x].tolist(), trace.src_x[launches_x].tolist(), strict=True))
 
 
-def _stated_calls(run: RunColumns) -> list[float]:
-    """How many calls the returns of each agent say that it made."""
+def _stated(run: RunColumns, name: str, latest: bool = False) -> list[float]:
+    """The sum, or the latest, of a number that the returns of each agent state."""
     trace = run.trace
-    calls_a = np.full(trace.n_agents, np.nan)
-    for row in stated(trace, "tool_uses").tolist():
-        count, agent = said(trace, "tool_uses", row), trace.agent_e[row]
+    total_a = np.full(trace.n_agents, np.nan)
+    for row in stated(trace, name).tolist():
+        count, agent = said(trace, name, row), trace.agent_e[row]
         if isinstance(count, int | float) and agent >= 0:
-            calls_a[agent] = np.nan_to_num(calls_a[agent]) + count
-    listed: list[float] = calls_a.tolist()
+            total_a[agent] = count if latest else np.nan_to_num(total_a[agent]) + count
+    listed: list[float] = total_a.tolist()
     return listed
 
 
@@ -218,7 +226,8 @@ def _contexts(run: RunColumns) -> list[Context]:
     last_a[who] = read_e[rows]
     np.fmax.at(most_a, who, read_e[rows])
     compacted_a = np.bincount(trace.agent_e[compactions(run)], minlength=trace.n_agents)
-    columns = zip(first_a.tolist(), most_a.tolist(), last_a.tolist(), compacted_a.tolist(), strict=True)
+    stated_a = _stated(run, "context_tokens", latest=True)
+    columns = zip(first_a.tolist(), most_a.tolist(), last_a.tolist(), stated_a, compacted_a.tolist(), strict=True)
     return [Context(*row) for row in columns]
 
 
@@ -236,7 +245,9 @@ def _returns(run: RunColumns, parent_a: I) -> dict[int, Return]:
         by_agent.setdefault(int(trace.agent_e[row]), []).append(row)
     kept = "content" in trace.extra_e
     outputs = {int(p): _outputs(run, int(p)) for p in np.unique(parent_a[launched])} if kept else {}
-    read = _read(run)
+    last_a = np.full(trace.n_agents, -1)  # the last turn of each agent
+    turns = np.flatnonzero(run.model_e & (trace.agent_e >= 0))
+    np.maximum.at(last_a, trace.agent_e[turns], turns)
     fates = {}
     for agent in launched.tolist():
         returns, parent = by_agent.get(agent, []), int(parent_a[agent])
@@ -252,19 +263,10 @@ def _returns(run: RunColumns, parent_a: I) -> dict[int, Return]:
                 words, found, told = words + len(own), found + len(own & later), True
         enough = told and words >= LEAST_MARKS
         fate: Any = "used" if found else "no trace" if enough else "not recorded"
-        if not found and not any(row in read for row in returns):
+        if not found and 0 <= last_a[parent] < returns[0]:
             fate = "not read"
         fates[agent] = Return(fate, words, found, failed)
     return fates
-
-
-def _read(run: RunColumns) -> set[int]:
-    """Returns after which a turn of who they went to is in the log."""
-    trace = run.trace
-    last_a = np.full(trace.n_agents + 1, -1)
-    np.maximum.at(last_a, trace.agent_e[run.model_e], np.flatnonzero(run.model_e))
-    returns = np.flatnonzero(trace.type_e == RETURN)
-    return {int(row) for row in returns[last_a[trace.to_e[returns]] > returns]}
 
 
 def _outputs(run: RunColumns, agent: int) -> list[tuple[int, set[str]]]:
