@@ -107,7 +107,12 @@ def test_check_reads_standard_input() -> None:
 def test_show_prints_and_writes_a_page(run: Path, tmp_path: Path) -> None:
     answer = podium("show", run, "--html", tmp_path / "page.html")
     assert answer.returncode == 0
-    for said in ("run\ncentralized\nTask    task\n", "Where the time went  4.0 s in all", "Critical path 3.0 s", "Who worked  2 agents"):
+    for said in (
+        "run\ncentralized\nTask    task\n",
+        "Where the time went  4.0 s in all",
+        "Critical path 3.0 s",
+        "Who worked  2 agents",
+    ):
         assert said in answer.stdout
     page = (tmp_path / "page.html").read_text()
     assert "<svg" in page
