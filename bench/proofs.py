@@ -25,6 +25,7 @@ BENCHES = (
     "metrics",
     "parl",
     "detectors",
+    "judged",
     "shapley",
     "credit",
     "fidelity",
