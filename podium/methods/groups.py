@@ -1,7 +1,7 @@
 """Methods that compare a run with other runs of the same task.
 
-The rows of the single-agent substrate read alike: an estimate for each run, copied to the tokens that the policy sampled, and how
-tokens count in the loss. Up to `to("token")` they hold for traces that do not record tokens.
+The rows of the single-agent substrate read alike: an estimate for each run, copied to the tokens that the policy
+sampled, and how tokens count in the loss. Up to `to("token")` they hold for traces that do not record tokens.
 """
 
 from functools import partial

@@ -1,6 +1,7 @@
 """Methods of our own, for what the published ones leave open. They are named for what they do.
 
-Branches force the option that was not taken, so that the effect of a decision is identified and not only correlated with the outcome.
+Branches force the option that was not taken, so that the effect of a decision is identified and not only correlated
+with the outcome.
 """
 
 from functools import partial
@@ -26,7 +27,8 @@ TABLE = (
             credit=f'same_prefix(same="option") >> only("decision", "{_kind}")',
             unit="orchestrator",
             needs=("branches",),
-            source=f"ours: branching at decisions to {_kind}, {_what}; intervals by `podium.credit.branches.effects`",
+            source=f"ours: branching at decisions to {_kind}, {_what}; "
+            "intervals by `podium.credit.branches.effects`",
         )
         for _kind, _what in (("spawn", "spawn against no-op"), ("stop", "stop against going on"))
     ),
