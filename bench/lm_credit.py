@@ -1,4 +1,4 @@
-"""How true the credit of a language model's decisions is: what methods say of each against what it was worth exactly (`podium.learn.lm.exact`).
+"""How true the credit of a language model's decisions is: what methods say of each against what it was worth exactly (`experiments.lm.exact`).
 
 In planted teams whose outcome is a coin, half of its variance noise. Every design may generate as many tokens: at each decision of some runs so many continuations, or as
 many more runs. The rank correlation is over decisions whose exact credit is 0.01 or more in size.
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from podium.envs.branch import branch, choices
 from podium.envs.draws import U, seeds, uniform
 from podium.envs.planted import Planted
-from podium.learn.lm.exact import Exact, exact
-from podium.learn.lm.models import Team
+from experiments.lm.exact import Exact, exact
+from podium.engine.models import Team
 from podium.learn.lm.play import Manner, Talk, recorded
 from podium.learn.traced import at_rows, stepped
 from podium.methods import credit_of

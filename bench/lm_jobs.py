@@ -22,15 +22,15 @@ from podium.envs.planted import Planted
 from podium.envs.world import World, make, worlds
 from podium.graph import critical_steps
 from podium.learn.evaluate import Judged, beside
-from podium.learn.lm.exact import exact, sure_teams
-from podium.learn.lm.explore import Practice, greedy_scores
+from experiments.lm.exact import exact, sure_teams
+from experiments.lm.explore import Practice, greedy_scores
 from podium.learn.lm.live import live_step, success
 from podium.learn.lm.live_run import find_live
 from podium.learn.lm.losses import named
-from podium.learn.lm.models import Team, team
+from podium.engine.models import Team, team
 from podium.learn.lm.play import Manner, recorded
-from podium.learn.lm.practice import Coach, Lecture, paced, practised
-from podium.learn.lm.train import Learner, Paid, Settings, begin, speaking, step, updated, voiced
+from experiments.lm.practice import Coach, Lecture, paced, practised
+from podium.learn.lm.train import Learner, Paid, Settings, begin, speaking, step, updated, prepared
 from podium.learn.params import TEST, TRAINING
 from podium.learn.regimes import agents_of
 from podium.methods import METHODS, Method
@@ -188,7 +188,7 @@ def manner_of(settings: Settings) -> Manner:
 def team_of(job: Job, settings: Settings, agents: Sequence[str]) -> Team:
     how: Any = settings.share
     made = team(settings.model, agents, share=how, lora=settings.lora, seed=job.seed, device=settings.device)
-    return voiced(made, settings)
+    return prepared(made, settings)
 
 
 def lessons(

@@ -21,16 +21,17 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("httpx")
 
+from podium.learn.lm.play import Manner, grown, recorded, scores  # noqa: E402
+from podium.learn.lm.train import Settings, begin, own_weights, step  # noqa: E402
+
+from podium.engine import endpoint  # noqa: E402
+from podium.engine.endpoint import BadEndpoint, Request, Voice, connect  # noqa: E402
+from podium.engine.models import team, tiny  # noqa: E402
 from podium.envs.draws import seeds  # noqa: E402
 from podium.envs.world import make  # noqa: E402
 from podium.learn.folder import BadRecipe  # noqa: E402
-from podium.learn.lm import endpoint  # noqa: E402
-from podium.learn.lm.endpoint import BadEndpoint, Request, Voice, connect  # noqa: E402
 from podium.learn.lm.losses import named  # noqa: E402
-from podium.learn.lm.models import team, tiny  # noqa: E402
-from podium.learn.lm.play import Manner, grown, recorded, scores  # noqa: E402
 from podium.learn.lm.run import LmRun, read  # noqa: E402
-from podium.learn.lm.train import Settings, begin, own_weights, step  # noqa: E402
 from podium.methods import METHODS  # noqa: E402
 from podium.trace.files import load  # noqa: E402
 from podium.trace.rules import check  # noqa: E402
@@ -302,7 +303,7 @@ def test_with_some_answers_lost_the_run_goes_on(fake: Fake) -> None:
         assert "endpoint dropped" in str(trace.extra_e["fault"][row])
         assert trace.chosen_e[row] == "stop"
         assert (trace.mask_k[trace.owner_k == row] == 0).all()
-    made.minds["all"].frozen = True  # a judgement leaves out episodes in which an answer was lost
+    made.policies["all"].frozen = True  # a judgement leaves out episodes in which an answer was lost
     fake.mode, fake.until = "options", len(fake.asked) + 3
     found = scores(SEARCH, made, seeds(0, 6), replace(REMOTE, rows=1))
     assert 0 < np.isnan(found).sum() < 6

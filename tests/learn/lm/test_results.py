@@ -12,14 +12,15 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from podium.learn.lm.play import Manner, recorded  # noqa: E402
+
 from bench import lm_jobs, lm_results  # noqa: E402
 from bench.lm_credit import fidelity  # noqa: E402
 from bench.lm_jobs import LIVE_OURS, OURS, WORLDS, Job, ran  # noqa: E402
+from experiments.lm.exact import exact, sure_teams  # noqa: E402
+from podium.engine.models import Team, team  # noqa: E402
 from podium.envs.draws import seeds  # noqa: E402
 from podium.envs.world import BadParameter, make  # noqa: E402
-from podium.learn.lm.exact import exact, sure_teams  # noqa: E402
-from podium.learn.lm.models import Team, team  # noqa: E402
-from podium.learn.lm.play import Manner, recorded  # noqa: E402
 
 MANNER = Manner(rows=32, width=32)
 SMALL = {"episodes": 4, "rows": 8, "parts": 1, "epochs": 1, "most": 3}
