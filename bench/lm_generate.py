@@ -34,11 +34,11 @@ import torch
 
 from bench.lm_packed import commits_of, machine, model_of, recorded, wait
 from bench.table import Row, at_least, at_most, fact, show
-from podium.envs.draws import seeds
 from podium.engine import pool
 from podium.engine.generate import Pending, complete_free
-from podium.engine.models import Frame, PolicyModel, Model, adapted
+from podium.engine.models import Frame, Model, PolicyModel, adapted
 from podium.engine.reader import Reader
+from podium.envs.draws import seeds
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "docs" / "results"
@@ -64,13 +64,20 @@ SHAPES: dict[str, Callable[[], Prompts]] = {"many": many, "prefix": branches}
 # ---- who generates
 
 
-def mind_of(module: Any, adapter: str | None = None) -> PolicyModel:
+def policy_of(module: Any, adapter: str | None = None) -> PolicyModel:
     """A policy without a tokenizer, of which no token ends an answer."""
     return PolicyModel("all", Model("random weights", module, None, Frame((), (), -1, ())), adapter)
 
 
 def ours(
-    policy: PolicyModel, prompts: Prompts, new: int, *, rows: int, policies: Sequence[PolicyModel] = (), first: int = 0, **how: Any
+    policy: PolicyModel,
+    prompts: Prompts,
+    new: int,
+    *,
+    rows: int,
+    policies: Sequence[PolicyModel] = (),
+    first: int = 0,
+    **how: Any,
 ) -> list[Any]:
     """Answers to prompts, by one policy or by several in turn; `first` is the number of the first prompt."""
     reader = Reader(policy, rows, runner=policy.model.runner(rows, **how))
@@ -157,7 +164,7 @@ def endless(module: Any) -> Any:
 
 
 def ours_lines(compiled: bool) -> Iterator[dict[str, Any]]:
-    policy = mind_of(half())
+    policy = policy_of(half())
     label = " compiled" if compiled else ""
     for shape, make in SHAPES.items():
         prompts = make()
@@ -189,7 +196,7 @@ def adapters_lines() -> Iterator[dict[str, Any]]:
     for name, weight in module.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=0.02)
-    model = mind_of(module).model
+    model = policy_of(module).model
     policies = [PolicyModel(name, model, name) for name in names]
     prompts = many()
     yield rate("many ours adapters", prompts, lambda: ours(policies[0], prompts, NEW, rows=256, policies=policies))
@@ -253,7 +260,7 @@ def answers_lines() -> Iterator[dict[str, Any]]:
     """Log-probabilities of answers against forwards of whole sequences: in float32, and how far those in bfloat16 are from it."""
     module = half()
     prompts = branches(2, 300, 8) + many(8, 40)
-    said = ours(mind_of(module), prompts, 40, rows=256)
+    said = ours(policy_of(module), prompts, 40, rows=256)
     full = model_of("smol", torch.float32, "cuda").eval()
     full.load_state_dict({k: v.float() for k, v in module.state_dict().items()})
     off, plain = [], []
@@ -270,8 +277,8 @@ def answers_lines() -> Iterator[dict[str, Any]]:
         "ours": np.mean(off),
         "plain": np.mean(plain),
     }
-    again = ours(mind_of(module), prompts, 40, rows=256)
-    alone = [ours(mind_of(module), [prompt], 40, rows=256)[0] for prompt in prompts[:1]]
+    again = ours(policy_of(module), prompts, 40, rows=256)
+    alone = [ours(policy_of(module), [prompt], 40, rows=256)[0] for prompt in prompts[:1]]
     yield {
         "id": "same answers",
         "again": float(np.mean([a.ids == b.ids for a, b in zip(said, again, strict=True)])),
@@ -429,7 +436,7 @@ def on_gpu_rows(full: bool) -> list[Row]:
 def on_cpu_rows(full: bool) -> list[Row]:
     """The same answers beside others, sharing or not; and a small ratio."""
     module, vocabulary, new = endless(model_of("tiny", torch.float32, "cpu", 1_024)), 1_024, 16
-    policy = mind_of(module)
+    policy = policy_of(module)
     prompts = branches(2, 192, 4, 4, vocabulary) + many(4, 96, vocabulary)
     every = ours(policy, prompts, new, rows=8)
     alone = [ours(policy, [prompt], new, rows=8, first=i)[0] for i, prompt in enumerate(prompts)]

@@ -10,21 +10,21 @@ V() is what the policy is worth. Nothing is sampled.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count, product
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.envs.draws import seeds
+from podium.engine.local import engines_of
+from podium.engine.models import PolicyTeam
+from podium.engine.protocol import Completion, Engine, Request
+from podium.envs.draws import U, seeds
 from podium.envs.planted import Planted, PlantedParams
 from podium.envs.planted_credit import noise_share
-from podium.envs.world import BadParameter, View, play
-from podium.engine.models import PolicyModel, PolicyTeam
-from podium.learn.lm.play import Manner, Talk, Turn, _forced
-from podium.engine.reader import Reader
-from podium.trace.columns import F
+from podium.envs.world import BadParameter, play
+from podium.learn.lm.text_world import PlaySettings, TextActor
 
 __all__ = ["Exact", "exact", "sure_teams"]
 
@@ -48,26 +48,29 @@ class Exact(NamedTuple):
         return self.value[*before, choice] - self.value[before]
 
 
-class _Told(Talk):
-    """A talk in which everybody says what a table has, and what each option was worth saying is on record."""
+class _ByTable:
+    """An engine that says what a table has, and how likely the model was to say it."""
 
-    table: N64  # [episode, decision]: the place of an option among those allowed
+    constrained = True
 
-    def _constrained(
-        self, view: View, policy: PolicyModel, reader: Reader, first: Any, number: N64, turns: list[Turn]
-    ) -> tuple[N64, F]:
-        chosen, logp = super()._constrained(view, policy, reader, first, number, turns)
-        for i, row in enumerate(view.row.tolist()):
-            turn = self.turns[row][-1]
-            assert turn is not None
-            allowed = np.flatnonzero(view.allowed[i])
-            k = int(self.table[row, number[i]]) % len(allowed)
-            chosen[i], logp[i] = allowed[k], sum(turn.ways[k])
-            self.turns[row][-1] = _forced(turn, policy, self.world.options[int(allowed[k])])
-        return chosen, logp
+    def __init__(self, engine: Engine, end: int, table: N64, seed: U) -> None:
+        self.engine, self.end, self.model, self.version = engine, end, engine.model, engine.version
+        self.table = dict(
+            zip(seed.tolist(), table.tolist(), strict=True)
+        )  # of each episode and decision the option, by place
+
+    def complete(self, requests: Sequence[Request]) -> list[Completion]:
+        """What the table has, of those that are allowed."""
+        answers = []
+        for request, answer in zip(requests, self.engine.complete(requests), strict=True):
+            seed, number = request.address
+            k = self.table[seed][number] % len(request.options)
+            ids, logp = (*request.options[k], self.end), answer.option_logp[k]
+            answers.append(answer._replace(ids=ids, logp=logp, option=k))
+        return answers
 
 
-def exact(world: Planted, policy_team: PolicyTeam, manner: Manner) -> Exact:
+def exact(world: Planted, team: PolicyTeam, settings: PlaySettings) -> Exact:
     """The tables of a team of language models in a planted team without chance. Raises BadParameter where there is some, or too much to decide."""
     if not sure(world):
         raise BadParameter(
@@ -78,18 +81,19 @@ def exact(world: Planted, policy_team: PolicyTeam, manner: Manner) -> Exact:
         raise BadParameter(f"{int(np.prod(arity))} sequences of choices; {MOST} at most are played")
     table = np.array(list(product(*map(range, arity))), np.int64)
     dice = seeds(0, len(table))
-    talk = _Told(world, policy_team, dice, manner)
-    talk.table = table
-    state: Any = play(world, talk, dice.copy()).state
+    every = engines_of(team, "0", settings.rows, settings.width, False)
+    engines: dict[str, Engine] = {name: _ByTable(one, team.model.end, table, dice) for name, one in every.items()}
+    actor = TextActor(world, team, dice, settings, engines=engines)
+    state: Any = play(world, actor, dice.copy()).state
     mean = world.model.expected(state.values[:, list(world.model.aggregates)])
     value: dict[Path, float] = {}
     pi: dict[Path, tuple[float, ...]] = {}
-    for row, made in enumerate(talk.turns):
-        turns = [turn for turn in made if turn is not None]
-        said = tuple(int(table[row, k]) % len(turn.ways) for k, turn in enumerate(turns))
-        value[said] = float(mean[row])
+    for row, some in enumerate(actor.turns):
+        turns = [turn for turn in some if turn is not None]
+        path = tuple(int(table[row, k]) % len(turn.answer.option_logp) for k, turn in enumerate(turns))
+        value[path] = float(mean[row])
         for k, turn in enumerate(turns):
-            pi[said[:k]] = tuple(float(np.exp(sum(some))) for some in turn.ways)
+            pi[path[:k]] = tuple(float(np.exp(sum(odds))) for odds in turn.answer.option_logp)
     for path in sorted(pi, key=len, reverse=True):
         odds = pi[path]
         value[path] = sum(p * value[*path, k] for k, p in enumerate(odds)) / sum(odds)
@@ -98,8 +102,8 @@ def exact(world: Planted, policy_team: PolicyTeam, manner: Manner) -> Exact:
 
 def sure(world: Planted) -> bool:
     """Whether nothing but decisions and the last coin is left to chance."""
-    policy_team = world.model
-    return all(i in world.decided or bool((policy_team.law[i].max(axis=-1) > 1 - 1e-9).all()) for i in range(len(policy_team)))
+    team = world.model
+    return all(i in world.decided or bool((team.law[i].max(axis=-1) > 1 - 1e-9).all()) for i in range(len(team)))
 
 
 def sure_teams(n: int, agents: int = 2, least: int = 5, noise: float = 0.5) -> list[Planted]:
@@ -110,7 +114,7 @@ def sure_teams(n: int, agents: int = 2, least: int = 5, noise: float = 0.5) -> l
 def _teams(agents: int, least: int, noise: float) -> Iterator[Planted]:
     for number in count():
         params = {"agents": agents, "depth": 1, "tools": 0, "messages": 0, "aggregates": 1, "values": 2}
-        world = Planted(PlantedParams(policy_team=number, certain=1.0, noise=noise, **params))
+        world = Planted(PlantedParams(team=number, certain=1.0, noise=noise, **params))
         fits = sure(world) and len(world.decided) >= least and abs(noise_share(world.model) - noise) < 0.01
         if fits and world.optimum() - world.planned(dict.fromkeys(world.decided, 0)) > 0.2:
             yield world

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.lm.states import Book, Play, side_by_side
+from podium.engine.models import PolicyTeam
+from podium.engine.options import draw, likeliest
 from podium.envs.draws import U, uniform
 from podium.envs.world import View, World
 from podium.learn.collect import DICE, MARK, STRAY, TRY, WANDER, _copy
-from podium.engine.generate import likeliest, picked
-from podium.engine.models import PolicyTeam
-from experiments.lm.states import Book, Play, side_by_side
-from podium.learn.lm.train import Settings
+from podium.learn.lm.settings import Settings
 from podium.trace.columns import F
 
 __all__ = ["Practice", "Taken", "Tried", "above_others", "explored", "greedy_scores", "sampled"]
@@ -53,7 +53,7 @@ class Practice:
 class _Player:
     """Chooses by the odds in a book. After `most` decisions an episode stops where it can."""
 
-    def __init__(self, book: Book, seed: U, pick: Callable[[F, F], N64] = picked, lean: float = 0.0) -> None:
+    def __init__(self, book: Book, seed: U, pick: Callable[[F, F], N64] = draw, lean: float = 0.0) -> None:
         options, most = book.world.options, book.settings.most
         self.book, self.seed, self.pick, self.lean, self.most = book, seed, pick, lean, most or 30
         self.home = options.index("stop") if "stop" in options else -1
@@ -180,9 +180,9 @@ def sampled(book: Book, seed: U) -> Play[Taken]:
     return Taken(state, option, row, score, player.decisions)
 
 
-def greedy_scores(world: World, policy_team: PolicyTeam, settings: Settings, seed: U) -> F:
+def greedy_scores(world: World, team: PolicyTeam, settings: Settings, seed: U) -> F:
     """What episodes earn when the likeliest is always said."""
-    book = Book(world, policy_team, settings)
+    book = Book(world, team, settings)
     player = _Player(book, seed, lambda logp, u: likeliest(logp))
     return side_by_side([book], [_played(book, seed, player, [])])[0]
 

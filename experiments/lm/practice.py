@@ -5,7 +5,7 @@ What it is paid comes from a critic, which rehearsals keep up (`Coach`); or, as 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -15,14 +15,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from podium.envs.draws import seeds
-from podium.envs.world import World
 from experiments.lm.critic import Critic, Imitation
 from experiments.lm.explore import Practice, Taken, Tried, explored, sampled
-from experiments.lm.rehearse import Aside, Rehearsal, Told, imitable
+from experiments.lm.rehearse import Aside, Rehearsal, RehearsalResult, imitable
 from experiments.lm.states import Book, Fan, Place, log_odds, lots, side_by_side
-from podium.learn.lm.train import Learner, Settings, Worlds, computing, halving, moved, own_weights, speaking
-from podium.learn.train import Stopwatch
+from podium.envs.draws import seeds
+from podium.envs.world import World
+from podium.learn.lm.policy import LmPolicy, apply_gradient, halving, own_weights
+from podium.learn.lm.settings import Settings, computing, generating
+from podium.learn.loop import Stopwatch
 from podium.trace.columns import F
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 N64 = NDArray[np.int64]
+Worlds = Callable[[int, int], World]
 KEPT, HEARD = 16, 4  # rounds that a critic and an imitation learn from
 LEARNING = 3  # a gradient takes so many times what a glimpse does
 
@@ -128,11 +130,11 @@ class Lecture(NamedTuple):
     rehearsal: dict[str, float]  # what the last rehearsal said of itself
 
 
-def paced(how: Practice, told: Lecture | None) -> int:
+def paced(how: Practice, last: Lecture | None) -> int:
     """How many episodes of each world the next iteration plays, so that it takes the tokens that are wanted."""
-    if told is None:
+    if last is None:
         return 2 * how.at_least
-    wanted = told.episodes * min(3.0, how.budget / max(told.weighed + LEARNING * told.tokens, 1))
+    wanted = last.episodes * min(3.0, how.budget / max(last.weighed + LEARNING * last.tokens, 1))
     return max(how.at_least, min(how.at_most, int(wanted)))
 
 
@@ -143,23 +145,23 @@ class Coach:
         self.critic = Critic(world, seed, KEPT)
         rehearsal = Rehearsal(Imitation(world, seed + 1, HEARD), Critic(world, seed, KEPT), settings, how, seed)
         self.aside, self.stages = Aside(rehearsal, apart), how.stages
-        self._next: Future[Told] | None = None
-        self.told: Told | None = None
+        self._next: Future[RehearsalResult] | None = None
+        self.result: RehearsalResult | None = None
 
     def heard(self, books: Sequence[Book], worlds: Sequence[World]) -> None:
         """What the rehearsal before this came to; one after what the model does in these books begins, and is waited for if it is the first."""
         models = [f for book in books for f in imitable(book)]
         if self._next is None:
             self._next = self.aside.begin(worlds, models)
-        self.told = self._next.result()
-        self.critic.late, self.critic.unit = self.told.late, self.told.unit
+        self.result = self._next.result()
+        self.critic.late, self.critic.unit = self.result.late, self.result.unit
         self._next = self.aside.begin(worlds, models)
         for book in books:
             book.hear(self.critic)
 
 
 def practised(
-    learner: Learner,
+    learner: LmPolicy,
     settings: Settings,
     how: Practice,
     worlds: Worlds,
@@ -167,7 +169,7 @@ def practised(
     each: int,
     coach: Coach | None = None,
 ) -> Lecture:
-    """One iteration of `last`, in the learner given, with so many episodes of each world (`paced`): as `train.step`, by states.
+    """One iteration of `last`, in the learner given, with so many episodes of each world (`paced`): by states.
 
     Rate and entropy fall by 1 - iteration / last. With a coach nothing is branched here, every state that was met is learned by what its critic says, and the rate
     falls from half of the time on.
@@ -179,12 +181,12 @@ def practised(
     fans: dict[Any, Fan] = {}
     settings = replace(settings, most_tokens=learner.most_tokens)
     numbers, root = range(settings.worlds), learner.seed * 1_000_003 + learner.iteration
-    critic = None if coach is None or coach.told is None else coach.critic
-    books = [Book(worlds(learner.iteration, k), learner.policy_team, settings, fans, critic) for k in numbers]
+    critic = None if coach is None or coach.result is None else coach.critic
+    books = [Book(worlds(learner.iteration, k), learner.team, settings, fans, critic) for k in numbers]
     dice = [seeds(root, each, k * each) for k in numbers]
     taken: list[Taken] = []
     met: list[Tried] = []
-    with speaking(settings):
+    with generating(settings):
         if coach is None:
             taken = side_by_side(books, [sampled(b, d) for b, d in zip(books, dice, strict=True)])
         else:
@@ -205,7 +207,7 @@ def practised(
     watch.lap("credit")
     gradient, steps = _steps(learner, settings, how, kept, left, lot)
     watch.lap("update")
-    told = Lecture(
+    lecture = Lecture(
         learner.iteration,
         float(np.mean(scores)) if scores else None,
         each,
@@ -221,11 +223,11 @@ def practised(
         learner.most_tokens,
         watch.seconds,
         {}
-        if coach is None or coach.told is None
-        else {k: v for k, v in coach.told._asdict().items() if k != "late"},
+        if coach is None or coach.result is None
+        else {k: v for k, v in coach.result._asdict().items() if k != "late"},
     )
     learner.iteration += 1
-    return told
+    return lecture
 
 
 Kept = Sequence[tuple[Book, Pay]]
@@ -257,10 +259,10 @@ def _tokens(kept: Kept) -> int:
 
 
 def _steps(
-    learner: Learner, settings: Settings, how: Practice, kept: Kept, left: float, dice: np.random.Generator
+    learner: LmPolicy, settings: Settings, how: Practice, kept: Kept, left: float, dice: np.random.Generator
 ) -> tuple[float, int]:
     """Gradient steps on what states are paid, in the learner given; the mean length of gradients, and how many."""
-    weights, norms = own_weights(learner.policy_team), list[float]()
+    weights, norms = own_weights(learner.team), list[float]()
     warm = min(1.0, (learner.iteration + 1) / settings.warm) if settings.warm else 1.0
     where = [(b, i) for b, (_, pay) in enumerate(kept) for i in range(len(pay.state))]
     parts = max(1, round(_tokens(kept) / how.step))
@@ -280,7 +282,7 @@ def _steps(
             grad = {k: w.grad for k, w in weights.items() if w.grad is not None}
             norm = torch.stack(torch._foreach_norm(list(grad.values()))).double().square().sum().sqrt()
             norms.append(float(norm))
-            moved(learner, settings, weights, grad, norms[-1], settings.rate * left * warm)
+            apply_gradient(learner, weights, grad, settings.rate * left * warm, {"all": norms[-1]})
     return float(np.mean(norms)) if norms else 0.0, len(norms)
 
 
@@ -289,11 +291,11 @@ def _rows(pay: Pay, which: Sequence[int]) -> Pay:
     return Pay(pay.state[at], pay.up[at], pay.down[at], pay.met[at])
 
 
-def _once(learner: Learner, settings: Settings, how: Practice, some: Kept, doubt: float) -> None:
+def _once(learner: LmPolicy, settings: Settings, how: Practice, some: Kept, doubt: float) -> None:
     total = sum(float(pay.met.sum()) for _, pay in some)
     at = {(id(book), s): (pay, i) for book, pay in some for i, s in enumerate(pay.state.tolist())}
     for lot in lots([(book, s) for book, pay in some for s in pay.state.tolist()], learner.most_tokens):
-        policy = learner.policy_team.policies[lot[0][0].prompts[lot[0][1]].policy]
+        policy = learner.team.policies[lot[0][0].prompts[lot[0][1]].policy]
         if policy.frozen:
             continue
         with computing(settings):

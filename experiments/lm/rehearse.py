@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from podium.envs.draws import seeds
-from podium.envs.world import View, World
 from experiments.lm.critic import Critic, Found, Imitation
 from experiments.lm.explore import Practice, above_others, explored
 from experiments.lm.states import Book, side_by_side
-from podium.learn.lm.train import Settings
+from podium.envs.draws import seeds
+from podium.envs.world import View, World
+from podium.learn.lm.settings import Settings
 from podium.learn.policy import Seen
 
-__all__ = ["Aside", "Rehearsal", "Told", "imitable", "lessons_of"]
+__all__ = ["Aside", "Rehearsal", "RehearsalResult", "imitable", "lessons_of"]
 
 N64 = NDArray[np.int64]
 
@@ -40,13 +40,13 @@ class Sketch(Book):
     def _add(self, view: View) -> None:
         pass
 
-    def _told(self, first: int, seen: Seen, option: N64) -> None:
-        super()._told(first, seen, option)
+    def _describe(self, first: int, seen: Seen, option: N64) -> None:
+        super()._describe(first, seen, option)
         row = np.repeat(np.arange(len(seen)), np.diff(seen.start))
         self.logp[first + row, option] = self.imitation.says(seen)
 
 
-class Told(NamedTuple):
+class RehearsalResult(NamedTuple):
     """What a rehearsal came to."""
 
     late: dict[str, Any]  # the critic's weights
@@ -93,12 +93,12 @@ class Rehearsal:
     each: int = 64  # episodes of each world
     round: int = 0
 
-    def once(self, worlds: Sequence[World], models: Sequence[Found]) -> Told:
+    def once(self, worlds: Sequence[World], models: Sequence[Found]) -> RehearsalResult:
         """One round: the imitation learns what the model did, plays with branches, and the critic learns from them."""
         with threadpool_limits(1):
             return self._once(worlds, models)
 
-    def _once(self, worlds: Sequence[World], models: Sequence[Found]) -> Told:
+    def _once(self, worlds: Sequence[World], models: Sequence[Found]) -> RehearsalResult:
         how = self.how
         self.imitation.add(models)
         doubt = self.imitation.fit(how.fits, how.rows, how.small)
@@ -113,7 +113,7 @@ class Rehearsal:
         off = self.critic.fit(how.fits, how.rows, how.small)
         self.each = int(np.clip(self.each * how.rehearsed / max(decisions, 1), self.each / 3 + 1, self.each * 3))
         self.round += 1
-        return Told(self.critic.late, self.critic.unit, doubt, off, decisions)
+        return RehearsalResult(self.critic.late, self.critic.unit, doubt, off, decisions)
 
 
 _HELD: list[Rehearsal] = []
@@ -127,7 +127,7 @@ def _ready() -> None:
     pass
 
 
-def _next(worlds: Sequence[World], models: Sequence[Found]) -> Told:
+def _next(worlds: Sequence[World], models: Sequence[Found]) -> RehearsalResult:
     return _HELD[0].once(worlds, models)
 
 
@@ -144,13 +144,13 @@ class Aside:
         if self._pool is not None:
             self._pool.submit(_ready)  # it takes a while to start
 
-    def begin(self, worlds: Sequence[World], models: Sequence[Found]) -> Future[Told]:
+    def begin(self, worlds: Sequence[World], models: Sequence[Found]) -> Future[RehearsalResult]:
         """A round, which may take its time."""
         if self._pool is not None:
             return self._pool.submit(_next, worlds, models)
-        done: Future[Told] = Future()
-        told = self._here.once(worlds, models)
-        done.set_result(told._replace(late={k: x.copy() for k, x in told.late.items()}))
+        done: Future[RehearsalResult] = Future()
+        result = self._here.once(worlds, models)
+        done.set_result(result._replace(late={k: x.copy() for k, x in result.late.items()}))
         return done
 
     def end(self) -> None:

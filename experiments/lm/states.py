@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from experiments.lm.critic import Critic
+from podium.engine.models import BadModel, OutOfMemory, PolicyModel, PolicyTeam, damaged, out_of_memory
+from podium.engine.options import Options
 from podium.envs import text
 from podium.envs.world import View, World
-from experiments.lm.critic import Critic
-from podium.engine.generate import Options
-from podium.engine.models import BadModel, PolicyModel, OutOfMemory, PolicyTeam, damaged, out_of_memory
-from podium.learn.lm.play import options_of, rounded
-from podium.learn.lm.train import Settings
+from podium.learn.lm.settings import Settings
+from podium.learn.lm.text_world import rounded
 from podium.learn.policy import Seen, Words, entries_of, joined, seen_by, taken
 from podium.trace.columns import F
 
@@ -117,12 +117,12 @@ class Book:
     def __init__(
         self,
         world: World,
-        policy_team: PolicyTeam,
+        team: PolicyTeam,
         settings: Settings,
         fans: dict[Any, Fan] | None = None,
         critic: Critic | None = None,
     ) -> None:
-        self.world, self.policy_team, self.settings, self.critic = world, policy_team, settings, critic
+        self.world, self.team, self.settings, self.critic = world, team, settings, critic
         self.prompts: list[Prompt] = []
         self.logp: F = np.full((1 << 10, len(world.options)), -np.inf)
         self.hint: F = np.zeros((1 << 10, len(world.options)))
@@ -151,11 +151,11 @@ class Book:
                 self.hint, self.visits = (np.concatenate([x, np.zeros_like(x)]) for x in (self.hint, self.visits))
             self._add(fresh := shown.take(np.array(new)))
             self._seen.append((first, *seen_by(fresh, self._codes)))
-            self._told(first, *self._seen[-1][1:])
+            self._describe(first, *self._seen[-1][1:])
         np.add.at(self.visits, state, 1.0)
         return state
 
-    def _told(self, first: int, seen: Seen, option: N64) -> None:
+    def _describe(self, first: int, seen: Seen, option: N64) -> None:
         """What there is to say of new states."""
         if self.critic is not None:
             self.hint[first + np.repeat(np.arange(len(seen)), np.diff(seen.start)), option] = self.critic.says(seen)
@@ -164,7 +164,7 @@ class Book:
         """What a critic says of all states, from now on."""
         self.critic = critic
         for first, seen, option in self._seen:
-            Book._told(self, first, seen, option)
+            Book._describe(self, first, seen, option)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -188,7 +188,7 @@ class Book:
         ]
 
     def _add(self, view: View) -> None:
-        policy = self.policy_team.policies[self.policy_team.of(view.agent)]
+        policy = self.team.policies[self.team.of(view.agent)]
         frame, ids = policy.model.frame, policy.model.ids
         for allowed, prompt in zip(view.allowed, text.prompts(self.world, view), strict=True):
             asked = (*frame.open, *ids(prompt), *frame.ask)
@@ -198,10 +198,10 @@ class Book:
     def asked(self, state: int) -> Asked:
         """A state as a model is asked."""
         one = self.prompts[state]
-        policy = self.policy_team.policies[one.policy]
+        policy = self.team.policies[one.policy]
         key = id(policy.model), tuple(self.world.options[k] for k in one.options)
         if key not in self._fans:
-            self._fans[key] = Fan(options_of(policy, key[1]))
+            self._fans[key] = Fan(Options(policy.model.ids_of(key[1]), policy.model.end))
         return one.ids, self._fans[key]
 
 
@@ -260,7 +260,7 @@ def weigh(places: Sequence[Place], most_tokens: int) -> None:
     """Reads the odds of states off their models, into their books. What does not fit into memory is tried by halves. Raises OutOfMemory where one state does not fit."""
     for lot in lots(places, most_tokens):
         book, state = lot[0]
-        policy = book.policy_team.policies[book.prompts[state].policy]
+        policy = book.team.policies[book.prompts[state].policy]
         try:
             with torch.no_grad():
                 found = [(i, x.double().cpu().numpy()) for i, x in log_odds(policy, [b.asked(s) for b, s in lot])]

@@ -10,13 +10,13 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from podium.envs.draws import seeds  # noqa: E402
 from podium.engine.generate import score  # noqa: E402
+from podium.engine.models import BadModel, PolicyModel, tiny  # noqa: E402
 from podium.engine.options import Options, draw, log_softmax  # noqa: E402
 from podium.engine.protocol import BadEngine  # noqa: E402
-from tests.engine.answers import free_answers as speak  # noqa: E402
-from podium.engine.models import BadModel, PolicyModel, tiny  # noqa: E402
 from podium.engine.reader import Reader  # noqa: E402
+from podium.envs.draws import seeds  # noqa: E402
+from tests.engine.answers import free_answers as speak  # noqa: E402
 
 END = 256
 

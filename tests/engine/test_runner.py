@@ -10,18 +10,18 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from podium.envs.draws import seeds  # noqa: E402
-from podium.engine import runner as runner_module  # noqa: E402
 from podium.engine import pool  # noqa: E402
+from podium.engine import runner as runner_module  # noqa: E402
 from podium.engine.adapters import GenerationModule, _join, fused_norms  # noqa: E402
-from podium.engine.runner import STEP, ModelRunner, drawn  # noqa: E402
 from podium.engine.generate import Pending, RunningBatch, score  # noqa: E402
+from podium.engine.models import BadModel, Model, PolicyModel, adapted, tiny  # noqa: E402
 from podium.engine.options import Options  # noqa: E402
 from podium.engine.protocol import Completion  # noqa: E402
+from podium.engine.reader import Reader, trunks  # noqa: E402
+from podium.engine.runner import STEP, ModelRunner, drawn  # noqa: E402
+from podium.envs.draws import seeds  # noqa: E402
 from podium.trace.tokens import digest, spelled  # noqa: E402
 from tests.engine.answers import free_answers as speak  # noqa: E402
-from podium.engine.models import BadModel, PolicyModel, Model, adapted, tiny  # noqa: E402
-from podium.engine.reader import Reader, trunks  # noqa: E402
 
 WAYS = ("dense", "flash")
 

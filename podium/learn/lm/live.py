@@ -202,7 +202,8 @@ def choices_as_decisions(trace: Trace) -> Trace:
         trace.chosen_e.strings(),
         {row: trace.options(row) for row in np.unique(trace.event_o).tolist()},
     )
-    spoken_e = np.bincount(trace.owner_k, ~np.isnan(trace.logp_k), minlength=trace.n_events)
+    known_e = np.bincount(trace.owner_k, ~np.isnan(trace.logp_k), minlength=trace.n_events) > 0
+    spoken_e = np.bincount(trace.owner_k, trace.mask_k == 1, minlength=trace.n_events)
     first = np.searchsorted(trace.owner_k, np.arange(trace.n_events + 1))
     for row in rows:
         choice = _choice(trace, row)
@@ -221,7 +222,7 @@ def choices_as_decisions(trace: Trace) -> Trace:
         item_o=none,
         logp_o=np.full(len(none), np.nan),
         logp_e=logp,
-        tokens_out_e=np.where(np.isnan(trace.tokens_out_e) & (spoken_e > 0), spoken_e, trace.tokens_out_e),
+        tokens_out_e=np.where(np.isnan(trace.tokens_out_e) & known_e, spoken_e, trace.tokens_out_e),
         valid_e=valid,
     )
 

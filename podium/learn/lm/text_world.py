@@ -216,13 +216,13 @@ class TextActor:
         for i, (source, number, option) in enumerate(zip(sources, numbers, options, strict=True)):
             turn = self.turns[source][number]
             assert turn is not None  # where nothing was said there is nothing to say instead
-            actor.turns[i] = [*self.turns[source][:number], self._force(turn, option)]
+            actor.turns[i] = [*self.turns[source][:number], self.force(turn, option)]
             for k, past in enumerate(actor.turns[i]):
                 if past is not None:
                     actor.latest[i, past.agent] = k
         return actor
 
-    def _force(self, turn: Turn, option: str) -> Turn:
+    def force(self, turn: Turn, option: str) -> Turn:
         """A turn in which another option is said. How likely the policy was to say it is known if its options were weighed."""
         model = self.team.policies[turn.policy].model
         ids = (*model.ids(option), model.end)

@@ -11,16 +11,16 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from podium.envs.draws import seeds  # noqa: E402
-from podium.envs.world import World, make  # noqa: E402
 from experiments.lm.critic import Critic, Found, Imitation  # noqa: E402
 from experiments.lm.explore import Practice, sampled  # noqa: E402
-from podium.learn.lm.losses import named  # noqa: E402
-from podium.engine.models import team  # noqa: E402
 from experiments.lm.practice import Coach, Lecture, critic_pay, practised  # noqa: E402
 from experiments.lm.rehearse import Aside, Rehearsal, Sketch, imitable, lessons_of  # noqa: E402
 from experiments.lm.states import Book, lots, side_by_side  # noqa: E402
-from podium.learn.lm.train import Settings, begin  # noqa: E402
+from podium.engine.models import policy_team  # noqa: E402
+from podium.envs.draws import seeds  # noqa: E402
+from podium.envs.world import World, make  # noqa: E402
+from podium.learn.lm.policy import LmPolicy  # noqa: E402
+from podium.learn.lm.settings import Settings  # noqa: E402
 
 SETTINGS = Settings(digits=3, most=6, most_tokens=8_192)
 SMALL = Practice(
@@ -109,9 +109,9 @@ def test_pay_of_a_critic_by_hand() -> None:
 
 
 def run(apart: bool, iterations: int = 2) -> list[Lecture]:
-    crew = team("tiny", ["lead"])
+    crew = policy_team("tiny", ["lead"])
     settings = replace(SETTINGS, worlds=2)
-    learner = begin(crew, 0, settings, named("reinforce"))
+    learner = LmPolicy(crew, 0, settings, 1.0)
     coach = Coach(make("sprt"), settings, SMALL, 0, apart=apart)
     try:
         worlds = [make("sprt", c=c) for c in (0.01, 0.02, 0.015, 0.025)]
@@ -134,8 +134,8 @@ def test_an_iteration_with_a_critic_repeats_and_is_the_same_in_a_process_of_its_
 def test_a_model_learns_by_its_critic() -> None:
     """Where one vote may be bought, which is right nine times in ten, to buy it."""
     settings = Settings(digits=2, most=1, rate=1e-3, epochs=1, most_tokens=8_192)
-    crew, world = team("tiny", ["lead"]), make("sprt", p=0.9, c=0.01)
-    learner, how = begin(crew, 0, settings, named("reinforce")), replace(SMALL, at_least=16, fits=20)
+    crew, world = policy_team("tiny", ["lead"]), make("sprt", p=0.9, c=0.01)
+    learner, how = LmPolicy(crew, 0, settings, 1.0), replace(SMALL, at_least=16, fits=20)
     coach = Coach(world, settings, how, 0)
     for _ in range(8):
         practised(learner, settings, how, lambda i, k: world, float("inf"), 16, coach)
@@ -146,7 +146,7 @@ def test_a_model_learns_by_its_critic() -> None:
 
 @pytest.mark.parametrize("most", [300, 2_000, 50_000])
 def test_every_state_is_in_one_lot_and_lots_fit(most: int) -> None:
-    world, crew = make("costly_search", c=0.02), team("tiny", ["lead"])
+    world, crew = make("costly_search", c=0.02), policy_team("tiny", ["lead"])
     book = Book(world, crew, replace(SETTINGS, most_tokens=1 << 20))
     side_by_side([book], [sampled(book, seeds(0, 12))])
     places = [(book, s) for s in range(len(book))]

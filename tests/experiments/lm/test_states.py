@@ -11,13 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from podium.envs.draws import seeds  # noqa: E402
-from podium.envs.world import make, play  # noqa: E402
 from experiments.lm import states  # noqa: E402
 from experiments.lm.explore import Practice, Taken, explored, greedy_scores, sampled  # noqa: E402
-from podium.learn.lm.losses import named  # noqa: E402
-from podium.engine.models import BadModel, OutOfMemory, Team, team  # noqa: E402
-from podium.learn.lm.play import Manner, likeliest_of, recorded, scores  # noqa: E402
 from experiments.lm.practice import (  # noqa: E402
     Pay,
     paced,
@@ -27,45 +22,49 @@ from experiments.lm.practice import (  # noqa: E402
     trajectory_pay,
 )
 from experiments.lm.states import Book, Prompt, side_by_side  # noqa: E402
-from podium.learn.lm.train import Settings, begin, own_weights  # noqa: E402
+from podium.engine.models import BadModel, OutOfMemory, PolicyTeam, policy_team  # noqa: E402
+from podium.envs.draws import seeds  # noqa: E402
+from podium.envs.world import make, play  # noqa: E402
+from podium.learn.lm.policy import LmPolicy, own_weights  # noqa: E402
+from podium.learn.lm.settings import Settings  # noqa: E402
+from podium.learn.lm.text_world import PlaySettings, record, scores  # noqa: E402
 
 SETTINGS = Settings(digits=3, most=3, most_tokens=2_048)
 SMALL = Practice(budget=10_000, learned=2_000, at_least=2, at_most=64, step=1_000)
 
 
 @pytest.fixture(scope="module")
-def tiny() -> Team:
-    return team("tiny", ["lead", "mate 1", "mate 2"])
+def tiny() -> PolicyTeam:
+    return policy_team("tiny", ["lead", "mate 1", "mate 2"])
 
 
-def odds(world: Any, crew: Team, n: int = 4) -> tuple[Book, Taken]:
+def odds(world: Any, crew: PolicyTeam, n: int = 4) -> tuple[Book, Taken]:
     book = Book(world, crew, SETTINGS)
     return book, side_by_side([book], [sampled(book, seeds(0, n))])[0]
 
 
 @pytest.mark.parametrize("name", ["scouts", "relay", "costly_search"])
-def test_odds_are_those_of_the_trace_where_an_agent_begins(name: str, tiny: Team) -> None:
+def test_odds_are_those_of_the_trace_where_an_agent_begins(name: str, tiny: PolicyTeam) -> None:
     world = make(name)
-    _, talk = recorded(world, tiny, seeds(0, 4), Manner(digits=3, most=3), version="0", task="a")
+    _, actor = record(world, tiny, seeds(0, 4), PlaySettings(digits=3, most=3), version="0", task="a")
     book, _ = odds(world, tiny)
     view = world.view(world.start(seeds(0, 4)))
     assert view is not None
     for i, state in enumerate(book.note(view).tolist()):
-        turn = talk.turns[i][0]
+        turn = actor.turns[i][0]
         assert turn is not None
-        told = [sum(way) for way in turn.ways]
+        told = [sum(way) for way in turn.answer.option_logp]
         np.testing.assert_allclose(book.logp[state][view.allowed[i]], told, atol=2e-5)
         assert np.isneginf(book.logp[state][~view.allowed[i]]).all()
 
 
-def test_the_likeliest_is_the_same_both_ways_in_a_world_of_one_turn(tiny: Team) -> None:
+def test_the_likeliest_is_the_same_both_ways_in_a_world_of_one_turn(tiny: PolicyTeam) -> None:
     world, dice = make("jury", m=5, s=3), seeds(3, 24)
     by_state = greedy_scores(world, tiny, SETTINGS, dice)
-    np.testing.assert_array_equal(by_state, scores(world, tiny, dice, Manner(digits=3)))
-    assert likeliest_of(np.log([[0.2, 0.8]]), np.zeros(1)).tolist() == [1]
+    np.testing.assert_array_equal(by_state, scores(world, tiny, dice, PlaySettings(digits=3)))
 
 
-def test_states_that_do_not_fit_are_weighed_by_halves(tiny: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states_that_do_not_fit_are_weighed_by_halves(tiny: PolicyTeam, monkeypatch: pytest.MonkeyPatch) -> None:
     world, dice = make("jury", m=5, s=3), seeds(3, 24)
     expected, real, sizes = greedy_scores(world, tiny, SETTINGS, dice), states.log_odds, list[int]()
 
@@ -87,7 +86,7 @@ def test_states_that_do_not_fit_are_weighed_by_halves(tiny: Team, monkeypatch: p
         greedy_scores(world, tiny, SETTINGS, dice)
 
 
-def test_a_prompt_is_weighed_once(tiny: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prompt_is_weighed_once(tiny: PolicyTeam, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, ...]] = []
     plain = states.log_odds
 
@@ -100,7 +99,7 @@ def test_a_prompt_is_weighed_once(tiny: Team, monkeypatch: pytest.MonkeyPatch) -
     assert len(set(asked)) == len(asked) < len(taken.state) / 2
 
 
-def test_worlds_side_by_side_are_as_each_alone(tiny: Team) -> None:
+def test_worlds_side_by_side_are_as_each_alone(tiny: PolicyTeam) -> None:
     made = [make("costly_search", c=c) for c in (0.03, 0.06)]
     alone = [
         side_by_side([b], [explored(b, seeds(0, 8), SMALL, 1.0)])[0]
@@ -113,7 +112,7 @@ def test_worlds_side_by_side_are_as_each_alone(tiny: Team) -> None:
         np.testing.assert_array_equal(one.earned, other.earned)
 
 
-def test_a_branch_earns_what_its_option_earns_by_the_same_dice(tiny: Team) -> None:
+def test_a_branch_earns_what_its_option_earns_by_the_same_dice(tiny: PolicyTeam) -> None:
     """In a world of one turn it is what the option is worth there."""
     world, dice = make("jury", m=5, s=3), seeds(5, 16)
     book = Book(world, tiny, SETTINGS)
@@ -163,8 +162,8 @@ def test_episodes_are_as_many_as_the_tokens_that_are_wanted() -> None:
 
 def test_an_iteration_repeats() -> None:
     def once() -> tuple[Any, Any]:
-        crew = team("tiny", ["lead"])
-        learner = begin(crew, 0, SETTINGS, named("reinforce"))
+        crew = policy_team("tiny", ["lead"])
+        learner = LmPolicy(crew, 0, SETTINGS, 1.0)
         told = practised(learner, replace(SETTINGS, worlds=2), SMALL, lambda i, k: make("sprt"), float("inf"), 4)
         return told._replace(seconds={}), {k: w.detach().clone() for k, w in own_weights(crew).items()}
 
@@ -178,8 +177,8 @@ def test_an_iteration_repeats() -> None:
 def test_what_earns_more_becomes_likelier() -> None:
     """Where one vote may be bought, which is right nine times in ten, to buy it."""
     settings = Settings(digits=2, most=1, rate=1e-3, entropy=0.01, even=0.5, epochs=1, most_tokens=8_192)
-    crew, world = team("tiny", ["lead"]), make("sprt", p=0.9, c=0.01)
-    learner, how = begin(crew, 0, settings, named("reinforce")), replace(SMALL, at_least=32)
+    crew, world = policy_team("tiny", ["lead"]), make("sprt", p=0.9, c=0.01)
+    learner, how = LmPolicy(crew, 0, settings, 1.0), replace(SMALL, at_least=32)
 
     def odds_now() -> float:
         book = Book(world, crew, settings)
@@ -192,7 +191,7 @@ def test_what_earns_more_becomes_likelier() -> None:
     assert odds_now() > max(before, np.log(0.8))
 
 
-def test_what_does_not_fit_into_a_context_is_said(tiny: Team) -> None:
+def test_what_does_not_fit_into_a_context_is_said(tiny: PolicyTeam) -> None:
     policy = tiny.policies["all"]
     book, _ = odds(make("jury"), tiny, 1)
     ids, fan = book.asked(0)

@@ -17,6 +17,7 @@ from podium.cli import main  # noqa: E402
 from podium.cli.train import train  # noqa: E402
 from podium.credit.forest import roots  # noqa: E402
 from podium.engine.models import policy_team  # noqa: E402
+from podium.engine.protocol import BadEngine  # noqa: E402
 from podium.harness.team import BadTeam  # noqa: E402
 from podium.learn.folder import BadRecipe  # noqa: E402
 from podium.learn.lm.live import tasks_from  # noqa: E402
@@ -231,7 +232,7 @@ def test_a_team_that_cannot_be_trained_is_said(here: Path, name: str, says: str)
 def test_a_rehearsal_finds_what_only_play_shows(here: Path, name: str, method: str, how: str, says: str) -> None:
     spec = f"pair_team.py:{name}"
     asked = read(f'team = "{spec}"\nmethod = "{method}"\n[lm]\n{how}', "here")
-    with pytest.raises((BadTeam, BadRecipe)) as caught:
+    with pytest.raises((BadTeam, BadRecipe, BadEngine)) as caught:
         LiveRun(asked, here / "run")
     assert says in str(caught.value)
     assert not (here / "run").exists()
