@@ -45,6 +45,7 @@ __all__ = ["LmRecipe", "LmRun", "ModelRun", "WorldRecipe", "connect", "converted
 
 T = TypeVar("T")
 R = TypeVar("R", bound="LmRecipe")
+BY_STATE = ("budget", "heat", "lean", "learned", "part", "practice", "rehearsed", "stages", "tries", "wander")
 NUMBERS = ("iteration", "updates", "most_tokens")  # of a policy that are in its checkpoint
 
 
@@ -104,6 +105,11 @@ def settings_of(table: Any, method: str, where: str, model: str | None = None) -
     if not isinstance(table, dict):
         raise BadRecipe(f"{where}: lm must be a table, [lm], got {table!r}")
     known = {f.name for f in fields(Settings)}
+    if by_state := [key for key in table if key in BY_STATE]:
+        raise BadRecipe(
+            f"{where}: lm.{by_state[0]} is of learning by the state, which keeps no trace and is an experiment: "
+            "python -m bench.lm_results worlds"
+        )
     if unknown := [key for key in table if key not in known]:
         raise BadRecipe(f"{where}: no setting {unknown[0]!r} in [lm]; {alternatives(unknown[0], sorted(known))}")
     settings = converted(table, Settings, where, "lm.")

@@ -435,7 +435,7 @@ def test_without_httpx_it_says_what_to_install(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(
         BadEndpoint, match=r"an endpoint needs httpx, which is not installed: pip install 'podium\[serve\]'"
     ):
-        LmRun(read(RECIPE, "here"), tmp_path / "run")
+        LmRun(read(RECIPE.replace("URL", "http://127.0.0.1:9"), "here"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -288,6 +288,7 @@ def test_a_run_that_is_killed_at_any_moment_ends_the_same(tmp_path: Path) -> Non
         ("lm = 3", "lm must be a table"),
         ("[lm]\nrats = 1", "no setting 'rats' in [lm]; there are"),
         ('[lm]\nrate = "fast"', "expected `float`, got `str`"),
+        ("[lm]\nrehearsed = 9", "is an experiment: python -m bench.lm_results worlds"),
         ("[lm]\nepisodes = 1", "lm.episodes must be 2 or more, got 1"),
         ('[lm]\nshare = "none"', "lm.share must be one of one, role, agent"),
         ('[lm]\nregime = "A"', "in regime A only the lead learns"),
