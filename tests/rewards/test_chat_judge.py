@@ -242,3 +242,39 @@ def test_a_judge_that_cannot_be_asked_is_refused() -> None:
         ChatJudge("file:///etc/passwd", "m", "?")
     with pytest.raises(ValueError, match="range must rise, got 1 to 0"):
         ChatJudge("http://x/v1", "m", "?", 1, 0)
+
+
+def test_each_retry_waits_twice_as_long_as_the_one_before(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr("podium.engine.client.asyncio.sleep", sleep)
+    for status, kind in ((500, "failed"), (503, "failed"), (408, "refused"), (429, "busy")):
+        with pytest.raises(Silent, match=f"^endpoint {kind}: status {status}, after 4 tries$"):
+            ask(server, status, retries=3, pause=0.5)(["text"])
+    assert pauses == [0.5, 1.0, 2.0] * 4
+    pauses.clear()
+    with pytest.raises(Silent, match=r"^endpoint refused: status 499$"):
+        ask(server, 499, retries=3)(["text"])
+    with pytest.raises(Silent, match=r"^endpoint failed: status 500$"):
+        ask(server, 500, retries=0)(["text"])
+    assert pauses == []
+
+
+def test_what_a_judge_waits_for_unless_told(server: Server) -> None:
+    judge = ChatJudge("http://x/v1", "m", "?")
+    assert (judge.low, judge.high, judge.timeout, judge.retries, judge.pause) == (0.0, 1.0, 30.0, 2, 0.5)
+    assert "'key'" not in repr(ChatJudge("http://x/v1", "m", "?", key="secret"))
+    assert "secret" not in repr(ChatJudge("http://x/v1", "m", "?", key="secret"))
+    assert "from 0 to 1 and" in judge.messages(["a"])[0]["content"]
+    ask(server, "1")(["a"])
+    assert server.asked[0]["temperature"] == 0
+
+
+def test_a_reply_may_be_as_long_as_a_mebibyte(server: Server) -> None:
+    reply = json.dumps({"choices": [{"message": {"content": "0.5"}}]}).encode()
+    assert ask(server, reply.ljust(1 << 20), timeout=5.0)(["text"]) == 0.5
+    with pytest.raises(Silent, match="an answer of more than 1048576 bytes"):
+        ask(server, reply.ljust((1 << 20) + 1), timeout=5.0)(["text"])

@@ -177,3 +177,31 @@ def test_text_that_no_judge_was_asked_about_changes_nothing() -> None:
     )
     near(judged(trace, watch, "message", CONTENTS).score, [NAN, 0.5])
     assert seen == [("first",)]
+
+
+def test_how_long_a_checker_is_waited_for_unless_told() -> None:
+    checker = Checker(["true"])
+    assert (checker.low, checker.high, checker.timeout) == (0.0, 1.0, 60.0)
+
+
+def test_a_unit_lacks_some_or_all_of_its_contents() -> None:
+    trace = act(
+        {"is": "message a", "content_ref": "c0"},
+        {"is": "message a", "content_ref": "unknown"},
+        {"is": "message b", "content_ref": "unknown"},
+        {"is": "message c"},
+    )
+    column = judged(trace, lambda texts: len(texts) / 4, "agent", CONTENTS)
+    near(column.score, [NAN, NAN, NAN])
+    assert column.why == ("1 of 2 contents not given", "1 of 1 contents not given", "no contents")
+    assert judged(trace, lambda texts: len(texts) / 4, "agent", {**CONTENTS, "unknown": "?"}).why[:2] == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("number", "fine"),
+    [(0.25, True), (0.75, True), (0.24, False), (0.76, False), (float("inf"), False), (NAN, False)],
+)
+def test_the_ends_of_a_range_are_inside(number: float, fine: bool) -> None:
+    column = judged(said("c0"), PythonJudge(lambda _: number, 0.25, 0.75), "message", CONTENTS)
+    near(column.score, [number if fine else NAN])
+    assert column.why == ("" if fine else f"{number:g} is not within 0.25 to 0.75",)
