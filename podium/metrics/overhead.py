@@ -71,11 +71,11 @@ def protocol_overhead(trace: Trace) -> F:
 
         o = Σ tokens of (decisions, spawns, despawns, messages to other agents, tool calls) / Σ tokens
 
-    Tokens are those read, from a cache or not, and written. To write a call is tool management; to read its result, to return, to aggregate,
-    to answer a person and a turn that an agent keeps to itself is work.
+    Tokens are those read, from a cache or not, and written. To write a call is tool management; to read its result,
+    to return, to aggregate, to answer a person and a turn that an agent keeps to itself is work.
 
-    pays: the team.   needs: tokens on an event, no event that states one kind only, and tokens of every spawned agent that calls or
-    returns, else NaN.   from: the survey's table 13.
+    pays: the team.   needs: tokens on an event, no event that states one kind only, and tokens of every spawned
+    agent that calls or returns, else NaN.   from: the survey's table 13.
     """
     spent_n, total_n = _coordination(trace)
     return spent_n / np.where(total_n > 0, total_n, np.nan)
