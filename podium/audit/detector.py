@@ -1,7 +1,7 @@
 """What a detector is: a formula over columns with a stated threshold, and the rows that are its evidence.
 
 A detector is registered with facts: `group` (hacking, failure, waste, safety, record), `threshold`, `finds` (one
-sentence), `needs`, `todo` (what a lead engineer does about it) and `severity` (3 stop and look, 2 fix, 1 worth
+sentence), `saw` (what it saw of one suspect, with its {figure}), `needs`, `todo` (what a lead engineer does about it) and `severity` (3 stop and look, 2 fix, 1 worth
 knowing). It receives the trace, a `Second` source and its threshold, and returns `Suspects`. Where the record lacks
 what it needs it cannot tell, and says so: never "clean".
 

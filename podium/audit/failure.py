@@ -51,6 +51,7 @@ STOP = decision("stop")
     threshold=0.8,
     severity=2,
     finds="work that could have run at once and ran one piece after the other",
+    saw="{figure:.0%} of the parallelism that was there went unused",
     needs="end times of at least half of the steps",
     todo="launch together what does not wait for each other; anneal an instantiation reward, do not drop it",
 )
@@ -124,6 +125,7 @@ def _waited(trace: Trace, src: I, dst: I, least_n: F) -> B:
     threshold=0.8,
     severity=2,
     finds="one of several agents that could do the same does nearly all of the steps",
+    saw="{figure:.0%} of the way from equal shares to one agent that does all",
     needs="nothing beyond spawns and steps; roles make it sharper",
     todo="look at how work is split; reward delegation by what each agent adds; keep exploring whom to ask",
 )
@@ -158,6 +160,7 @@ def dominant_agent(trace: Trace, second: Second, threshold: float) -> Suspects:
     threshold=0.5,
     severity=1,
     finds="messages to other agents that nobody acts upon",
+    saw="nobody acted on {figure:.0%} of the messages",
     needs="at least 10 messages with an addressee, and edges from messages to what they led to",
     todo="send to those who act on it; give messages a price; reward what they resolve",
 )
@@ -188,6 +191,7 @@ def over_communication(trace: Trace, second: Second, threshold: float) -> Suspec
     threshold=0.95,
     severity=2,
     finds="an aggregate that is one of its inputs, or all of them, copied",
+    saw="{figure:.0%} of what it read came out again",
     needs="contents or tokens of aggregates and of what they combine",
     todo="reward an aggregate by what it adds to its best input; have returns summarised first",
 )
@@ -252,6 +256,7 @@ def _inputs(trace: Trace) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     threshold=1.0,
     severity=2,
     finds="a team at least twice as large as any it was trained in, or of a topology it was never trained in",
+    saw="log2 of its agents over the most in training: {figure:.3g} (9: a new topology)",
     confidence="certain",
     needs="--trained, the runs that it was trained on",
     todo="train with teams of this size and shape, or hold the deployment to what was trained",
@@ -294,6 +299,7 @@ def _team_size(trace: Trace) -> I:
     threshold=0.5,
     severity=1,
     finds="a team that goes on long after its answer has settled",
+    saw="{figure:.0%} of the steps came after the answer last changed",
     needs="at least 3 answers stated on the lead's aggregates, as the label `value` or as votes",
     todo="let the lead stop when the answer repeats; give steps a price; train the decision to stop",
 )
@@ -349,6 +355,7 @@ def _answers(trace: Trace) -> I:
     threshold=0.3,
     severity=2,
     finds="a lead that ends the run while much of what it sent out has not come back",
+    saw="{figure:.0%} of what the lead sent out had not come back",
     needs="a stop or aggregate of the lead after which it sends out nothing more",
     todo="wait for, or cancel and account for, what is outstanding; look at whether the answer would have changed",
 )

@@ -41,6 +41,7 @@ RETURN, AGGREGATE = event("return"), event("aggregate")
     threshold=0.9,
     severity=2,
     finds="agents that were spawned together and worked one after the other, or not at all",
+    saw="{figure:.0%} of what could overlap did not, or of the agents did nothing",
     needs="end times of the agents' work",
     todo="reward finished work and the critical path, not the number of agents; make the harness run them at once",
 )
@@ -140,6 +141,7 @@ def _worst_groups(trace: Trace, born: I, decision: I, rollout_g: I, figure_g: F,
     threshold=0.9,
     severity=2,
     finds="an agent that does next to nothing beside its peers and still has its return aggregated",
+    saw="did {figure:.0%} less than the median of its peers",
     needs="roles, and at least 3 agents of one role and spawner; tokens out make it sharper",
     todo="pay by marginal contribution (Shapley, or normalised by agent); look at the return before trusting it",
 )
@@ -187,6 +189,7 @@ def _with_spawns(trace: Trace, kin: Family, figure_a: F, threshold: float, tells
     threshold=4.0,
     severity=1,
     finds="an agent whose messages are many times as long as others', and move nobody more",
+    saw="its messages are {figure:.3g} times as long as the others'",
     needs="tokens on messages, others of the role who write, and edges from messages to what they led to",
     todo="reward what a message resolved, not its length; cap or price tokens in messages",
 )
@@ -240,6 +243,7 @@ def _message_tokens(trace: Trace) -> F:
     threshold=0.5,
     severity=2,
     finds="an agent that calls tools again for what it already has, or with calls that are not valid",
+    saw="{figure:.0%} of its calls are invalid or repeat an earlier one",
     needs="contents or validity of tool calls",
     todo="condition the tool reward on the outcome; give repeated and invalid calls a price; cache results",
 )
@@ -277,6 +281,7 @@ def tool_spam(trace: Trace, second: Second, threshold: float) -> Suspects:
     threshold=0.5,
     severity=3,
     finds="a judge that passes runs which a verifier out of the team's reach fails, too often to be chance",
+    saw="the judge passes at least {figure:.0%} of the runs that the truth fails",
     needs="--truth and --judge, two reward channels of the runs, and 10 runs of the system that fail",
     todo="stop training on this judge; ground it in a checker, or change the model that judges",
 )

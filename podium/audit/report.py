@@ -47,8 +47,10 @@ def report(
     second: Second = Second(),  # noqa: B008 (immutable)
     only: Sequence[str] | None = None,
     most: int | None = None,
+    files: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """The audit of a trace, worst first; of each detector's suspects at most so many are spelled out.
+    """The audit of a trace, worst first; of each detector's suspects at most so many are spelled out. `files` are where the
+    runs come from, one a run.
 
     `found` are faults that the evidence shows, `observed` what is worth knowing; a detector can be in both. Rows count from
     the first event of their run.
@@ -59,8 +61,10 @@ def report(
         "runs": len(trace),
         "events": trace.n_events,
         "detectors": len(answers),
-        "found": [_suspected(trace, a, a.finding, "finding", most) for a in answers if a.finding.any()],
-        "observed": [_suspected(trace, a, ~a.finding, "observation", most) for a in answers if (~a.finding).any()],
+        "found": [_suspected(trace, a, a.finding, "finding", most, files) for a in answers if a.finding.any()],
+        "observed": [
+            _suspected(trace, a, ~a.finding, "observation", most, files) for a in answers if (~a.finding).any()
+        ],
         "interventions": None if only else _interventions(trace, most),
         "cannot_tell": [
             {"detector": a.name, "needs": a.facts["needs"], "runs": runs} for a, runs in untold if runs
@@ -71,7 +75,9 @@ def report(
     }
 
 
-def _suspected(trace: Trace, answer: Answer, which: B, level: str, most: int | None) -> dict[str, Any]:
+def _suspected(
+    trace: Trace, answer: Answer, which: B, level: str, most: int | None, files: Sequence[str] | None
+) -> dict[str, Any]:
     """What a detector has to say at one level."""
     suspects, told = answer.suspects, answer.facts
     every = suspects.worst()
@@ -87,8 +93,10 @@ def _suspected(trace: Trace, answer: Answer, which: B, level: str, most: int | N
         "cannot_tell": int((~suspects.tells_n).sum()),
         "suspects": [
             {
+                **({} if files is None else {"file": files[int(suspects.rollout[i])]}),
                 **_run(trace, int(suspects.rollout[i])),
                 "agent": _name(trace, int(suspects.agent[i])),
+                "saw": told.get("saw", "figure {figure:.4g}").format(figure=float(suspects.figure[i])),
                 "figure": float(suspects.figure[i]),
                 "confidence": confidence[i],
                 **({"needs": told["settles"]} if confidence[i] == "possible" and "settles" in told else {}),

@@ -25,6 +25,7 @@ RETURN, AGGREGATE, STOP = event("return"), event("aggregate"), decision("stop")
     threshold=1.0,
     severity=1,
     finds="an agent that was spawned and did nothing, or nothing that anybody used",
+    saw="nothing that it did reached another agent",
     needs="edges from what agents did to what it led to",
     settles="the end of the run: the agent may still be at work where the record ends",
     todo="do not spawn it, or read what it returns; reward finished sub-tasks, not spawns",
@@ -109,6 +110,7 @@ def _privileged(trace: Trace, second: Second) -> B:
     threshold=0.3,
     severity=1,
     finds="tool calls that another agent had made before",
+    saw="{figure:.0%} of the calls had been made by another agent before",
     needs="contents of tool calls",
     todo="share results between agents, or split the work so that it does not overlap",
 )

@@ -27,7 +27,10 @@ Told = TypeVar("Told")
 STYLES = {3: "bold red", 2: "yellow", 1: "default"}
 
 
-@app.command(epilog="Example: podium audit runs/ --allow tools.json --privileged send_mail")
+@app.command(
+    epilog="Example: podium audit runs/ --allow tools.json --privileged send_mail\n\n"
+    "Exit status: 0; 1 with --strict if there is a finding, or if a trace breaks a rule; 2 for wrong use."
+)
 def audit(
     paths: Annotated[
         list[str] | None, typer.Argument(help="Files, folders or stores; - is standard input.", metavar="PATH...")
@@ -65,7 +68,7 @@ def audit(
         return
     if not paths:
         raise BadAudit("nothing to audit; give files, folders or stores, or --list for what is looked for")
-    trace = files.load(*paths)
+    trace, named = files.load_with_files(*paths)
     _check_channels(trace, truth, judge)
     second = Second(
         None if trained is None else files.load(trained),
@@ -76,7 +79,7 @@ def audit(
         {} if writers is None else _writers(writers),
     )
     only = None if only is None else [use("detector", name) for name in only]
-    told = report(trace, second, only, None if json else 3)
+    told = report(trace, second, only, None if json else 3, named)
     if json:
         say(told)
     else:
@@ -192,11 +195,12 @@ def _show_suspected(one: dict[str, Any], each: int, runs: int) -> None:
     style = STYLES[one["severity"] if one["level"] == "finding" else 1]
     out.print(Line.assemble((one["detector"], style), f"{where}: {one['finds']} ", (f"[{count}]", "dim")))
     for suspect in shown:
-        place = [_run(suspect)] if runs > 1 else []
+        place = [_short(Path(suspect["file"]).name, 48)] if "file" in suspect else []
+        place += [f"run {suspect['run']}"] if runs > 1 else []
         place += [f"agent {_short(suspect['agent'])}"] if suspect["agent"] is not None else []
         place += [_numbers(suspect["rows"])] if suspect["rows"] else []
-        figure = f"{suspect['figure']:.4g}, threshold {one['threshold']:g}, {suspect['confidence']}"
-        out.print(Line(f"    {', '.join(place)}: {figure}" if place else f"    {figure}"))
+        figure = f"({suspect['figure']:.4g}, threshold {one['threshold']:g}, {suspect['confidence']})"
+        out.print(Line(f"    {', '.join(place)}: {suspect['saw']} {figure}"))
     if needs := sorted({suspect["needs"] for suspect in shown if "needs" in suspect}):
         out.print(Line(f"    cannot tell if it is a fault: needs {'; '.join(needs)}", style="dim"))
     out.print(Line(f"    → {one['todo']}", style="cyan"))

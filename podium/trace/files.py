@@ -32,7 +32,7 @@ from podium.trace.loose import Loose, Place, settle
 from podium.trace.rules import LEVELS, check
 from podium.trace.scan import LOG_EVENTS, Shape
 
-__all__ = ["Read", "check_paths", "load", "read", "save", "write_whole"]
+__all__ = ["Read", "check_paths", "load", "load_with_files", "read", "save", "write_whole"]
 
 MOST_BYTES, PIECE = 8 << 30, 64 << 20  # of one document, uncompressed, and of one read
 PIPE_PATIENCE_S = 20.0
@@ -52,10 +52,16 @@ class Read(NamedTuple):
 
 def load(*paths: str | Path) -> Trace:
     """All runs at these paths as one trace. Raises Unreadable, or BadTrace if a rule of level error is broken."""
+    return load_with_files(*paths)[0]
+
+
+def load_with_files(*paths: str | Path) -> tuple[Trace, list[str]]:
+    """`load`, and the file that each run comes from."""
     reads = list(read(*paths))
     if errors := [f for r in reads for f in r.findings if f.level == "error"]:
         raise BadTrace(errors)
-    return concat([r.trace for r in reads if r.trace is not None])
+    traces = [r.trace for r in reads if r.trace is not None]
+    return concat(traces), [r.file for r in reads if r.trace is not None for _ in range(len(r.trace))]
 
 
 def check_paths(*paths: str | Path, progress: Progress = None) -> Iterator[Finding]:

@@ -87,7 +87,8 @@ def test_a_report_counts_rows_from_the_start_of_the_run() -> None:
     (found,) = told["observed"]
     who = {"run": 1, "trace_id": "bad", "agent": "web"}
     rows = {"rows": [1, 2], "events": ["e1", "e2"]}
-    assert found["suspects"] == [{**who, "figure": 1.0, "confidence": "certain", **rows}]
+    saw = {"saw": "events that build on it directly: 1", "figure": 1.0, "confidence": "certain"}
+    assert found["suspects"] == [{**who, **saw, **rows}]
     assert (found["count"], found["runs"], found["cannot_tell"]) == (1, 1, 1)
     assert told["cannot_tell"] == [
         {
@@ -97,6 +98,19 @@ def test_a_report_counts_rows_from_the_start_of_the_run() -> None:
         }
     ]
     assert (told["not_found"], told["interventions"]) == ([], None)
+
+
+def test_every_detector_says_what_it_saw_and_every_suspect_where(tmp_path: Path) -> None:
+    for name in detectors():
+        assert facts("detector", name)["saw"].format(figure=0.5)
+    save(staged("call ann tool=web", "message ann>bob"), tmp_path / "run.json")
+    assert "    run.json, agent ann, row 0: no result is recorded for this call (1, threshold 1, certain)" in (
+        podium(tmp_path / "run.json").stdout
+    )
+    told = json.loads(podium(tmp_path / "run.json", "--json").stdout)
+    (suspect,) = told["found"][0]["suspects"]
+    assert suspect["file"] == str(tmp_path / "run.json")
+    assert suspect["saw"] == "no result is recorded for this call"
 
 
 def test_a_detector_is_found_not_found_or_cannot_tell() -> None:
