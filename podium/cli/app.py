@@ -21,6 +21,10 @@ VERBS: dict[str, tuple[str, str]] = {
         "traces",
         "Show one run: who did what when, how long it took and could have taken, what is tainted.",
     ),
+    "view": (
+        "view",
+        "See runs, trainings and folders of both in a browser: who did what when, credit, safety, what to compare.",
+    ),
     "convert": ("traces", "Write traces in another form."),
     "import": ("exchange", "Import logs of other systems and keep the result."),
     "rules": ("traces", "List the rules that a trace obeys."),
