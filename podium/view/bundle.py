@@ -82,6 +82,7 @@ def run_bundle(trace: Trace) -> bytes:
         "agents": [str(name) for name in trace.name_a.strings()],
         "parents": spawners(trace).tolist(),
         "lead": int(graph.lead(trace)[0]),
+        "people": np.flatnonzero(graph.persons(trace)).tolist(),
         "chunk": CHUNK,
     }
     columns: dict[str, NDArray[Any]] = {

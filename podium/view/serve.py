@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
+import sys
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
@@ -43,6 +44,12 @@ class Server(ThreadingHTTPServer):
     @property
     def hosts(self) -> tuple[str, str]:
         return f"127.0.0.1:{self.server_port}", f"localhost:{self.server_port}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that hangs up is no fault; anything else is said in one line."""
+        error = sys.exception()
+        if not isinstance(error, ConnectionError | TimeoutError):
+            print(f"podium: view: {type(error).__name__}: {error}", file=sys.stderr)
 
     def answer(self, name: str, words: dict[str, str]) -> bytes:
         """One answer at a time: they share what they compute. What changed on disk is read anew when the page asks whether it did."""

@@ -18,6 +18,7 @@ class Run {
   constructor(number, { header, columns }) {
     Object.assign(this, { number, header, columns });
     this.n = header.events;
+    this.people = new Set(header.people);
     this.timed = header.timed > 0;
     const { t, end } = columns;
     this.start = new Float64Array(this.n);
@@ -114,16 +115,23 @@ class Run {
     this.sums = null;
   }
 
+  // When the team is done with an event: a person who takes the night to answer keeps nobody busy.
+  end(e) {
+    return this.people.has(this.columns.agent[e]) ? this.start[e] : this.stop[e];
+  }
+
   // The share of the time in which nothing at all happens; a long night between two tasks is most of it.
   idleShare() {
     let busy = 0;
     let until = -Infinity;
+    let last = -Infinity;
     for (const e of this.order) {
+      last = Math.max(last, this.start[e], this.end(e));
       const from = Math.max(this.start[e], until);
-      if (this.stop[e] > from) busy += this.stop[e] - from;
-      until = Math.max(until, this.stop[e]);
+      if (this.end(e) > from) busy += this.end(e) - from;
+      until = Math.max(until, this.end(e));
     }
-    const span = this.order.length ? until - this.start[this.order[0]] : 0;
+    const span = this.order.length ? last - this.start[this.order[0]] : 0;
     return span > 0 ? 1 - busy / span : 0;
   }
 
@@ -133,8 +141,8 @@ class Run {
     let busy = 0;
     for (const e of this.order) {
       if (this.start[e] > until && until > -Infinity) gaps.push([until, this.start[e]]);
-      busy += Math.max(0, this.stop[e] - Math.max(this.start[e], until));
-      until = Math.max(until, this.stop[e]);
+      busy += Math.max(0, this.end(e) - Math.max(this.start[e], until));
+      until = Math.max(until, this.end(e));
     }
     const spans = gaps.map(([a, b]) => b - a).sort((a, b) => a - b);
     const usual = spans.length ? spans[spans.length >> 1] : 0;
@@ -261,6 +269,7 @@ class Run {
     const starts = [];
     const ends = [];
     for (const l of this.lanes) {
+      if (this.people.has(l.agent)) continue;
       let from = NaN;
       let until = -Infinity;
       for (const e of l.rows) {
@@ -362,7 +371,7 @@ class Run {
   // Whose time an event is: of the person, of a tool, or of the model.
   time(e) {
     const type = this.type(e);
-    return type === "human_intervention" ? "person" : type === "tool_call" ? "tool" : "model";
+    return type === "human_intervention" || this.people.has(this.columns.agent[e]) ? "person" : type === "tool_call" ? "tool" : "model";
   }
 
   flag(e, name) {

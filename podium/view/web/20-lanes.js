@@ -250,7 +250,8 @@ class Lanes {
     if (colour.by === "safety") return (e) => (run.flag(e, "untrusted") ? of("#c00000") : run.flag(e, "tainted") ? of("#e69f00") : of("#9aa7b4"));
     if (colour.by === "tool") return (e) => paintOf(HUES[(run.columns.tool ? run.columns.tool[e] : -1) % HUES.length] || "#9aa7b4");
     const table = run.header.event_types.map((t) => of(COLOURS[t]));
-    return (e) => table[run.columns.type[e]];
+    const person = of(COLOURS.human_intervention);
+    return (e) => (run.people.has(run.columns.agent[e]) ? person : table[run.columns.type[e]]);
   }
 
   draw() {
@@ -317,6 +318,7 @@ class Lanes {
     this.axis(ctx, ink, quiet);
     this.label(first, last);
     this.onpaint?.(this);
+    document.body.dataset.painted = "yes";
   }
 
   // One lane as pixels. Events that share a pixel are one mark, as long as the longest of them; returns how many marks there are.
@@ -364,6 +366,7 @@ class Lanes {
 
   marks(ctx, first, last, ink) {
     const { run } = this;
+    const colour = this.paints();
     ctx.font = "11px system-ui, sans-serif";
     ctx.textBaseline = "middle";
     ctx.textAlign = "left";
@@ -378,7 +381,7 @@ class Lanes {
       const width = this.px(run.x1[e]) - x;
       const next = k + 1 < lane.n ? this.px(run.x0[lane.rows[k + 1]]) : Infinity;
       if (width < 3) {
-        ctx.fillStyle = this.colour.values ? css(creditPaint(this.colour.values[e], this.colour.scale)) : COLOURS[run.type(e)];
+        ctx.fillStyle = css(colour(e));
         ctx.beginPath();
         if (run.type(e) === "orchestrator_decision") ctx.rect(x - 4, y - 4, 8, 8);
         else ctx.arc(x, y, 4, 0, 7);
@@ -392,7 +395,7 @@ class Lanes {
       if (this.height >= 16 && room > 40) {
         const text = run.label(e);
         if (width > 30 && !this.colour.values) {
-          ctx.fillStyle = ["#e69f00", "#56b4e9", "#b8a000", "#8a8a8a"].includes(COLOURS[run.type(e)]) ? "#101820" : "#ffffff";
+          ctx.fillStyle = light(colour(e)) ? "#101820" : "#ffffff";
           ctx.fillText(clip(ctx, text, width - 8), Math.max(x, 0) + 4, y + 0.5);
         } else if (width < 30) {
           ctx.fillStyle = ink;
@@ -496,6 +499,7 @@ class Lanes {
         row.style.top = `${y}px`;
         row.style.height = `${height}px`;
         row.style.lineHeight = `${height}px`;
+        row.style.fontSize = `${Math.min(12, height - 1)}px`;
         row.style.paddingLeft = `${4 + Math.min(run.depth[agent], 8) * 10}px`;
         rows.push(row);
       }
@@ -530,6 +534,8 @@ function creditPaint(v, scale) {
   const mix = (x) => Math.round(225 + (x - 225) * (0.15 + 0.85 * share));
   return (255 << 24) | (mix(b) << 16) | (mix(g) << 8) | mix(r);
 }
+
+const light = (c) => 0.299 * (c & 255) + 0.587 * ((c >> 8) & 255) + 0.114 * ((c >> 16) & 255) > 130;
 
 function clip(ctx, text, room) {
   if (ctx.measureText(text).width <= room) return text;

@@ -35,11 +35,13 @@ class Panels {
   async fill() {
     const key = this.now;
     let content;
+    const wait = setTimeout(() => this.now === key && this.body.replaceChildren(h("p.quiet", {}, "reading …")), 150);
     try {
       content = await this[key]();
     } catch (error) {
       content = h("p.fault", {}, String(error.message || error));
     }
+    clearTimeout(wait);
     if (this.now === key) this.body.replaceChildren(content);
   }
 

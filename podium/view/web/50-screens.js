@@ -28,7 +28,7 @@ class RunScreen {
     this.panels = new Panels(this);
     this.element = h("div.run", {}, this.main, this.panels.element);
     this.say();
-    if (run.lanes.length > 200) this.lanes.height = 12;
+    this.lanes.height = run.lanes.length > 200 ? 12 : run.lanes.length < 12 ? 34 : 24;
     this.ready = this.restore(state || {});
   }
 
@@ -276,7 +276,7 @@ class CompareScreen {
     const child = index.runs.find((r) => r.parent !== null && r.parent === index.runs[a]?.name);
     const b = +(state.b ?? child?.run ?? Math.min(a + 1, index.runs.length - 1));
     const [one, two] = await Promise.all([ask("run", { run: a }), ask("run", { run: b })]);
-    const told = await ask("compare", { a, b }).catch((error) => ({ fault: error.message, figures: [], branch: null }));
+    const told = await ask("compare", { a, b }).catch(() => figuresOf(a, b));
     return new CompareScreen(index, new Run(a, one), new Run(b, two), told);
   }
 
@@ -291,7 +291,6 @@ class CompareScreen {
     this.boards = [board(a, "Run A"), board(b, "Run B")];
     const branch = told.branch;
     const parts = [];
-    if (told.fault) parts.push(h("p.fault", {}, told.fault));
     if (branch) {
       const [parent, child] = branch.swapped ? [b, a] : [a, b];
       parts.push(h("p", {}, `${child.header.trace_id} branched from ${parent.header.trace_id}${branch.row === null ? "" : ` at row ${branch.row}`}${branch.t === null ? "" : `, ${seconds(branch.t)} after its start`}.${branch.do ? ` What was done there: ${brief(branch.do)}.` : ""}`));
@@ -319,6 +318,14 @@ class CompareScreen {
   key(k) {
     return RunScreen.prototype.key.call({ lanes: this.boards[0], run: this.a, tools: { querySelector: () => ({ click() {} }) } }, k);
   }
+}
+
+// The figures of two runs that no file of comparisons was written for.
+async function figuresOf(a, b) {
+  const [one, two] = await Promise.all([ask("summary", { run: a }), ask("summary", { run: b })]);
+  const flat = (told, prefix = "") => Object.entries(told).flatMap(([k, v]) => (v !== null && typeof v === "object" && !Array.isArray(v) ? flat(v, `${prefix}${k}.`) : typeof v === "number" ? [[prefix + k, v]] : []));
+  const [first, second] = [Object.fromEntries(flat(one)), Object.fromEntries(flat(two))];
+  return { figures: [...new Set([...Object.keys(first), ...Object.keys(second)])].map((name) => ({ name, a: first[name] ?? null, b: second[name] ?? null })), branch: null };
 }
 
 class TrainScreen {
