@@ -11,7 +11,6 @@ from podium.audit.relations import (
     TEMPORAL,
     Family,
     copies,
-    covered,
     doers,
     family,
     heeded,
@@ -21,6 +20,7 @@ from podium.audit.relations import (
 from podium.graph import labels, lead
 from podium.graph.grouping import rows_by
 from podium.graph.path import serial_time, work
+from podium.graph.spans import covered
 from podium.graph.steps import IS_OUTSIDE
 from podium.graph.units import call_of
 from podium.registry import register

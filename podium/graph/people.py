@@ -1,0 +1,51 @@
+"""Whose time it is: the team's, or that of the person it waits for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from podium.graph.path import work
+from podium.graph.spans import covered
+from podium.trace.columns import B, F, Trace
+from podium.trace.vocabulary import event
+
+__all__ = ["PERSON_ROLES", "persons", "team_work", "waiting"]
+
+PERSON_ROLES = ("user", "human")
+HUMAN, SPAWN = event("human_intervention"), event("spawn")
+
+
+def persons(trace: Trace) -> B:
+    """The agents that are people: they intervene, or the first role that an event of theirs states is user or human.
+
+    The role on a spawn is that of the new agent, so spawns do not count.
+    """
+    person_a = np.zeros(trace.n_agents, np.bool_)
+    acts_e = trace.agent_e >= 0
+    stated = np.flatnonzero(acts_e & (trace.role_e.codes >= 0) & (trace.type_e != SPAWN))[::-1]
+    codes = [trace.role_e.code(role) for role in PERSON_ROLES]
+    person_a[trace.agent_e[stated]] = np.isin(trace.role_e.codes[stated], codes)  # the first is written last
+    person_a[trace.agent_e[acts_e & (trace.type_e == HUMAN)]] = True
+    return person_a
+
+
+def team_work(trace: Trace, work_e: F | None = None) -> F:
+    """How long each event of the team took; NaN where it is not recorded, and for what people do."""
+    person_e = np.append(persons(trace), False)[trace.agent_e]
+    return np.where(person_e, np.nan, work(trace) if work_e is None else work_e)
+
+
+def waiting(trace: Trace, start_e: F, work_e: F) -> F:
+    """For how long each run waited for a person: a person was busy, and nobody of the team.
+
+    waiting_n = |∪ [start_e, start_e + work_e]| − |∪ [start_e, start_e + work_e] : e is not a person's|
+    """
+    person_e = np.append(persons(trace), False)[trace.agent_e]
+    if not person_e.any():
+        return np.zeros(len(trace))
+    known_e = ~np.isnan(start_e) & (work_e > 0)
+    busy_n, team_n = (
+        covered(trace.rollout_e[which], start_e[which], start_e[which] + work_e[which], len(trace))
+        for which in (known_e, known_e & ~person_e)
+    )
+    return np.maximum(0.0, busy_n - team_n)
