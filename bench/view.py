@@ -159,15 +159,35 @@ def measure(full: bool) -> list[Row]:
         file.write_text(page, encoding="utf-8")
         with chromium() as tab:
             opened(tab, file.as_uri())
-            rows.append(at_most("26.paint", f"s until {events:,} events of {agents:,} agents are painted", min(opened(tab, file.as_uri()) for _ in range(3)), 1.5))
+            rows.append(
+                at_most(
+                    "26.paint",
+                    f"s until {events:,} events of {agents:,} agents are painted",
+                    min(opened(tab, file.as_uri()) for _ in range(3)),
+                    1.5,
+                )
+            )
             frames = tab.evaluate(PAN)
-            rows.append(at_least("26.pan", "frames a second while panning, median", 1e3 / float(np.median(frames)), 30.0))
+            rows.append(
+                at_least("26.pan", "frames a second while panning, median", 1e3 / float(np.median(frames)), 30.0)
+            )
         with served(large_run(million, agents)) as address, chromium() as tab:
             rows.append(at_most("26.million", f"s until {million:,} events are painted", opened(tab, address), 4.0))
             loaded = renderer_memory()
             frames = tab.evaluate(PAN)
-            rows.append(at_most("26.memory", "MB of the renderer, loaded and panning", max(loaded, renderer_memory()), 600.0))
-            rows.append(at_least("26.million_pan", f"frames a second with {million:,} events, median", 1e3 / float(np.median(frames)), 30.0))
+            rows.append(
+                at_most(
+                    "26.memory", "MB of the renderer, loaded and panning", max(loaded, renderer_memory()), 600.0
+                )
+            )
+            rows.append(
+                at_least(
+                    "26.million_pan",
+                    f"frames a second with {million:,} events, median",
+                    1e3 / float(np.median(frames)),
+                    30.0,
+                )
+            )
     return rows
 
 

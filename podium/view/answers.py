@@ -23,9 +23,8 @@ from podium.graph import units
 from podium.graph.grouping import take
 from podium.methods import METHODS, credit_of
 from podium.registry import alternatives
-from podium.rewards import score
 from podium.trace import files
-from podium.trace.columns import F, Trace
+from podium.trace.columns import F, Trace, concat
 from podium.trace.findings import Unreadable
 from podium.view.bundle import CHUNK, event_chunk, pack, run_bundle
 from podium.view.compare import comparison
@@ -34,7 +33,8 @@ from podium.view.training import TrainingFolder, is_training
 
 __all__ = ["Library", "NoAnswer", "json_of", "key_of"]
 
-MOST_AT_ONCE = 20_000_000  # events that are kept in memory
+MOST_COMPARED = 2_000_000  # events of runs of one task that methods compare with each other
+OWN = "own"
 
 
 class NoAnswer(WrongUse, LookupError):
@@ -90,7 +90,7 @@ class Library:
                 self._read_runs(path)
         if not self.runs and not self.trainings and self.unreadable:
             raise Unreadable(self.paths[0], self.unreadable[0])
-        self._audits: dict[int, Any] = {}
+        self._same: list[int] = []
 
     def _read_runs(self, path: str) -> None:
         for one in files.read(path):
@@ -131,6 +131,17 @@ class Library:
         if not number.isdecimal() or int(number) >= len(self.runs):
             raise NoAnswer(f"there is no run {number}; there are {len(self.runs)}, numbered from 0")
         return self.runs[int(number)][1]
+
+    def siblings(self, words: Mapping[str, str]) -> tuple[Trace, int]:
+        """All runs of the same task and group as a run, which methods may compare, and its place among them."""
+        own, number = self.run(words), int(words["run"])
+        family = own.task_id_n[0], own.group_n[0]
+        same = [i for i, (_, run) in enumerate(self.runs) if (run.task_id_n[0], run.group_n[0]) == family]
+        if family[0] is None or sum(self.runs[i][1].n_events for i in same) > MOST_COMPARED:
+            return own, 0
+        if same != self._same:
+            self._same, self._siblings = same, concat([self.runs[i][1] for i in same])
+        return self._siblings, same.index(number)
 
     def index(self) -> dict[str, Any]:
         """What there is: a line for each run and each training, and the methods and units to choose from."""
@@ -186,31 +197,47 @@ def _activity(trace: Trace, bins: int = 40) -> list[int]:
     if times is None:
         return []
     known = trace.t_e[~np.isnan(trace.t_e)]
-    return [int(n) for n in np.histogram(known, bins, (times[0], times[1] if times[1] > times[0] else times[0] + 1))[0]]
+    return [
+        int(n) for n in np.histogram(known, bins, (times[0], times[1] if times[1] > times[0] else times[0] + 1))[0]
+    ]
 
 
-def credit_columns(trace: Trace, method: str, unit: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The credit of a method at a unit, once for each event that belongs to a unit (for colours) and once for each unit."""
+def credit_columns(
+    trace: Trace, method: str, unit: str, rollout: int = 0
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """The credit of a method to one of some runs that it may compare: for each event that of its unit, and for each unit.
+
+    `unit` is one of the eight, or "own": the one that the method pays.
+    """
     if method not in METHODS:
         raise NoAnswer(f"no method called {method!r}; {alternatives(method, sorted(METHODS), 'method')}")
-    if unit not in units.UNITS:
+    if unit != OWN and unit not in units.UNITS:
         raise NoAnswer(f"no unit called {unit!r}; there are {', '.join(units.UNITS)}")
     row = METHODS[method]
-    paid = at_unit(credit_of(trace, row), unit)
-    if not len(paid.value) or np.isnan(paid.value).all():
-        raise NoAnswer(f"{method} pays no {unit} of this run: {_why(row.needs)}")
-    total = score(trace, row.reward, "team")
+    paid = credit_of(trace, row)
+    paid = paid if unit == OWN else at_unit(paid, unit)
+    own = paid.rollout == rollout
+    value, rows = paid.value[own], paid.rows[own]
+    if np.isnan(value).all():
+        raise NoAnswer(f"{method} pays no {paid.unit} of this run: {_why(row.needs)}")
+    total = float(trace.reward_n["team"][rollout]) if "team" in trace.reward_n else np.nan
+    first, last = trace.first_of("e")[rollout : rollout + 2].tolist()
     header = {
         "method": method,
-        "unit": unit,
+        "unit": paid.unit,
         "reward": row.reward,
         "credit": row.credit,
-        "team_reward": None if np.isnan(total[0]) else float(total[0]),
-        "paid": int((~np.isnan(paid.value)).sum()),
-        "units": len(paid.value),
-        "sum": float(np.nansum(paid.value)),
+        "team_reward": None if total != total else total,
+        "paid": int((~np.isnan(value)).sum()),
+        "units": len(value),
+        "sum": float(np.nansum(value)),
+        "compared_with": len(trace) - 1,
     }
-    return header, {"event": _by_event(paid).astype(np.float32), "row": paid.rows.astype(np.int32), "value": paid.value}
+    return header, {
+        "event": _by_event(paid)[first:last].astype(np.float32),
+        "row": np.where(rows < 0, -1, rows - first).astype(np.int32),
+        "value": value,
+    }
 
 
 def _why(needs: Sequence[str]) -> str:
@@ -229,24 +256,25 @@ def _by_event(paid: Credit) -> F:
 
 
 def _credit(library: Library, words: Mapping[str, str]) -> bytes:
-    return pack(*credit_columns(library.run(words), words["method"], words["unit"]))
+    trace, rollout = library.siblings(words)
+    return pack(*credit_columns(trace, words["method"], words["unit"], rollout))
 
 
 def _payable(library: Library, words: Mapping[str, str]) -> bytes:
     """Which methods pay something of a run, and why the others do not."""
-    trace = library.run(words)
+    trace, rollout = library.siblings(words)
     paid, refused = [], {}
     for name, row in METHODS.items():
         if not row.credit:
             continue
         try:
-            value = credit_of(trace, row).value
+            credit = credit_of(trace, row)
         except (BadCredit, WrongUse, ValueError) as error:
             refused[name] = str(error)
             continue
-        known = value[~np.isnan(value)]
-        if len(known):
-            paid.append({"method": name, "unit": row.unit, "paid": len(known), "units": len(value)})
+        own = credit.value[credit.rollout == rollout]
+        if many := int((~np.isnan(own)).sum()):
+            paid.append({"method": name, "unit": credit.unit, "paid": many, "units": len(own)})
         else:
             refused[name] = _why(row.needs)
     return json_of({"paid": paid, "refused": refused})

@@ -114,7 +114,9 @@ def run_bundle(trace: Trace) -> bytes:
 def spawners(trace: Trace) -> NDArray[np.int64]:
     """Who spawned each agent; -1 where the record does not say. An agent is spawned by whoever records its first spawn."""
     parent_a = np.full(trace.n_agents, -1, np.int64)
-    rows = np.flatnonzero((trace.type_e == event("spawn")) & (trace.to_e >= 0) & (trace.to_e != trace.agent_e))[::-1]
+    rows = np.flatnonzero((trace.type_e == event("spawn")) & (trace.to_e >= 0) & (trace.to_e != trace.agent_e))[
+        ::-1
+    ]
     parent_a[trace.to_e[rows]] = trace.agent_e[rows]
     for agent in range(trace.n_agents):  # two that spawned each other would never be reached
         seen, above = {agent}, int(parent_a[agent])

@@ -14,8 +14,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from podium.methods import METHODS
 from podium.trace.columns import Trace
-from podium.view.answers import Library, NoAnswer, json_of, key_of
+from podium.view.answers import OWN, Library, NoAnswer, json_of, key_of
 from podium.view.bundle import CHUNK
 
 __all__ = ["SHOWN_METHODS", "file_page", "policy_of", "served_page"]
@@ -82,7 +83,6 @@ def file_page(
         _answers_about(library, answers, number, trace, methods)
     for number in range(len(library.trainings)):
         _answer(library, answers, "training", {"training": str(number)})
-    index["carried"] = sorted(answers)
     answers["index"] = json_of(index)
     return _page(str(title), "\n".join(_embedded(key, data) for key, data in answers.items()), "'none'")
 
@@ -97,10 +97,8 @@ def _answers_about(
         for chunk in range(-(-trace.n_events // CHUNK)):
             _answer(library, answers, "events", {**run, "chunk": str(chunk)})
     carried = 0
-    for row in library.index()["methods"] if methods is None else [{"name": name} for name in methods]:
-        for unit in ("",):
-            words = {**run, "method": row["name"], "unit": unit or row.get("unit", "agent")}
-            carried += _answer(library, answers, "credit", words)
+    for name in [row.name for row in METHODS.values() if row.credit] if methods is None else methods:
+        carried += _answer(library, answers, "credit", {**run, "method": name, "unit": OWN})
         if methods is None and carried >= SHOWN_METHODS:
             break
     for other, (_, branch) in enumerate(library.runs[:MOST_RUNS]):

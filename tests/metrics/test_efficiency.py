@@ -117,7 +117,9 @@ def with_a_person(thinks: float = 95.0, **side: float) -> Trace:
 def test_the_time_of_a_person_is_not_the_teams() -> None:
     for score in (speedup, busy_agents, headroom):
         assert score(with_a_person()).tolist() == score(with_a_person(thinks=9e4)).tolist()
-    assert speedup(with_a_person()).tolist() == busy_agents(with_a_person()).tolist() == [1.0]  # 10 s of work in 10 s
+    assert (
+        speedup(with_a_person()).tolist() == busy_agents(with_a_person()).tolist() == [1.0]
+    )  # 10 s of work in 10 s
     assert headroom(with_a_person()).tolist() == [1.0]
 
 

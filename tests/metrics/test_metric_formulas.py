@@ -163,7 +163,11 @@ def test_tokens_of_coordination(seed: int) -> None:
         if (works & born) - {int(trace.agent_e[e]) for e in tokens}:
             whole = nan
         aloud = {e for e in tokens if kind(trace, e) == "message" and 0 <= trace.to_e[e] == trace.agent_e[e]}
-        spent = nan if isnan(whole) else sum(t for e, t in tokens.items() if kind(trace, e) in COORDINATION and e not in aloud)
+        spent = (
+            nan
+            if isnan(whole)
+            else sum(t for e, t in tokens.items() if kind(trace, e) in COORDINATION and e not in aloud)
+        )
         handed = max(
             sum(kind(trace, e) == "spawn" for e in rows_of(trace, n)),
             sum(trace.decision_e[e] == 1 for e in rows_of(trace, n)),

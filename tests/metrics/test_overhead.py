@@ -68,7 +68,11 @@ def team_with(**worker: float) -> Trace:
     return run(
         ("message user>lead", (), {"role": "user"}),
         ("message lead>lead", [(0, "message")], {"tokens_in": 40.0, "tokens_out": 10.0}),
-        ("decide lead", [(1, "causal")], {"tokens_in": 20.0, "tokens_out": 5.0, "cache_read": 75.0, "decision": "spawn"}),
+        (
+            "decide lead",
+            [(1, "causal")],
+            {"tokens_in": 20.0, "tokens_out": 5.0, "cache_read": 75.0, "decision": "spawn"},
+        ),
         ("spawn lead>ann", [(2, "spawn")]),
         ("call ann", [(3, "spawn")]),
         ("return ann>lead", [(4, "causal")], worker),

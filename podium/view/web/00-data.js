@@ -119,7 +119,7 @@ function table(rows, { columns, onrow, caption } = {}) {
   const order = (a, b) => (a === b ? 0 : a === null || a === undefined ? 1 : b === null || b === undefined ? -1 : a < b ? -1 : 1);
   const flat = (value) => (value !== null && typeof value === "object" && !(value instanceof Node) ? brief(value) : value);
   const heads = names.map((n) => {
-    const head = h("th", { scope: "col" }, h("button.link", { onclick: () => {
+    const head = h(rows.some((r) => typeof r[n] === "number") ? "th.number" : "th", { scope: "col" }, h("button.link", { onclick: () => {
       up = by === n ? !up : true;
       by = n;
       for (const other of heads) other.removeAttribute("aria-sort");

@@ -135,6 +135,7 @@ class Run {
     return span > 0 ? 1 - busy / span : 0;
   }
 
+  // Where nothing happens for more than a fiftieth of the busy time, that much is shown of it.
   squeeze() {
     const gaps = [];
     let until = -Infinity;
@@ -144,9 +145,7 @@ class Run {
       busy += Math.max(0, this.end(e) - Math.max(this.start[e], until));
       until = Math.max(until, this.end(e));
     }
-    const spans = gaps.map(([a, b]) => b - a).sort((a, b) => a - b);
-    const usual = spans.length ? spans[spans.length >> 1] : 0;
-    const most = Math.max(busy / 100, usual * 2, 1e-9);
+    const most = Math.max(busy / 50, 1e-9);
     const from = [this.order.length ? this.start[this.order[0]] : 0];
     const to = [0];
     for (const [a, b] of gaps) {

@@ -131,14 +131,13 @@ class Panels {
     const { screen } = this;
     const { run } = screen;
     const index = await ask("index");
-    const carriedHere = (index.carried || []).filter((k) => k.startsWith("credit?") && k.endsWith(`&run=${run.number}` ) || k.includes(`&run=${run.number}&unit`)).filter((k) => k.startsWith("credit?"));
-    const methods = index.static ? index.methods.filter((m) => carriedHere.some((k) => k.includes(`method=${m.name}&`))) : index.methods;
-    const pick = (value, others, label, change) => h("label", {}, `${label} `, h("select", { onchange: (c) => change(c.target.value) }, others.map((o) => h("option", { value: o, selected: o === value }, o ? words(o) : "none"))));
+    const methods = index.static ? index.methods.filter((m) => carried.has(keyOf("credit", { run: run.number, method: m.name, unit: "own" }))) : index.methods;
+    const pick = (value, others, label, change) => h("label", {}, `${label} `, h("select", { onchange: (c) => change(c.target.value) }, others.map((o) => h("option", { value: o, selected: o === value }, o ? words(o) : label === "Unit" ? "its own" : "none"))));
     const asked = screen.wanted;
     const parts = [h("p", {}, "Credit says how much each part of the team added to the outcome, as a method would pay it. Blue earned, orange cost, grey was not paid.")];
     parts.push(h("div.row", {},
-      pick(asked.method, ["", ...methods.map((m) => m.name)], "Method", (method) => screen.pay({ method, unit: asked.unit || index.methods.find((m) => m.name === method)?.unit })),
-      index.static ? null : pick(asked.unit, index.units, "Unit", (unit) => screen.pay({ unit })),
+      pick(asked.method, ["", ...methods.map((m) => m.name)], "Method", (method) => screen.pay({ method })),
+      index.static ? null : pick(asked.unit, ["", ...index.units], "Unit", (unit) => screen.pay({ unit })),
       pick(asked.other, ["", ...methods.map((m) => m.name)], "Beside", (other) => screen.pay({ other }))));
     if (index.static) parts.push(h("p.quiet", {}, "This file carries some methods, each at its own unit. `podium view` serves all methods at all eight units."));
     if (!asked.method) {
@@ -146,7 +145,7 @@ class Panels {
         const button = h("button", { onclick: async () => {
           button.replaceWith(h("p.quiet", {}, "trying every method of the table …"));
           const { paid, refused } = await ask("payable", { run: run.number });
-          this.body.append(table(paid.map((p) => ({ method: p.method, unit: words(p.unit), paid: `${p.paid} of ${p.units}` })), { onrow: (p) => screen.pay({ method: p.method, unit: p.unit.replaceAll(" ", "_") }), caption: "Methods that pay" }), h("p.quiet", {}, `${Object.keys(refused).length} others pay nothing of this run alone.`));
+          this.body.append(table(paid.map((p) => ({ method: p.method, unit: words(p.unit), paid: `${p.paid} of ${p.units}` })), { onrow: (p) => screen.pay({ method: p.method, unit: "" }), caption: "Methods that pay" }), h("p.quiet", {}, `${Object.keys(refused).length} others pay nothing of this run alone.`));
         } }, "Which methods can be paid from this run?");
         parts.push(button);
       }
@@ -155,7 +154,7 @@ class Panels {
     if (screen.fault) parts.push(h("p.fault", {}, screen.fault));
     if (!screen.credit) return h("div", {}, parts);
     const { header, columns } = screen.credit;
-    parts.push(h("p.quiet", {}, `reward: ${header.reward}; credit: ${header.credit}; ${number(header.paid)} of ${number(header.units)} units (${words(header.unit)}) are paid`));
+    parts.push(h("p.quiet", {}, `reward: ${header.reward}; credit: ${header.credit}; ${number(header.paid)} of ${number(header.units)} units (${words(header.unit)}) are paid${header.compared_with ? `, beside ${number(header.compared_with)} other runs of the task` : ""}`));
     parts.push(waterfall(run, screen.credit, (row) => screen.lanes.select(row, true)));
     const other = screen.other && screen.other.header.unit === header.unit ? screen.other.columns : null;
     const rows = Array.from(columns.row, (row, i) => ({ i, row })).filter(({ row }) => row >= 0)
@@ -225,7 +224,7 @@ function waterfall(run, { header, columns }, onpick) {
   if (units.length > 14) bars.push({ name: `${units.length - 14} more units`, value: rest });
   const sum = header.sum;
   const reward = header.team_reward;
-  if (reward !== null) bars.push({ name: "not handed on", value: reward - sum, kind: "rest" }, { name: "team reward", value: reward, total: true });
+  if (reward !== null) bars.push({ name: "baseline, scale", value: reward - sum, kind: "rest" }, { name: "team reward", value: reward, total: true });
   else bars.push({ name: "sum of credit", value: sum, total: true });
   let at = 0;
   const steps = bars.map((b) => {
@@ -251,5 +250,5 @@ function waterfall(run, { header, columns }, onpick) {
     picture.append(name, svg("rect", { x: Math.min(x(s.from), x(s.to)), y, width: Math.max(1, Math.abs(x(s.to) - x(s.from))), height: 17, fill: colour }), value);
   });
   picture.append(svg("line", { x1: x(0), x2: x(0), y1: 0, y2: steps.length * 22 + 4, stroke: "var(--quiet)" }));
-  return h("figure", {}, picture, h("figcaption.quiet", {}, reward === null ? "The run has no team reward to set this beside." : "The units and what the method does not hand on (its baseline and scale) add up to the reward of the team."));
+  return h("figure", {}, picture, h("figcaption.quiet", {}, reward === null ? "The run has no team reward to set this beside." : "The units add up to the sum of credit; with what the method takes off as baseline and scale, to the reward of the team."));
 }

@@ -116,8 +116,7 @@ class RunScreen {
   async pay(change) {
     Object.assign(this.wanted, change);
     const { method, unit, other } = this.wanted;
-    const own = (await ask("index")).methods;
-    const at = (name) => ({ run: this.run.number, method: name, unit: unit || own.find((m) => m.name === name)?.unit || "agent" });
+    const at = (name) => ({ run: this.run.number, method: name, unit: unit || "own" });
     this.fault = "";
     this.credit = null;
     this.other = null;

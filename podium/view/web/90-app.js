@@ -111,7 +111,7 @@ async function follow() {
   setTimeout(follow, 1000);
 }
 
-window.podium = { screen: () => screen }; // for tests
+window.podium = { screen: () => screen, ask }; // for tests
 frame();
 try {
   const kept = localStorage.getItem("podium-theme");
