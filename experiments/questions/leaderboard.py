@@ -1,12 +1,14 @@
-"""The leader-board: every method of the table that can act in each world, at equal budgets, beside optimum and trivial policies.
+"""The leader-board: every method of the table that can act in each world, at equal budgets, beside optimum and
+trivial policies.
 
-Network, episodes (branches count), update and dice are the same for all; what differs is the credit, the method's own expression on the traces. Methods whose
-expressions are equal are trained once and share a row's figures. A row says what share of the policy's
-decisions its method pays; one that pays none
+Network, episodes (branches count), update and dice are the same for all; what differs is the credit, the method's
+own expression on the traces. Methods whose expressions are equal are trained once and share a row's figures. A row
+says what share of the policy's decisions its method pays; one that pays none
 in a world, or 0 to all that it pays, is not ranked there. Beside them: `same-prefix`, the credit of `podium
 train`, with about as many decisions;
-GRPO's credit, dealt out anew among all decisions of an update (the control); GRPO and Dr. MAS with more iterations; and a single agent, which takes the first
-candidate, plays best with one worker at a time, or asks one source as often.
+GRPO's credit, dealt out anew among all decisions of an update (the control); GRPO and Dr. MAS with more iterations;
+and a single agent, which takes the first candidate, plays best with one worker at a time, or asks one source as
+often.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ def _key(method: Method) -> tuple[str, str, str, bool]:
 
 @cache
 def different(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Methods that can be tried, each with those whose expressions are the same; all of the table, if none is named."""
+    """Methods that can be tried, each with those whose expressions are the same; all of the table, if none is
+    named."""
     same: dict[Any, list[str]] = {}
     for name in names or tuple(METHODS):
         if not cannot(METHODS[name]):
@@ -113,7 +116,8 @@ def _told(found: list[Judged], decisions: int = 0, paid: float | None = None) ->
 
 
 def _single(world: World, episodes: int) -> Judged:
-    """The first candidate; best play with one worker at a time; one source that is asked as often as there are ballots."""
+    """The first candidate; best play with one worker at a time; one source that is asked as often as there are
+    ballots."""
     if isinstance(world, Jury | Scouts):
         fewer = {"s": 1} if isinstance(world, Jury) else {"widest": 1}
         one = make(world.name, **{**asdict(world.params), **fewer})

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from podium.audit.detector import Suspects
 from podium.graph.ancestry import ancestors
-from podium.graph.grouping import changes, rows_by, rows_by_time
+from podium.graph.grouping import rows_by, rows_by_time
 from podium.graph.steps import IS_STEP
 from podium.graph.units import call_of
 from podium.trace.columns import B, F, I, Trace

@@ -76,7 +76,8 @@ def _show_table(rows: list[dict[str, Any]], json: bool) -> None:
     print_rows(short, False, ["method", "pays", "needs", "reward: credit", "fidelity"])
     many = counted()
     out.print(
-        f"{len(rows)} methods: {many['all']} run, {many['part']} are partly known and run that part, {many['card']} are cards"
+        f"{len(rows)} methods: {many['all']} run, {many['part']} are partly known and run that part, "
+        f"{many['card']} are cards"
     )
 
 
@@ -171,7 +172,8 @@ def credit(
     unit: Annotated[
         str | None,
         typer.Option(
-            help=f"The credit at another unit, broadcast to finer ones, summed into coarser: {', '.join(units.UNITS)}."
+            help="The credit at another unit, broadcast to finer ones, summed into coarser: "
+            f"{', '.join(units.UNITS)}."
         ),
     ] = None,
     by: Annotated[
@@ -252,7 +254,8 @@ def refuse_unpaid(paid: Credit, method: Method) -> None:
 
 
 def credit_rows(paid: Credit) -> list[dict[str, Any]]:
-    """Each unit: its run, its name where it has one, the row that stands for it, its credit and its weight in a loss if it has one."""
+    """Each unit: its run, its name where it has one, the row that stands for it, its credit and its weight in a
+    loss if it has one."""
     rows = paid_units(Ledger(paid.trace, (Channel("credit", paid.unit, paid.value),)), paid.unit)
     rows = [{("credit" if k == "paid" else k): v for k, v in row.items()} for row in rows]
     if paid.weight is not None:
