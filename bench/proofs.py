@@ -40,6 +40,7 @@ BENCHES = (
     "lm_packed",
     "lm_generate",
     "lm_results",
+    "view",
     "mutation",
 )
 

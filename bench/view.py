@@ -1,6 +1,7 @@
-"""The page in a real browser: how soon it paints, how smoothly it pans, how much memory it takes, how large its file is.
+"""The page in a real browser: how soon it paints, how smoothly it pans, how much memory and disk it takes.
 
-Needs Chromium (Debian's package) and playwright; without them every row says so. Rendering is by software: no machine of ours has a screen.
+Needs Chromium (Debian's package) and playwright: `make browser`. Rendering is by software, as
+no machine of ours has a screen.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from podium.trace.vocabulary import edge, event
 from podium.view.answers import Library
 from podium.view.page import file_page
 from podium.view.serve import Server
-from podium.view.summary import summary
 
 __all__ = ["chromium", "large_run", "measure"]
 
@@ -31,11 +31,10 @@ TYPES = ("orchestrator_decision", "message", "tool_call", "tool_result", "return
 
 
 def large_run(events: int, agents: int, seed: int = 0) -> Trace:
-    """A run of agents who work in parallel, each spawned by one before it, with tool calls, messages and returns."""
+    """A run of agents who work in parallel, with tool calls, messages and returns, one thing after the other."""
     dice = np.random.default_rng(seed)
     agent = np.sort(np.concatenate([np.arange(agents), dice.integers(0, agents, events - agents)]))
     first = np.searchsorted(agent, np.arange(agents))
-    parent = np.maximum(0, (np.arange(agents) * dice.random(agents) * 0.5).astype(int))
     kind = np.array([event(t) for t in TYPES])[dice.integers(0, len(TYPES), events)]  # type: ignore[arg-type]
     length = dice.exponential(2.0, events)
     gap = dice.exponential(0.5, events)
@@ -57,7 +56,6 @@ def large_run(events: int, agents: int, seed: int = 0) -> Trace:
     tools = ("read", "grep", "edit", "bash", "search")
     is_call = kind[order] == event("tool_call")
     tokens = np.where(dice.random(events) < 0.5, dice.integers(1, 4000, events), np.nan)
-    _ = parent
     return Trace.of(
         trace_id_n=Text.of([f"large-{events}"]),
         task_id_n=Text.of(["a task"]),
@@ -151,44 +149,23 @@ def served(trace: Trace) -> Iterator[str]:
 def measure(full: bool) -> list[Row]:
     """The rows of `make proofs`."""
     events, agents, million = (20_000, 1_000, 1_000_000) if full else (500, 20, 2_000)
-    trace = large_run(events, agents)
-    page = file_page([("memory", trace)])
-    rows = [at_most("26.file", f"megabytes of the file of {events:,} events", len(page.encode()) / 1e6, 3.0)]
-    with tempfile.TemporaryDirectory() as folder:
+    page = file_page([("memory", large_run(events, agents))])
+    size = len(page.encode()) / 1e6
+    with tempfile.TemporaryDirectory() as folder, chromium() as tab:
         file = Path(folder) / "page.html"
         file.write_text(page, encoding="utf-8")
-        with chromium() as tab:
-            opened(tab, file.as_uri())
-            rows.append(
-                at_most(
-                    "26.paint",
-                    f"s until {events:,} events of {agents:,} agents are painted",
-                    min(opened(tab, file.as_uri()) for _ in range(3)),
-                    1.5,
-                )
-            )
-            frames = tab.evaluate(PAN)
-            rows.append(
-                at_least("26.pan", "frames a second while panning, median", 1e3 / float(np.median(frames)), 30.0)
-            )
-        with served(large_run(million, agents)) as address, chromium() as tab:
-            rows.append(at_most("26.million", f"s until {million:,} events are painted", opened(tab, address), 4.0))
-            loaded = renderer_memory()
-            frames = tab.evaluate(PAN)
-            rows.append(
-                at_most(
-                    "26.memory", "MB of the renderer, loaded and panning", max(loaded, renderer_memory()), 600.0
-                )
-            )
-            rows.append(
-                at_least(
-                    "26.million_pan",
-                    f"frames a second with {million:,} events, median",
-                    1e3 / float(np.median(frames)),
-                    30.0,
-                )
-            )
-    return rows
-
-
-_ = summary
+        paint = min(opened(tab, file.as_uri()) for _ in range(3))
+        pan = 1e3 / float(np.median(tab.evaluate(PAN)))
+    with served(large_run(million, agents)) as address, chromium() as tab:
+        first = opened(tab, address)
+        loaded = renderer_memory()
+        many_pan = 1e3 / float(np.median(tab.evaluate(PAN)))
+        memory = max(loaded, renderer_memory())
+    return [
+        at_most("26.file", f"MB of the file of {events:,} events", size, 3.0, "size"),
+        at_most("26.paint", f"s until {events:,} events of {agents:,} agents are painted", paint, 1.5, "time"),
+        at_least("26.pan", "frames a second while it pans, median", pan, 30.0, "time"),
+        at_most("26.million", f"s until {million:,} events are painted", first, 4.0, "time"),
+        at_least("26.million_pan", "frames a second while these pan, median", many_pan, 30.0, "time"),
+        at_most("26.memory", "MB of the renderer with these, loaded and panning", memory, 600.0, "size"),
+    ]

@@ -25,7 +25,6 @@ from podium.trace.rules import RULES
 from podium.trace.scan import LOG_EVENTS
 from podium.trace.tokens import Exactness, exactness
 from podium.view import lanes as swim
-from podium.view.page import file_page
 from podium.view.plain import plain
 from podium.view.summary import summary
 
@@ -133,6 +132,8 @@ def show(
     one = trace[run]
     told = summary(one)
     if html is not None:
+        from podium.view.page import file_page  # with it come all methods, detectors and metrics
+
         files.write_whole(html, file_page([(path, one)]).encode())
     if json:
         say(told)

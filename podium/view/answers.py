@@ -1,7 +1,7 @@
 """What the page asks for, and the answers: one table for the server and for the file that needs none.
 
-A question is a name and some words, such as `run` and {"run": "3"}; its answer is JSON or a block of columns (`bundle`). The page
-that is written as a file carries answers with it; the page that is served asks for them when they are needed.
+A question is a name and some words, such as `run` and {"run": "3"}; its answer is JSON or a block of columns
+(`bundle`). The page that is written as a file carries answers with it; the page that is served asks for them.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def _activity(trace: Trace, bins: int = 40) -> list[int]:
 def credit_columns(
     trace: Trace, method: str, unit: str, rollout: int = 0
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The credit of a method to one of some runs that it may compare: for each event that of its unit, and for each unit.
+    """The credit of a method to one of some runs that it may compare, for each of its events and units.
 
     `unit` is one of the eight, or "own": the one that the method pays.
     """

@@ -2,8 +2,8 @@
 
     "PODIUM1\\n" · length of the header (uint32) · header (JSON) · columns, each at a multiple of 8 bytes
 
-The header has the words that the columns point at. Everything else about an event (its fields, its content) is read a chunk of
-rows at a time (`event_chunk`), so that a million events are a picture before they are a list.
+The header has the words that the columns point at. Everything else about an event (its fields, its content) is read
+a chunk of rows at a time (`event_chunk`), so that a million events are a picture before they are a list.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def run_bundle(trace: Trace) -> bytes:
 
 
 def spawners(trace: Trace) -> NDArray[np.int64]:
-    """Who spawned each agent; -1 where the record does not say. An agent is spawned by whoever records its first spawn."""
+    """Who spawned each agent, by the first spawn that names it; -1 where the record does not say."""
     parent_a = np.full(trace.n_agents, -1, np.int64)
     rows = np.flatnonzero((trace.type_e == event("spawn")) & (trace.to_e >= 0) & (trace.to_e != trace.agent_e))[
         ::-1

@@ -1,7 +1,7 @@
 """The page: one HTML file that needs no network, or the same file served with a library behind it.
 
-There is no build: the scripts and styles of `web/` are joined in the order of their names. A strict content security policy lets
-these run, by their hash, and nothing else; a page that is a file may not fetch anything at all.
+There is no build: the scripts and styles of `web/` are joined in the order of their names. A strict content
+security policy lets these run, by their hash, and nothing else; a page that is a file may fetch nothing at all.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def _hash(text: str) -> str:
 def policy_of(script: str, style: str, connect: str) -> str:
     """The content security policy: our script, our style, no other source."""
     return (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; connect-src {connect}; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
+        f"connect-src {connect}; base-uri 'none'; form-action 'none'"
     )
 
 

@@ -50,7 +50,8 @@ def picture(trace: Trace) -> str:
 
     height = TOP + LANE * len(order) + 56
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" font-family="system-ui, sans-serif">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
+        'font-family="system-ui, sans-serif">',
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
     ]
     parts += _lanes(trace, order)
@@ -92,7 +93,7 @@ def _events(trace: Trace, drawn: Any, x: Any, y: Any) -> list[str]:
     for row in drawn.tolist():
         word = EVENT_TYPES[trace.type_e[row]]
         outline = ' stroke="#e01e1e" stroke-width="2"' if critical_e[row] else ""
-        said = escape(f"{trace.id_e[row]}: {word.replace('_', ' ')}, t={trace.t_e[row]:g}")
+        title = escape(f"{trace.id_e[row]}: {word.replace('_', ' ')}, t={trace.t_e[row]:g}")
         at, width = x(trace.t_e[row]), 0.0
         if trace.end_e[row] > trace.t_e[row]:
             width = x(trace.end_e[row]) - at
@@ -101,9 +102,8 @@ def _events(trace: Trace, drawn: Any, x: Any, y: Any) -> list[str]:
             if width
             else f'<circle cx="{at:.1f}" cy="{y(row):.1f}" r="4.5"'
         )
-        parts.append(
-            f'{shape} fill="{COLOURS[word]}" fill-opacity=".85"{outline}><title>{said}</title></{"rect" if width else "circle"}>'
-        )
+        tag = "rect" if width else "circle"
+        parts.append(f'{shape} fill="{COLOURS[word]}" fill-opacity=".85"{outline}><title>{title}</title></{tag}>')
     return parts
 
 

@@ -1,7 +1,7 @@
 """The page, served on this machine alone.
 
-Whoever asks must know the token of this run of the server, name this machine as host, and come from the page itself: another page in
-the same browser cannot read a trace. Nothing that is asked names a file.
+Whoever asks must know the token of this server, name this machine as host, and come from the page itself:
+another page in the same browser cannot read a trace. Nothing that is asked names a file.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Server(ThreadingHTTPServer):
             print(f"podium: view: {type(error).__name__}: {error}", file=sys.stderr)
 
     def answer(self, name: str, words: dict[str, str]) -> bytes:
-        """One answer at a time: they share what they compute. What changed on disk is read anew when the page asks whether it did."""
+        """One answer at a time: they share what they compute. `changed` reads anew what has changed on disk."""
         with self.lock:
             if name == "changed":
                 stamp = self.library.changed()
