@@ -27,14 +27,18 @@ from podium.trace import files
 from podium.trace.columns import F, Trace, concat
 from podium.trace.findings import Unreadable
 from podium.view.bundle import CHUNK, event_chunk, pack, run_bundle
+from podium.view.clock import extent
 from podium.view.compare import comparison
-from podium.view.summary import extent, summary
+from podium.view.folder import Comparison
+from podium.view.screen import screen
+from podium.view.summary import RunSummary, summary
 from podium.view.training import TrainingFolder, is_training
 
 __all__ = ["Library", "NoAnswer", "json_of", "key_of"]
 
 MOST_COMPARED = 2_000_000  # events of runs of one task that methods compare with each other
 OWN = "own"
+SCREEN = 96  # letters of a line of the first screen
 
 
 class NoAnswer(WrongUse, LookupError):
@@ -55,6 +59,8 @@ def _plain(value: Any) -> Any:
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(v) for v in value]
+    if isinstance(value, msgspec.Struct):
+        return _plain(msgspec.to_builtins(value))
     return None if isinstance(value, float) and value != value else value
 
 
@@ -70,7 +76,11 @@ def key_of(name: str, words: Mapping[str, Any]) -> str:
 class Library:
     """The runs and trainings at some paths, and what can be asked about them."""
 
-    def __init__(self, paths: Sequence[str | Path], runs: Iterable[tuple[str, Trace]] = ()) -> None:
+    def __init__(
+        self, paths: Sequence[str | Path], runs: Iterable[tuple[str, Trace]] = (), content: bool = False
+    ) -> None:
+        """`content` keeps what was said in logs of other systems, redacted."""
+        self.content = content
         self.paths = [str(path) for path in paths]
         self.extra = list(runs)
         self.read()
@@ -91,9 +101,10 @@ class Library:
         if not self.runs and not self.trainings and self.unreadable:
             raise Unreadable(self.paths[0], self.unreadable[0])
         self._same: list[int] = []
+        self._summaries: dict[int, RunSummary] = {}
 
     def _read_runs(self, path: str) -> None:
-        for one in files.read(path):
+        for one in files.read(path, keep=self.content):
             if one.trace is None or any(f.level == "error" for f in one.findings):
                 why = next((str(f) for f in one.findings if f.level == "error"), "no run in it")
                 self.unreadable.append(f"{one.file}: {why}")
@@ -131,6 +142,13 @@ class Library:
         if not number.isdecimal() or int(number) >= len(self.runs):
             raise NoAnswer(f"there is no run {number}; there are {len(self.runs)}, numbered from 0")
         return self.runs[int(number)][1]
+
+    def summary(self, words: Mapping[str, str]) -> RunSummary:
+        """The first screen of a run, computed once."""
+        trace, number = self.run(words), int(words["run"])
+        if number not in self._summaries:
+            self._summaries[number] = summary(trace)
+        return self._summaries[number]
 
     def siblings(self, words: Mapping[str, str]) -> tuple[Trace, int]:
         """All runs of the same task and group as a run, which methods may compare, and its place among them."""
@@ -280,6 +298,21 @@ def _payable(library: Library, words: Mapping[str, str]) -> bytes:
     return json_of({"paid": paid, "refused": refused})
 
 
+def _summary(library: Library, words: Mapping[str, str]) -> bytes:
+    """The first screen: as data, and in the words of the terminal."""
+    told = library.summary(words)
+    return json_of({"facts": msgspec.to_builtins(told), "lines": [line.plain for line in screen(told, SCREEN)]})
+
+
+def _habits(library: Library, words: Mapping[str, str]) -> bytes:
+    """What all runs together cost, by day and project, and the habits that cost most."""
+    many = Comparison()
+    for number, (file, _) in enumerate(library.runs):
+        many.add(library.summary({"run": str(number)}), file)
+    told = msgspec.to_builtins(many.data())
+    return json_of({name: told[name] for name in ("habits", "projects", "days")})
+
+
 def _audit(library: Library, words: Mapping[str, str]) -> bytes:
     trace = library.run(words)
     return json_of(report(trace, most=200))
@@ -307,7 +340,8 @@ QUESTIONS: dict[str, Callable[[Library, Mapping[str, str]], bytes]] = {
     "index": lambda library, words: json_of(library.index()),
     "run": lambda library, words: run_bundle(library.run(words)),
     "events": _events,
-    "summary": lambda library, words: json_of(summary(library.run(words))),
+    "summary": _summary,
+    "habits": _habits,
     "credit": _credit,
     "payable": _payable,
     "audit": _audit,

@@ -26,14 +26,14 @@ def flat(facts: dict[str, Any], prefix: str = "") -> dict[str, float]:
     for name, value in facts.items():
         if isinstance(value, dict):
             figures |= flat(value, f"{prefix}{name}.")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
+        elif isinstance(value, int | float) and not isinstance(value, bool) and value == value:
             figures[f"{prefix}{name}"] = float(value)
     return figures
 
 
 def comparison(a: Trace, b: Trace) -> dict[str, Any]:
     """The figures of two runs; where one branched from the other, which events they share and what was done."""
-    first, second = flat(summary(a)), flat(summary(b))
+    first, second = (flat(msgspec.to_builtins(summary(run))) for run in (a, b))
     names = [*first, *(name for name in second if name not in first)]
     return {
         "figures": [{"name": name, "a": first.get(name), "b": second.get(name)} for name in names],

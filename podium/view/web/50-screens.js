@@ -323,7 +323,7 @@ class CompareScreen {
 async function figuresOf(a, b) {
   const [one, two] = await Promise.all([ask("summary", { run: a }), ask("summary", { run: b })]);
   const flat = (told, prefix = "") => Object.entries(told).flatMap(([k, v]) => (v !== null && typeof v === "object" && !Array.isArray(v) ? flat(v, `${prefix}${k}.`) : typeof v === "number" ? [[prefix + k, v]] : []));
-  const [first, second] = [Object.fromEntries(flat(one)), Object.fromEntries(flat(two))];
+  const [first, second] = [Object.fromEntries(flat(one.facts)), Object.fromEntries(flat(two.facts))];
   return { figures: [...new Set([...Object.keys(first), ...Object.keys(second)])].map((name) => ({ name, a: first[name] ?? null, b: second[name] ?? null })), branch: null };
 }
 
