@@ -38,7 +38,7 @@ __all__ = ["Library", "NoAnswer", "json_of", "key_of"]
 
 MOST_COMPARED = 2_000_000  # events of runs of one task that methods compare with each other
 OWN = "own"
-SCREEN = 96  # letters of a line of the first screen
+SCREEN = 62  # letters of a line of the first screen
 
 
 class NoAnswer(WrongUse, LookupError):
@@ -304,13 +304,13 @@ def _summary(library: Library, words: Mapping[str, str]) -> bytes:
     return json_of({"facts": msgspec.to_builtins(told), "lines": [line.plain for line in screen(told, SCREEN)]})
 
 
-def _habits(library: Library, words: Mapping[str, str]) -> bytes:
+def _folder(library: Library, words: Mapping[str, str]) -> bytes:
     """What all runs together cost, by day and project, and the habits that cost most."""
     many = Comparison()
     for number, (file, _) in enumerate(library.runs):
         many.add(library.summary({"run": str(number)}), file)
     told = msgspec.to_builtins(many.data())
-    return json_of({name: told[name] for name in ("habits", "projects", "days")})
+    return json_of(told)
 
 
 def _audit(library: Library, words: Mapping[str, str]) -> bytes:
@@ -341,7 +341,7 @@ QUESTIONS: dict[str, Callable[[Library, Mapping[str, str]], bytes]] = {
     "run": lambda library, words: run_bundle(library.run(words)),
     "events": _events,
     "summary": _summary,
-    "habits": _habits,
+    "folder": _folder,
     "credit": _credit,
     "payable": _payable,
     "audit": _audit,

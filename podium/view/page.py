@@ -82,7 +82,7 @@ def file_page(
     for number, (_, trace) in enumerate(library.runs[:MOST_RUNS]):
         _answers_about(library, answers, number, trace, methods)
     if len(library.runs) > 1 and not library.trainings:
-        _answer(library, answers, "habits", {})
+        _answer(library, answers, "folder", {})
     for number in range(len(library.trainings)):
         _answer(library, answers, "training", {"training": str(number)})
     answers["index"] = json_of(index)

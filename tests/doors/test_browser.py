@@ -158,9 +158,9 @@ def test_compare_shows_where_a_branch_left(opened: Callable[..., Any], world_run
     assert "Reward of the team" in tab.text_content("main")
     tab.click("nav >> text=Runs")
     tab.wait_for_selector("body[data-ready=runs]")
-    assert tab.locator("tbody tr").count() == 7
-    tab.click("thead >> text=Events")
-    tab.click("tbody tr:first-child button")
+    assert tab.locator("[aria-label=Runs] tbody tr").count() == 7
+    tab.click("[aria-label=Runs] thead >> text=Events")
+    tab.click("[aria-label=Runs] tbody tr:first-child button")
     tab.wait_for_selector("body[data-ready=run]")
 
 

@@ -97,7 +97,7 @@ function figure(name, value) {
   return number(value);
 }
 
-const title = (name) => words(name.replace(/_s$/, "")).replace(/^./, (c) => c.toUpperCase());
+const title = (name) => words(name.replace(/_(s|usd)$/, "")).replace(/^./, (c) => c.toUpperCase());
 
 // A table that sorts by a click on its head, from rows that are objects.
 function table(rows, { columns, onrow, caption } = {}) {

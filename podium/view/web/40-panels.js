@@ -118,7 +118,7 @@ class Panels {
   async summary() {
     const { run } = this.screen;
     const [told, measured] = await Promise.all([ask("summary", { run: run.number }), ask("metrics", { run: run.number }).catch(() => [])]);
-    const parts = [h("pre.screen", {}, told.lines.join("\n")), h("details", {}, h("summary", {}, "The same as tables"), facts(told.facts))];
+    const parts = [h("pre.screen", { tabindex: "0" }, told.lines.join("\n")), h("details", {}, h("summary", {}, "The same as tables"), facts(told.facts))];
     if (measured.length) {
       parts.push(h("h3", {}, "Metrics"), table(measured.filter((m) => m.mean !== null).map((m) => ({ dimension: m.dimension, metric: words(m.metric), value: m.mean, better: m.better })), { caption: "Metrics" }));
       const absent = measured.filter((m) => m.mean === null).map((m) => words(m.metric));

@@ -220,7 +220,7 @@ class RunScreen {
 class FolderScreen {
   static async open() {
     const screen = new FolderScreen(await ask("index"));
-    screen.habits();
+    screen.costs();
     return screen;
   }
 
@@ -231,26 +231,37 @@ class FolderScreen {
       cost_usd: r.cost, reward: r.reward, activity: sparkline(r.activity), folder: r.folder,
     }));
     const names = ["run", "task", "agents", "events", "wall_clock_s", "tokens", "cost_usd", "reward", "activity", "folder"].filter((n) => rows.some((r) => r[n] !== null && r[n] !== ""));
+    this.rows = rows;
+    this.names = names.filter((n) => n !== "task" || rows.some((r) => r.task !== r.run));
     this.box = h("div");
-    const fill = (query) => {
-      const some = rows.filter((r) => !query || `${r.run} ${r.task} ${r.folder}`.toLowerCase().includes(query.toLowerCase()));
-      this.box.replaceChildren(table(some, { columns: names, onrow: (r) => go({ screen: `run/${r.number}` }), caption: "Runs" }));
+    this.fill = (query = "") => {
+      const some = this.rows.filter((r) => Object.values(r).join(" ").toLowerCase().includes(query.toLowerCase()));
+      this.box.replaceChildren(table(some, { columns: this.names, onrow: (r) => go({ screen: `run/${r.number}` }), caption: "Runs" }));
     };
-    this.find = fill;
-    fill("");
+    this.fill();
     const faults = index.unreadable.length ? h("details", {}, h("summary", {}, `${index.unreadable.length} not read`), h("ul", {}, index.unreadable.map((u) => h("li", {}, u)))) : null;
     const trainings = index.trainings.length ? [h("h2", {}, "Trainings"), table(index.trainings.map((t) => ({ training: t.name, number: t.training, iterations: t.iterations, regret: t.regret })), { columns: ["training", "iterations", "regret"], onrow: (t) => go({ screen: `train/${t.number}` }) })] : [];
     this.more = h("div");
     this.element = h("main.page", {}, h("h1", {}, `${number(index.runs.length)} runs`), faults, this.box, this.more, trainings);
   }
 
-  async habits() {
-    const told = await ask("habits").catch(() => null);
-    if (told) this.more.append(h("h2", {}, "What costs most"), facts(told));
+  // What the runs cost comes later: every one has to be read whole for it.
+  async costs() {
+    const told = await ask("folder").catch(() => null);
+    if (!told) return;
+    for (const r of told.runs) Object.assign(this.rows[r.number], { project: r.project, team_s: r.team, cost_usd: r.usd, tokens: null, calls: r.calls, failed: r.failed_calls, ended: r.ending });
+    const there = (n) => this.rows.some((r) => r[n] !== null && r[n] !== undefined && r[n] !== "");
+    this.names = [...this.names.filter((n) => !["tokens", "cost_usd", "folder", "activity"].includes(n)), "team_s", "calls", "failed", "cost_usd", "ended", "project", "activity", "folder"].filter(there);
+    this.fill(this.query);
+    const timed = (rows) => rows.map(({ team, ...r }) => ({ ...r, team_s: team }));
+    const open = (r) => r.worst.length && go({ screen: `run/${r.worst[0]}` });
+    this.more.append(h("h2", {}, "What costs most"), table(told.habits.map((r) => ({ habit: r.sentence, runs: r.runs, times: r.times, cost_usd: r.usd, takes_s: r.seconds, worst: r.worst })), { caption: "Habits", onrow: open }),
+      h("h2", {}, "By project"), table(timed(told.projects), { caption: "By project" }), ...(told.days.length ? [h("h2", {}, "By day"), table(timed(told.days), { caption: "By day" })] : []));
   }
 
   searched(query) {
-    this.find(query);
+    this.query = query;
+    this.fill(query);
   }
   state() {
     return { screen: "runs" };
