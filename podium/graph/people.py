@@ -9,24 +9,24 @@ from podium.graph.spans import covered
 from podium.trace.columns import B, F, Trace
 from podium.trace.vocabulary import event
 
-__all__ = ["PERSON_ROLES", "persons", "team_work", "waiting"]
+__all__ = ["persons", "team_work", "waiting"]
 
 PERSON_ROLES = ("user", "human")
-HUMAN, SPAWN = event("human_intervention"), event("spawn")
+HUMAN, MESSAGE, SPAWN = event("human_intervention"), event("message"), event("spawn")
 
 
 def persons(trace: Trace) -> B:
-    """The agents that are people: they intervene, or the first role that an event of theirs states is user or human.
-
-    The role on a spawn is that of the new agent, so spawns do not count.
-    """
+    """The agents that are people: the first role that an event of theirs states is user or human, or they intervene and else only
+    send messages. The role on a spawn is that of the new agent, so spawns do not count."""
     person_a = np.zeros(trace.n_agents, np.bool_)
     acts_e = trace.agent_e >= 0
     stated = np.flatnonzero(acts_e & (trace.role_e.codes >= 0) & (trace.type_e != SPAWN))[::-1]
     codes = [trace.role_e.code(role) for role in PERSON_ROLES]
     person_a[trace.agent_e[stated]] = np.isin(trace.role_e.codes[stated], codes)  # the first is written last
-    person_a[trace.agent_e[acts_e & (trace.type_e == HUMAN)]] = True
-    return person_a
+    intervenes_a, acts_a = np.zeros((2, trace.n_agents), np.bool_)
+    intervenes_a[trace.agent_e[acts_e & (trace.type_e == HUMAN)]] = True
+    acts_a[trace.agent_e[acts_e & (trace.type_e != HUMAN) & (trace.type_e != MESSAGE)]] = True
+    return person_a | (intervenes_a & ~acts_a)
 
 
 def team_work(trace: Trace, work_e: F | None = None) -> F:

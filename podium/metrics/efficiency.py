@@ -96,7 +96,8 @@ def busy_agents(trace: Trace) -> F:
     np.fmax.at(last_n, trace.rollout_e, team.end_e)
     span_n = last_n - first_n
     time_n = span_n - _waiting_between(trace, first_n, last_n)
-    return graph.mean(team) * span_n / np.where(time_n > 0, time_n, np.nan)
+    busy_n: F = graph.mean(team) * span_n / np.where(time_n > 0, time_n, np.nan)
+    return busy_n
 
 
 def _waiting_between(trace: Trace, first_n: F, last_n: F) -> F:
