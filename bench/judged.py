@@ -106,8 +106,16 @@ def measure(full: bool) -> list[Row]:
         fact("25.5.findings", f"findings on all real logs, beside {len(everything) - count} observations", count),
         at_most("25.5.unjudged", f"of the {len(drawn)} that were drawn, not judged", unjudged, 0, "sampled"),
         at_least("25.5.right", f"share of {right.n} findings that is right", right.mean, PROMISED, "sampled"),
-        fact("25.5.right.low", "the lower end of its 95 % interval (Wilson)", right.low),
+        at_least(
+            "25.5.drawn",
+            "suspects that there are to draw: findings, then observations",
+            len(drawn),
+            MANY,
+            "sampled",
+        ),
     ]
+    if right.n > 1:
+        rows.append(fact("25.5.right.low", "the lower end of its 95 % interval (Wilson)", right.low))
     for name, values in sorted(verdicts.items()):
         slug = name.replace(": ", ".").replace("observation", "observed", 1)
         rows.append(fact(f"25.5.{slug}", f"share right of {len(values)}, {name}", float(np.mean(values))))

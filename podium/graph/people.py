@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from podium.graph.grouping import any_by, first_by, take
 from podium.graph.path import work
 from podium.graph.spans import covered
 from podium.trace.columns import B, F, Trace
@@ -18,14 +19,11 @@ HUMAN, MESSAGE, SPAWN = event("human_intervention"), event("message"), event("sp
 def persons(trace: Trace) -> B:
     """The agents that are people: the first role that an event of theirs states is user or human, or they intervene and else only
     send messages. The role on a spawn is that of the new agent, so spawns do not count."""
-    person_a = np.zeros(trace.n_agents, np.bool_)
-    acts_e = trace.agent_e >= 0
-    stated = np.flatnonzero(acts_e & (trace.role_e.codes >= 0) & (trace.type_e != SPAWN))[::-1]
-    codes = [trace.role_e.code(role) for role in PERSON_ROLES]
-    person_a[trace.agent_e[stated]] = np.isin(trace.role_e.codes[stated], codes)  # the first is written last
-    intervenes_a, acts_a = np.zeros((2, trace.n_agents), np.bool_)
-    intervenes_a[trace.agent_e[acts_e & (trace.type_e == HUMAN)]] = True
-    acts_a[trace.agent_e[acts_e & (trace.type_e != HUMAN) & (trace.type_e != MESSAGE)]] = True
+    stated = first_by(trace.agent_e, (trace.role_e.codes >= 0) & (trace.type_e != SPAWN), trace.n_agents)
+    role_a = take(trace.role_e.codes, stated)
+    person_a: B = np.isin(role_a, [trace.role_e.code(role) for role in PERSON_ROLES]) & (stated >= 0)
+    intervenes_a = any_by(trace.agent_e, trace.type_e == HUMAN, trace.n_agents)
+    acts_a = any_by(trace.agent_e, (trace.type_e != HUMAN) & (trace.type_e != MESSAGE), trace.n_agents)
     return person_a | (intervenes_a & ~acts_a)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from podium.graph.grouping import count_by
 from podium.graph.people import persons
 from podium.trace import sweep
 from podium.trace.columns import B, I, Trace
@@ -40,5 +41,4 @@ def through(trace: Trace) -> I:
 
 def carriers(trace: Trace) -> I:
     """How many tainted events each agent emitted."""
-    who = trace.agent_e[taint(trace)]
-    return np.bincount(who[who >= 0], minlength=trace.n_agents)
+    return count_by(trace.agent_e, taint(trace), trace.n_agents)

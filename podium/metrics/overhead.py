@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from podium import graph
+from podium.graph.grouping import any_by
 from podium.graph.labels import label
 from podium.graph.steps import IS_STEP
 from podium.graph.trust import trusting
@@ -53,12 +54,9 @@ def _thinks_aloud(trace: Trace) -> B:
 
 def _with_silent_agents(trace: Trace, says_e: B) -> B:
     """Rollouts in which a spawned agent made calls or returned and no event of it states tokens."""
-    works_e = np.isin(trace.type_e, (CALL, RETURN)) & (trace.agent_e >= 0)
-    works_a = np.bincount(trace.agent_e[works_e], minlength=trace.n_agents) > 0
-    says_a = np.bincount(trace.agent_e[says_e & (trace.agent_e >= 0)], minlength=trace.n_agents) > 0
-    silent_a = spawned(trace) & works_a & ~says_a
-    silent_n: B = np.bincount(trace.rollout_a[silent_a], minlength=len(trace)) > 0
-    return silent_n
+    works_a = any_by(trace.agent_e, np.isin(trace.type_e, (CALL, RETURN)), trace.n_agents)
+    says_a = any_by(trace.agent_e, says_e, trace.n_agents)
+    return any_by(trace.rollout_a, spawned(trace) & works_a & ~says_a, len(trace))
 
 
 @register(
@@ -73,11 +71,11 @@ def protocol_overhead(trace: Trace) -> F:
 
         o = Σ tokens of (decisions, spawns, despawns, messages to other agents, tool calls) / Σ tokens
 
-    Tokens are those read, from a cache or not, and written. To write a call is tool management; to read its result, to return, to aggregate,
-    to answer a person and a turn that an agent keeps to itself is work.
+    Tokens are those read, from a cache or not, and written. To write a call is tool management; to read its result,
+    to return, to aggregate, to answer a person and a turn that an agent keeps to itself is work.
 
-    pays: the team.   needs: tokens on an event, no event that states one kind only, and tokens of every spawned agent that calls or
-    returns, else NaN.   from: the survey's table 13.
+    pays: the team.   needs: tokens on an event, no event that states one kind only, and tokens of every spawned
+    agent that calls or returns, else NaN.   from: the survey's table 13.
     """
     spent_n, total_n = _coordination(trace)
     return spent_n / np.where(total_n > 0, total_n, np.nan)
@@ -115,9 +113,7 @@ def error_amplification(trace: Trace) -> F:
     causal = np.flatnonzero(trace.type_x != TEMPORAL)
     src_x, dst_x = trace.src_x[causal], trace.dst_x[causal]
     bad_e = label(trace, "corrupted") == 1
-    reached_e = sweep.reach(bad_e, src_x, dst_x)
-    later_e = np.zeros(trace.n_events, np.bool_)
-    later_e[dst_x[reached_e[src_x]]] = True
+    later_e = any_by(dst_x, sweep.reach(bad_e, src_x, dst_x)[src_x], trace.n_events)
     first_n = count(trace, bad_e & ~later_e)
     return count(trace, bad_e & later_e) / np.where(first_n > 0, first_n, np.nan)
 
