@@ -143,7 +143,7 @@ def test_every_panel_has_an_address(opened: Callable[..., Any], run: Trace, pane
         "list": "6 events",
         "summary": "lead",
         "credit": "puppeteer",
-        "safety": "1 events brought",
+        "safety": "1 event brought",
     }[panel] in told
     address = tab.url
     tab.goto("about:blank")

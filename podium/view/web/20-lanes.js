@@ -391,6 +391,14 @@ class Lanes {
         ctx.fillStyle = "#d62728";
         ctx.fillRect(x - (width < 3 ? 4 : 0), y + Math.min(this.height * 0.31, 9), Math.max(width, 8), 2);
       }
+      if (this.pins?.has(e)) {
+        ctx.fillStyle = "#c00000";
+        ctx.beginPath();
+        ctx.moveTo(x - 5, y - this.height * 0.45);
+        ctx.lineTo(x + 5, y - this.height * 0.45);
+        ctx.lineTo(x, y - this.height * 0.45 + 8);
+        ctx.fill();
+      }
       const room = Math.min(next, this.width) - x - 8;
       if (this.height >= 16 && room > 40) {
         const text = run.label(e);

@@ -179,11 +179,11 @@ class Panels {
       if (run.flag(e, "untrusted")) untrusted.push(e);
       if (run.flag(e, "tainted")) tainted++;
     }
-    parts.push(h("p", {}, `${number(untrusted.length)} events brought content from outside; ${number(tainted)} are that or derive from it.`));
+    parts.push(h("p", {}, `${number(untrusted.length)} ${untrusted.length === 1 ? "event" : "events"} brought content from outside; with what derives from that it is ${number(tainted)}.`));
     if (untrusted.length) parts.push(h("ul.links", {}, untrusted.slice(0, 50).map((e) => h("li", {}, this.link(e)))));
     const permission = await this.permissions();
     if (permission) parts.push(h("h3", {}, "Permissions granted"), permission);
-    const group = (name, list) => list.length && parts.push(h("h3", {}, name), ...list.map((one) => h("details", { open: list.length < 4 }, h("summary", {}, `${words(one.detector)}: ${one.count}`), h("p", {}, one.says || one.advice || ""), h("ul.links", {}, one.suspects.slice(0, 50).map((s) => h("li", {}, `${s.agent || "the team"}, ${s.confidence}, ${number(s.figure)} `, s.rows.slice(0, 8).map((row) => h("span", {}, this.link(row, `row ${row}`), " "))))))));
+    const group = (name, list) => list.length && parts.push(h("h3", {}, name), ...list.map((one) => h("details", { open: list.length < 4 }, h("summary", {}, `${words(one.detector)}: ${one.count}`), h("p", {}, `It looks for ${one.finds}. What helps: ${one.todo}.`), h("ul.links", {}, one.suspects.slice(0, 50).map((s) => h("li", {}, `${s.agent || "the team"}, ${s.confidence}, ${number(s.figure)} `, s.rows.slice(0, 8).map((row) => h("span", {}, this.link(row, `row ${row}`), " "))))))));
     group("Findings", told.found);
     group("Observations", told.observed);
     if (!told.found.length) parts.push(h("p", {}, "No detector found a fault."));

@@ -29,7 +29,17 @@ class RunScreen {
     this.element = h("div.run", {}, this.main, this.panels.element);
     this.say();
     this.lanes.height = run.lanes.length > 200 ? 12 : run.lanes.length < 12 ? 34 : 24;
+    this.pin();
     this.ready = this.restore(state || {});
+  }
+
+  // What the detectors found stands at its events, here and in the lanes.
+  async pin() {
+    const told = await ask("audit", { run: this.run.number }).catch(() => null);
+    if (!told) return;
+    this.findings = [...told.found, ...told.observed].flatMap((one) => one.suspects.map((s) => ({ detector: one.detector, level: one.level, confidence: s.confidence, rows: s.rows })));
+    this.lanes.pins = new Set(this.findings.filter((f) => f.level === "finding").flatMap((f) => f.rows));
+    this.lanes.draw();
   }
 
   say() {
