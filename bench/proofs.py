@@ -20,6 +20,7 @@ BENCHES = (
     "cli",
     "trace",
     "exchange",
+    "screen",
     "envs",
     "inputs",
     "metrics",
