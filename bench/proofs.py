@@ -21,6 +21,7 @@ BENCHES = (
     "trace",
     "exchange",
     "screen",
+    "exchange_mutants",
     "envs",
     "inputs",
     "metrics",

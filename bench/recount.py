@@ -9,7 +9,8 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timezone
+from itertools import pairwise
 from typing import Any
 
 __all__ = ["recount"]
@@ -419,8 +420,8 @@ def clock(e: Events) -> dict[str, float]:
     wall = max(r[3] or r[2] for r in e.rows) - min(r[2] for r in e.rows)
     team = [r for r in rows if r[0] not in person]
     steps = sorted({t for r in team for t in (r[2], r[3])})
-    busy = [len({r[1] for r in team if r[2] <= a and r[3] >= b}) for a, b in zip(steps, steps[1:], strict=False)]
-    width = [b - a for a, b in zip(steps, steps[1:], strict=False)]
+    busy = [len({r[1] for r in team if r[2] <= a and r[3] >= b}) for a, b in pairwise(steps)]
+    width = [b - a for a, b in pairwise(steps)]
     lasted = sum(w for n, w in zip(busy, width, strict=True) if n)
     return {
         "wall": wall, "model": parts[0], "tools": parts[1] + parts[3], "unseen": parts[2], "person": parts[4], "idle": wall - covered,
@@ -574,7 +575,7 @@ def context_again(s: Session, e: Events, turns: list[dict[str, Any]]) -> tuple[i
             key=lambda t: t["row"],
         )
         mine = [t for t in mine if sum(t["usage"].get(k) or 0 for k in KINDS[:3])]
-        for before, after in zip(mine, mine[1:], strict=False):
+        for before, after in pairwise(mine):
             a, b = (sum(t["usage"].get(k) or 0 for k in KINDS[:3]) for t in (before, after))
             again = min(a, b) - after["usage"]["cache_read_input_tokens"]
             apart = any(before["row"] < i < after["row"] for _, i in breaks)
@@ -602,7 +603,7 @@ def recount(lines: Iterable[str], table: list[dict[str, Any]]) -> dict[str, Any]
     s = Session(lines)
     e = Events(s)
     start = min(r[2] for r in e.rows)
-    day = datetime.utcfromtimestamp(start).date().isoformat()
+    day = datetime.fromtimestamp(start, timezone.utc).date().isoformat()
     turns = bills(s, e, table, day)
     found = agents(s, e, turns, start)
     bill = tallied(turns)

@@ -1,7 +1,8 @@
 """What a decision was worth, from runs that share all that came before it and decide otherwise.
 
-A run that left its parent at a row is another choice in the same context (`forest`). An *alternative* of a context is a node,
-that is one event of the forest with all runs through it, or an option: all runs that chose it there and were left free after it.
+A run that left its parent at a row is another choice in the same context (`forest`). An *alternative* of a context
+is a node, that is one event of the forest with all runs through it, or an option: all runs that chose it there and
+were left free after it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,18 @@ from podium.credit.groups import Alone, lonely
 from podium.credit.keys import By, groups, numbered_together
 from podium.credit.options import option_probability
 from podium.credit.returns import column
-from podium.graph.grouping import count_of, ratio, take
+from podium.graph.grouping import (
+    any_by,
+    count_by,
+    count_of,
+    first_by,
+    group_totals,
+    mean_by,
+    ratio,
+    sum_by,
+    take,
+    total_by,
+)
 from podium.interval import student
 from podium.registry import register
 from podium.trace.columns import B, F, I, Trace
@@ -43,7 +55,7 @@ Same = Literal["node", "option"]
 class Alternatives(NamedTuple):
     """The alternatives of all contexts. What ends on _u has one entry a unit, the rest one an alternative."""
 
-    of_u: NDArray[np.int64]  # the alternative that a unit is, -1 if none
+    of_u: NDArray[np.int64]  # the alternative that a unit is
     counts_u: B  # whether its run tells what the alternative is worth
     context: NDArray[np.int64]  # ascending
     n: F  # runs that tell
@@ -53,9 +65,9 @@ class Alternatives(NamedTuple):
 def alternatives(credit: Credit, same: Same = "option") -> Alternatives:
     """What each alternative earned.
 
-    As an option its runs are those left free after it: of a run that was forced to decide otherwise later on, all decisions before
-    are copies, which tell nothing of what the policy makes of them. As a node all runs through it, as if
-    whatever was done later had been drawn from the policy.
+    As an option its runs are those left free after it: of a run that was forced to decide otherwise later on, all
+    decisions before are copies, which tell nothing of what the policy makes of them. As a node all runs through it,
+    as if whatever was done later had been drawn from the policy.
     """
     if credit.unit in ("team", "agent", "role", "token"):
         raise BadCredit(
@@ -73,12 +85,10 @@ def alternatives(credit: Credit, same: Same = "option") -> Alternatives:
         counts_u &= ~copies(trace, rows)
     of_u = numbered_together(context, node)
     many = count_of(of_u)
-    n = np.bincount(of_u[counts_u], minlength=many).astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        mean = np.bincount(of_u[counts_u], credit.value[counts_u], minlength=many) / n
+    mean, n = mean_by(of_u, np.where(counts_u, credit.value, np.nan), many), count_by(of_u, counts_u, many)
     at = np.zeros(many, np.int64)
-    at[of_u[of_u >= 0]] = context[of_u >= 0]
-    return Alternatives(of_u, counts_u, at, n, mean)
+    at[of_u] = context
+    return Alternatives(of_u, counts_u, at, n.astype(np.float64), mean)
 
 
 @register("step")
@@ -93,16 +103,20 @@ def same_prefix(
 ) -> Credit:
     """A choice is worth what it beat the other choices in the same context by.
 
-        A_j = Q_j - b_j,   Q_j = mean R of the runs of alternative j,   in the context of j, over the alternatives k that some run tells of:
+        A_j = Q_j - b_j,   Q_j = mean R of the runs of alternative j,   in the context of j, over the alternatives k
+            that some run tells of:
         "loo"     b_j = (Σ_k w_k Q_k - w_j Q_j) / (Σ_k w_k - w_j)
         "mean"    b_j = Σ_k w_k Q_k / Σ_k w_k
         "value"   b_j = (1 - mix) loo_j(Q) + mix loo_j(V),   V the column `value`
-        "policy"  b_j = Σ_k π_k Q_k / Σ_k π_k,   π = e^logp of the options or, where that is not recorded, the label `pi`
+        "policy"  b_j = Σ_k π_k Q_k / Σ_k π_k,   π = e^logp of the options or, where that is not recorded, the label
+            `pi`
 
-    same="node" (C3): an alternative is an event of the forest, and w its runs. same="option" (ours, where options are forced): it is the option
-    taken, its runs are those left free after it, and w = 1, because how often an option was tried says nothing about it.
-    pays: decisions, turns, messages.   needs: branches: none (NaN) for a run that no run branched from and that branched from none; one
-    alternative alone in a run with branches by the rule `alone`.   from: C3; COMA for "policy".
+    same="node" (C3): an alternative is an event of the forest, and w its runs. same="option" (ours, where options
+    are forced): it is the option taken, its runs are those left free after it, and w = 1, because how often an
+    option was tried says nothing about it.
+    pays: decisions, turns, messages.   needs: branches: none (NaN) for a run that no run branched from and that
+    branched from none; one alternative alone in a run with branches by the rule `alone`.   from: C3; COMA for
+    "policy".
     """
     alts = alternatives(credit, same)
     told = alts.n > 0
@@ -121,25 +135,22 @@ def same_prefix(
         base = _mean(alts, np.where(told, odds(credit, alts, pi), 0.0), alts.mean)
     else:
         raise BadCredit(f"baseline must be loo, mean, value or policy, got {baseline!r}")
-    several = np.bincount(alts.context[told], minlength=count_of(alts.context))[alts.context] > 1
-    paid = take(alts.mean - base, alts.of_u)
-    paid = np.where(np.isnan(credit.value), np.nan, paid)
-    return lonely(credit, paid, ~take(several & told, alts.of_u), alone, in_a_tree(credit))
+    several = told & (sums(alts, told.astype(np.float64)) > 1)
+    return lonely(credit, (alts.mean - base)[alts.of_u], ~several[alts.of_u], alone, in_a_tree(credit))
 
 
 def in_a_tree(credit: Credit) -> I:
-    """For each unit the tree of runs that its run is in; -1 where nothing branched from its run and it branched from nothing."""
+    """For each unit the tree of runs that its run is in; -1 where nothing branched from its run and it branched
+    from nothing.
+    """
     root_n = roots(credit.trace)
-    many_n = np.bincount(root_n, minlength=2 * len(credit.trace) + 1)[root_n] if len(root_n) else root_n
-    branched_n = (many_n > 1) | (credit.trace.parent_n.codes >= 0)
+    branched_n = (np.bincount(root_n)[root_n] > 1) | (credit.trace.parent_n.codes >= 0)
     return np.where(branched_n, root_n, -1)[credit.rollout]
 
 
 def sums(alts: Alternatives, values: F) -> F:
     """Of each alternative the sum over its context."""
-    total = np.bincount(alts.context, values)
-    found: F = total.astype(np.float64)[alts.context]
-    return found
+    return group_totals(alts.context, values)
 
 
 def _others(alts: Alternatives, w: F, q: F) -> F:
@@ -157,24 +168,25 @@ def _mean(alts: Alternatives, w: F, q: F) -> F:
 
 
 def odds(credit: Credit, alts: Alternatives, pi: str) -> F:
-    """How likely the policy was to choose each alternative, as the first decision of its context that knows says; 0 where none does."""
+    """How likely the policy was to choose each alternative, as the first decision of its context that knows says; 0
+    where none does.
+    """
     trace, rows = credit.trace, credit.rows
     known_o = option_probability(trace, pi)
-    inside = np.flatnonzero(alts.of_u >= 0)[::-1]
-    chosen = np.full(len(alts.context), -1)
-    chosen[alts.of_u[inside]] = trace.chosen_e.codes[rows[inside]]
-    first, many = trace.options_of(rows[inside])
-    tells = inside[(many > 0) & ~np.isnan(np.append(known_o, np.nan)[np.where(many > 0, first, -1)])]
-    teller = np.full(count_of(alts.context), -1)
-    teller[alts.context[alts.of_u[tells]]] = tells  # the first one is written last, so it stays
-    at = teller[alts.context]
+    chosen = np.empty(len(alts.context), np.int64)
+    chosen[alts.of_u] = trace.chosen_e.codes[rows]
+    first, many = trace.options_of(rows)
+    tells = ~np.isnan(take(known_o, np.where(many > 0, first, -1)))
+    at = first_by(alts.context[alts.of_u], tells, count_of(alts.context))[alts.context]
     place = np.where(at >= 0, chosen_options(trace, rows[at], chosen), -1)
-    likely: F = np.nan_to_num(np.append(known_o, np.nan)[place])
+    likely: F = np.nan_to_num(take(known_o, place))
     return likely
 
 
 class Effects(NamedTuple):
-    """For each unit what its option did beyond the mean of the other options tried there, with an interval; and how many runs say so."""
+    """For each unit what its option did beyond the mean of the other options tried there, with an interval; and how
+    many runs say so.
+    """
 
     mean: F
     low: F
@@ -183,32 +195,35 @@ class Effects(NamedTuple):
 
 
 def effects(credit: Credit, level: float = 0.95) -> Effects:
-    """The effect of an option against the options not taken in the same context: spawn against no-op, stop against going on.
+    """The effect of an option against the options not taken in the same context: spawn against no-op, stop against
+    going on.
 
         d_j = Q_j - mean_{k≠j} Q_k
 
-    Where all branches come in sets that share a seed, one an option, d is the mean of the differences inside sets (common random
-    numbers), ± t s / √n; else ± t √(s_j²/n_j + Σ_{k≠j} s_k²/n_k / (K-1)²) with Welch's degrees of freedom.
+    Where all branches come in sets that share a seed, one an option, d is the mean of the differences inside sets
+    (common random numbers), ± t s / √n; else ± t √(s_j²/n_j + Σ_{k≠j} s_k²/n_k / (K-1)²) with Welch's degrees of
+    freedom.
 
-    Ties do not happen among continuous outcomes, so the t interval is not for options whose runs all earned the same (s = 0), nor for
-    contexts in which only two values occur. Those are counted with some runs more at the ends [a, b] of what the context earned: 2/K
-    an option at each end (Price & Bonett 2004), or a set at b - a and one at a - b (Bonett & Price 2012), and ± z. The interval of a two-valued
-    outcome is thus that of 0 and 1, moved and stretched with it, and none is empty.
+    Ties do not happen among continuous outcomes, so the t interval is not for options whose runs all earned the
+    same (s = 0), nor for contexts in which only two values occur. Those are counted with some runs more at the ends
+    [a, b] of what the context earned: 2/K an option at each end (Price & Bonett 2004), or a set at b - a and one at
+    a - b (Bonett & Price 2012), and ± z. The interval of a two-valued outcome is thus that of 0 and 1, moved and
+    stretched with it, and none is empty.
 
         c = (n Q + 2/K (a + b)) / m,   m = n + 4/K,   variance of c = (Σ (R - c)² + 2/K ((a - c)² + (b - c)²)) / m²
 
-    Two values count as all there are if they are 0 and 1, or if there are more than two runs. Where the context earned one value only, the ends are 0
-    and 1 if it is one of them, else those of the task's outcomes; if these are one value too, the interval is NaN.
+    Two values count as all there are if they are 0 and 1, or if there are more than two runs. Where the context
+    earned one value only, the ends are 0 and 1 if it is one of them, else those of the task's outcomes; if these
+    are one value too, the interval is NaN.
     needs: two runs of each option, or two-valued outcomes, else NaN for the interval.
     """
     alts = alternatives(credit, "option")
     ends = _ends(credit, alts)
     paired_u = _sets(credit, alts)
-    paired = np.zeros(len(alts.context), np.bool_)
-    paired[alts.of_u[paired_u]] = True
+    paired = any_by(alts.of_u, paired_u, len(alts.context))
     apart, together = _welch(credit, alts, ends, level), _paired(credit, alts, paired_u, ends, level)
     both = [np.where(paired, t, a) for a, t in zip(apart, together, strict=True)]
-    mean, low, high, n = (take(x, alts.of_u) for x in both)
+    mean, low, high, n = (x[alts.of_u] for x in both)
     return Effects(mean, low, high, n)
 
 
@@ -218,7 +233,9 @@ def _options(alts: Alternatives) -> F:
 
 
 class _Ends(NamedTuple):
-    """The lowest and the highest outcome of the context of each alternative, NaN if not known; and whether there are only these two."""
+    """The lowest and the highest outcome of the context of each alternative, NaN if not known; and whether there
+    are only these two.
+    """
 
     low: F
     high: F
@@ -232,14 +249,14 @@ class _Ends(NamedTuple):
 
 
 def _ends(credit: Credit, alts: Alternatives) -> _Ends:
-    held = np.flatnonzero(alts.counts_u & (alts.of_u >= 0))
+    held = np.flatnonzero(alts.counts_u)
     value, where = credit.value[held], alts.context[alts.of_u[held]]
     many = count_of(alts.context)
     low, high = _range(where, value, many)
-    between = np.bincount(where, (value != low[where]) & (value != high[where]), minlength=many) > 0
-    binary = np.bincount(where, ~np.isin(value, (0.0, 1.0)), minlength=many) == 0
+    between = any_by(where, (value != low[where]) & (value != high[where]), many)
+    binary = ~any_by(where, ~np.isin(value, (0.0, 1.0)), many)
     only = binary | (~between & (np.bincount(where, minlength=many) > 1 + (high > low)))
-    task = groups(credit, ("batch", "task"))[held]
+    task = groups(credit, "task")[held]
     task = np.where(task < 0, count_of(task), task)
     widest = _range(task, value, count_of(task))
     at = np.zeros(many, np.int64)
@@ -262,15 +279,12 @@ def _range(group: I, value: F, many: int) -> tuple[F, F]:
 
 def _moments(of: I, value: F, many: int) -> tuple[F, F, F]:
     """Count, mean and sum of squares about the mean."""
-    n = np.bincount(of, minlength=many).astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        mean = np.bincount(of, value, minlength=many) / n
-    return n, mean, np.bincount(of, (value - mean[of]) ** 2, minlength=many).astype(np.float64)
+    n, mean = np.bincount(of, minlength=many).astype(np.float64), mean_by(of, value, many)
+    return n, mean, total_by(of, (value - mean[of]) ** 2, many)
 
 
 def _welch(credit: Credit, alts: Alternatives, ends: _Ends, level: float) -> Effects:
-    held = np.flatnonzero(alts.counts_u & (alts.of_u >= 0))
-    n, mean, square = _moments(alts.of_u[held], credit.value[held], len(alts.context))
+    n, mean, square = _moments(alts.of_u[alts.counts_u], credit.value[alts.counts_u], len(alts.context))
     k = _options(alts)
     adds = ends.only | ends.flat(n, square)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -296,7 +310,9 @@ def _welch(credit: Credit, alts: Alternatives, ends: _Ends, level: float) -> Eff
 
 
 def _half(freedom: F, level: float) -> F:
-    """Half-widths in standard errors; degrees of freedom to the whole number below, so that an interval is not too narrow."""
+    """Half-widths in standard errors; degrees of freedom to the whole number below, so that an interval is not too
+    narrow.
+    """
     whole = np.where(np.isfinite(freedom), np.clip(freedom, 1, 100_000), 100_000).astype(np.int64)
     different, which = np.unique(whole, return_inverse=True)
     found: F = np.array([student(int(f), level) for f in different] or [np.nan])[which]
@@ -304,32 +320,33 @@ def _half(freedom: F, level: float) -> F:
 
 
 def _sets(credit: Credit, alts: Alternatives) -> B:
-    """The units in sets that share a seed, one run an option, of contexts in which all branches are in such sets, two or more."""
+    """The units in sets that share a seed, one run an option, of contexts in which all branches are in such sets,
+    two or more.
+    """
     trace, run = credit.trace, credit.rollout
-    counts_u = alts.counts_u & (alts.of_u >= 0)
-    held = np.flatnonzero(counts_u & (trace.seed_n.codes >= 0)[run])
+    held = np.flatnonzero(alts.counts_u & (trace.seed_n.codes >= 0)[run])
     of = alts.of_u[held]
     where, many = alts.context[of], count_of(alts.context)
     pair = numbered_together(where, trace.seed_n.codes[run[held]])
     twice = numbered_together(pair, of)
     whole = np.bincount(pair)[pair] == _options(alts)[of]
-    whole &= np.bincount(pair, np.bincount(twice)[twice] > 1)[pair] == 0
+    whole &= ~any_by(pair, np.bincount(twice)[twice] > 1, count_of(pair))[pair]
     branch = (trace.parent_n.codes >= 0)[run]
-    inside, in_all = np.bincount(where, whole, many), np.bincount(where, whole & branch[held], many)
-    branches = np.bincount(alts.context[alts.of_u[counts_u & branch]], minlength=many)
-    options = np.bincount(alts.context, alts.n > 0, minlength=many)
+    inside, in_all = count_by(where, whole, many), count_by(where, whole & branch[held], many)
+    branches = count_by(alts.context[alts.of_u], alts.counts_u & branch, many)
+    options = count_by(alts.context, alts.n > 0, many)
     fine = (in_all == branches) & (inside >= 2 * options) & (options > 1)
-    paired = np.zeros(len(alts.of_u), np.bool_)
-    paired[held[whole & fine[where]]] = True
-    return paired
+    return np.isin(np.arange(len(alts.of_u)), held[whole & fine[where]])
 
 
 def chance(credit: Credit, alts: Alternatives) -> tuple[F, F]:
-    """What outcomes of one option vary by in each context, less what runs of one seed share: sums of squares, and their freedom.
+    """What outcomes of one option vary by in each context, less what runs of one seed share: sums of squares, and
+    their freedom.
 
-    Where several options were tried with a seed, each of those runs is taken less their mean, and the square made up for that.
+    Where several options were tried with a seed, each of those runs is taken less their mean, and the square made
+    up for that.
     """
-    held = np.flatnonzero(alts.counts_u & (alts.of_u >= 0))
+    held = np.flatnonzero(alts.counts_u)
     value, of, where = credit.value[held], alts.of_u[held], alts.context[alts.of_u[held]]
     seed = credit.trace.seed_n.codes[credit.rollout[held]].astype(np.int64)
     alone = np.arange(len(seed)) + len(credit.trace.seed_n.words)
@@ -338,11 +355,11 @@ def chance(credit: Credit, alts: Alternatives) -> tuple[F, F]:
     mean = np.bincount(luck, value)[luck] / size
     apart = np.where(size > 1, value - mean, value)
     kind = numbered_together(of, (size > 1).astype(np.int64))
-    middle = np.bincount(kind, apart)[kind] / np.bincount(kind)[kind]
+    middle = mean_by(kind, apart, count_of(kind))[kind]
     square = (apart - middle) ** 2 * np.where(size > 1, ratio(size, size - 1), 1.0)
     many, first = count_of(alts.context), np.unique(kind, return_index=True)[1]
     freedom = np.bincount(where, minlength=many) - np.bincount(where[first], minlength=many)
-    return np.bincount(where, square, minlength=many).astype(np.float64), freedom.astype(np.float64)
+    return total_by(where, square, many), freedom.astype(np.float64)
 
 
 def _paired(credit: Credit, alts: Alternatives, paired_u: B, ends: _Ends, level: float) -> Effects:
@@ -370,20 +387,17 @@ def cross_marginal(
 
         A_i(g) = Σ or mean of R over the runs of the group in which agent i wrote g
 
-    Units wrote the same if their `content_ref`, or without one their choice, is the same. The sum grows with the number of teams,
-    as CoMLRL has it; the mean does not.   pays: turns, messages, decisions.   needs: runs that are combinations of what agents wrote,
-    else NaN.   from: CoMLRL's cross mode (MAGRPO).
+    Units wrote the same if their `content_ref`, or without one their choice, is the same. The sum grows with the
+    number of teams, as CoMLRL has it; the mean does not.   pays: turns, messages, decisions.   needs: runs that are
+    combinations of what agents wrote, else NaN.   from: CoMLRL's cross mode (MAGRPO).
     """
     if credit.unit in ("team", "agent", "role", "token"):
         raise BadCredit(f"cross_marginal pays turns, messages or decisions, not {credit.unit}")
     if how not in ("sum", "mean"):
         raise BadCredit(f"how must be sum or mean, got {how!r}")
     wrote = numbered_together(groups(credit, by), _written(credit.trace, credit.rows))
-    scored = (wrote >= 0) & ~np.isnan(credit.value)
-    n = count_of(wrote)
-    total = np.bincount(wrote[scored], credit.value[scored], minlength=n).astype(np.float64)
-    found = total if how == "sum" else ratio(total, np.bincount(wrote[scored], minlength=n))
-    return credit.of(np.where(scored, take(found, wrote), np.nan))
+    total, many = sum_by(wrote, credit.value, count_of(wrote))
+    return credit.where_known(take(total if how == "sum" else total / many, wrote))
 
 
 def _written(trace: Trace, rows: I) -> I:

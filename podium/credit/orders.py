@@ -1,7 +1,7 @@
 """What comes after what: units in chains of moments, and recursions that run back along them.
 
-Units of a chain that begin at the same time share a moment, so that credit does not depend on how a log interleaves what
-happened at once. Where a chain does not say when its units began, their rows tell.
+Units of a chain that begin at the same time share a moment, so that credit does not depend on how a log interleaves
+what happened at once. Where a chain does not say when its units began, their rows tell.
 """
 
 from __future__ import annotations
@@ -13,7 +13,18 @@ from numpy.typing import NDArray
 
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.keys import numbered_together
-from podium.graph.grouping import changes, count_of, ends, rows_by, rows_by_time, take, unset
+from podium.graph.grouping import (
+    any_by,
+    changes,
+    count_of,
+    ends,
+    first_by,
+    rows_by,
+    rows_by_time,
+    take,
+    total_by,
+    unset,
+)
 from podium.registry import find
 from podium.trace.columns import B, F, I
 
@@ -23,7 +34,9 @@ ALONG = ("rollout", "agent", "player", "round")
 
 
 class Timeline(NamedTuple):
-    """The moment of each unit (-1: in no chain); for each moment whether it is the last of its chain, and its chain."""
+    """The moment of each unit (-1: in no chain); for each moment whether it is the last of its chain, and its
+    chain.
+    """
 
     at: NDArray[np.int64]
     last: B
@@ -31,7 +44,9 @@ class Timeline(NamedTuple):
 
 
 def timeline(credit: Credit, along: str, there: B | None = None) -> Timeline:
-    """Chains of moments: a run's, an agent's in it, a player's in it, or a run's rounds (`stage`); of the units named, if told."""
+    """Chains of moments: a run's, an agent's in it, a player's in it, or a run's rounds (`stage`); of the units
+    named, if told.
+    """
     if along not in ALONG:
         raise BadCredit(f"along must be one of {', '.join(ALONG)} or edges, got {along!r}")
     chain = credit.rollout
@@ -68,13 +83,14 @@ def _times(credit: Credit, chain: I) -> F:
     """When each unit began; its row in chains of which a unit does not say. Tokens come one by one after that."""
     trace, rows = credit.trace, credit.rows
     t = np.where(rows >= 0, take(trace.t_e, rows), np.nan)
-    silent = np.bincount(chain[np.isnan(t) & (chain >= 0)], minlength=count_of(chain)) > 0
+    silent = any_by(chain, np.isnan(t), count_of(chain))
     when = np.where(take(silent, chain), rows.astype(np.float64), t)
     return _token_places(credit.trace.owner_k, when) if credit.unit == "token" else when
 
 
 def _token_places(owner: I, when: F) -> F:
-    """The order of tokens: when their generations began, then their places in them. Tokens of generations that began at once share it.
+    """The order of tokens: when their generations began, then their places in them. Tokens of generations that
+    began at once share it.
 
     >>> _token_places(np.array([0, 0, 1, 1, 1]), np.array([5.0, 5.0, 5.0, 5.0, 5.0])).tolist()
     [0.0, 1.0, 0.0, 1.0, 2.0]
@@ -90,14 +106,12 @@ def _token_places(owner: I, when: F) -> F:
 
 def sum_at(line: Timeline, value: F) -> F:
     """The sum of the values at each moment; NaN where one has none."""
-    held = line.at >= 0
-    total: F = np.bincount(line.at[held], value[held], minlength=len(line.last)).astype(np.float64)
-    return total
+    return total_by(line.at, value, len(line.last))
 
 
 def mean_at(line: Timeline, value: F) -> F:
     """The mean of the values at each moment; NaN where one has none."""
-    return sum_at(line, value) / np.bincount(line.at[line.at >= 0], minlength=len(line.last))
+    return sum_at(line, value) / np.bincount(line.at[line.at >= 0])
 
 
 def backward(value: F, factor: F) -> F:
@@ -130,10 +144,7 @@ def before(line: Timeline, value: F) -> F:
 
 def previous(line: Timeline) -> I:
     """For each unit a unit of the moment before its own in its chain (the lowest); -1 for the first."""
-    first = unset(len(line.last) + 1)
-    held = np.flatnonzero(line.at >= 0)[::-1]
-    first[line.at[held]] = held
-    opens = changes(line.chain)
-    before = np.where(opens, -1, np.arange(len(line.last)) - 1)
-    found: I = first[take(before, line.at)]
+    first = first_by(line.at, line.at >= 0, len(line.last))
+    before = np.where(changes(line.chain), -1, np.arange(len(line.last)) - 1)
+    found: I = take(first, take(before, line.at))
     return found

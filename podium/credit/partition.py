@@ -1,8 +1,8 @@
 """A team reward split exactly over units and channels, so that stacking credits never counts anything twice.
 
-Channels *claim*: this tool call 0.2, that agent 0.5. Claims of different units overlap, because a call belongs to a turn, the turn to an
-agent and the agent to the team. In a partition each claim keeps only what no finer claim inside it has already, and the team
-keeps the rest; so the parts add up to the reward, whatever was claimed.
+Channels *claim*: this tool call 0.2, that agent 0.5. Claims of different units overlap, because a call belongs to a
+turn, the turn to an agent and the agent to the team. In a partition each claim keeps only what no finer claim
+inside it has already, and the team keeps the rest; so the parts add up to the reward, whatever was claimed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from podium.credit.credit import BadCredit, Credit, Step
 from podium.credit.masks import team_value
 from podium.credit.routing import Share, down
 from podium.graph import units
-from podium.graph.grouping import take
+from podium.graph.grouping import any_by, count_by, take, total_by
 from podium.registry import register
 from podium.rewards.ledger import Ledger
 from podium.trace.columns import F, Trace
@@ -26,7 +26,9 @@ __all__ = ["Claim", "Partition", "claims_of", "closed", "partition"]
 
 
 class Claim(NamedTuple):
-    """What a channel says that each unit of a kind is worth, NaN where it says nothing; `inclusive` with all that is inside the unit."""
+    """What a channel says that each unit of a kind is worth, NaN where it says nothing; `inclusive` with all that
+    is inside the unit.
+    """
 
     channel: str
     unit: str
@@ -60,8 +62,8 @@ class Partition:
     def at(self, unit: str, by: Share = "equal") -> F:
         """Everything, at one kind of unit: finer parts summed into it, coarser ones shared among the units inside.
 
-        NaN for a unit whose run has nothing to split. Refuses where a part would be lost: a run, or a coarser unit, with
-        credit and no unit of this kind inside, or a finer unit outside of all.
+        NaN for a unit whose run has nothing to split. Refuses where a part would be lost: a run, or a coarser unit,
+        with credit and no unit of this kind inside, or a finer unit outside of all.
         """
         total = np.zeros(len(units.rows(self.trace, unit)))
         for part in self.parts:
@@ -72,10 +74,11 @@ class Partition:
                 moved = down(self.trace, part.paid, part.unit, unit, by)
                 moved = np.where(units.within(self.trace, unit, part.unit) < 0, 0.0, moved)
                 inside = units.within(self.trace, unit, part.unit)
-                kept = np.bincount(inside[inside >= 0], minlength=len(part.paid)) > 0
+                kept = any_by(inside, inside >= 0, len(part.paid))
             if (lost := ~kept & (np.nan_to_num(part.paid) != 0.0)).any():
                 raise BadCredit(
-                    f"{part.channel} pays {int(lost.sum())} of its units ({part.unit}) that have no {unit}; it would be lost"
+                    f"{part.channel} pays {int(lost.sum())} of its units ({part.unit}) that have no {unit}; "
+                    "it would be lost"
                 )
             total = total + moved
         return total
@@ -86,14 +89,16 @@ class Partition:
 
 
 def partition(trace: Trace, whole: F, claims: Sequence[Claim], rest: str = "rest") -> Partition:
-    """Splits what each run is worth over the channels and units that claim it; what nobody claims stays with the team.
+    """Splits what each run is worth over the channels and units that claim it; what nobody claims stays with the
+    team.
 
         part_c(u) = claim_c(u) - Σ claims inside u that no finer inclusive claim holds      (inclusive)
         part_c(u) = claim_c(u)                                                              (not inclusive)
         rest(n)   = whole(n) - Σ all parts in n
 
-    A claim is taken out of the first inclusive claim of a coarser unit that it lies inside, so of each chain of claims inside claims
-    every link keeps its own. A run without a whole has no parts (NaN). A unit of which a channel says nothing gets nothing from it.
+    A claim is taken out of the first inclusive claim of a coarser unit that it lies inside, so of each chain of
+    claims inside claims every link keeps its own. A run without a whole has no parts (NaN). A unit of which a
+    channel says nothing gets nothing from it.
     """
     order = list(units.UNITS)
     for claim in claims:
@@ -123,16 +128,13 @@ def _take_out(trace: Trace, unit: str, said: F, coarser: list[tuple[Claim, F]]) 
             continue
         inside = units.within(trace, unit, claim.unit)
         holds = left & ~np.isnan(take(claim.value, inside))
-        kept -= np.bincount(inside[holds], said[holds], minlength=len(kept))
+        kept -= total_by(np.where(holds, inside, -1), said, len(kept))
         left &= ~holds
 
 
 def _up(trace: Trace, unit: str, coarser: str, value: F) -> F:
     """The sum inside each coarser unit; what is inside none is left out."""
-    inside = units.within(trace, unit, coarser)
-    held = inside >= 0
-    total: F = np.bincount(inside[held], value[held], minlength=len(units.rows(trace, coarser))).astype(np.float64)
-    return total
+    return total_by(units.within(trace, unit, coarser), value, len(units.rows(trace, coarser)))
 
 
 def claims_of(ledger: Ledger) -> list[Claim]:
@@ -142,12 +144,13 @@ def claims_of(ledger: Ledger) -> list[Claim]:
 
 @register("step")
 def closed(credit: Credit, part: Step, by: Share = "equal") -> Credit:
-    """Another credit made to add up: what it leaves of the team's reward, or takes too much, is shared among all its units.
+    """Another credit made to add up: what it leaves of the team's reward, or takes too much, is shared among all
+    its units.
 
         A_u = p_u + s_u ( R - Σ_u p_u ),   Σ_u s_u = 1 over the units of a run
 
-    Shares are equal or by tokens or time. A unit that `part` gives nothing (NaN) is given nothing; where it gives nobody anything
-    all is NaN.   pays: what `part` pays.   conserves: the sum over a run is R.
+    Shares are equal or by tokens or time. A unit that `part` gives nothing (NaN) is given nothing; where it gives
+    nobody anything all is NaN.   pays: what `part` pays.   conserves: the sum over a run is R.
     """
     given = part(credit)
     trace, value_n = credit.trace, team_value(credit)
@@ -156,10 +159,9 @@ def closed(credit: Credit, part: Step, by: Share = "equal") -> Credit:
     one = down(trace, np.ones(len(trace)), "team", given.unit, by)
     share = np.where(held, one, 0.0)
     n = len(trace)
-    whole = np.bincount(run, share, minlength=n)
+    whole, many = total_by(run, share, n), count_by(run, held, n)
     even = whole[run] <= 0
-    many = np.bincount(run, held, minlength=n)
-    left = value_n - np.bincount(run, np.where(held, given.value, 0.0), minlength=n)
+    left = value_n - total_by(run, np.where(held, given.value, 0.0), n)
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(even, 1.0 / many[run], share / whole[run])
         return given.of(np.where(held, given.value + share * left[run], np.nan))

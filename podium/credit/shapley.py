@@ -1,8 +1,10 @@
-"""Shapley values: what an agent adds to a team, averaged over the orders in which the team could have come together.
+"""Shapley values: what an agent adds to a team, averaged over the orders in which the team could have come
+together.
 
-A coalition is a bit mask over n players and a game is a table of 2^n worths. The tables come from runs in which the other
-players were masked (`masks`). Where agents create agents a child cannot be there without the one that spawned it: only
-orders in which nobody comes before their spawner count, and only coalitions that hold the spawner of each member have a worth.
+A coalition is a bit mask over n players and a game is a table of 2^n worths. The tables come from runs in which the
+other players were masked (`masks`). Where agents create agents a child cannot be there without the one that spawned
+it: only orders in which nobody comes before their spawner count, and only coalitions that hold the spawner of each
+member have a worth.
 """
 
 from __future__ import annotations
@@ -16,11 +18,11 @@ from numpy.typing import NDArray
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.keys import By, groups, numbered_together
 from podium.credit.masks import mask_runs, team_value
-from podium.graph.grouping import count_of, take, unset
+from podium.graph.grouping import count_of, mean_by, take
+from podium.graph.steps import spawns
 from podium.registry import register
 from podium.trace.columns import F, I, Trace
 from podium.trace.do import Do
-from podium.trace.vocabulary import event
 
 __all__ = [
     "antithetic_orders",
@@ -32,7 +34,6 @@ __all__ = [
     "spawn_shapley_values",
 ]
 
-SPAWN = event("spawn")
 MOST_EXACT, MOST = 16, 62  # players: of a whole table, and of a coalition in 64 bits
 
 
@@ -64,9 +65,10 @@ def spawn_shapley_values(worth: F, spawner: tuple[int, ...]) -> F:
 
         φ_a = Σ_S e(S) r(S ∪ a) / e(all) · (v(S ∪ a) - v(S))
 
-    S over coalitions that hold the spawner of each member and of a. e(S) = |S|! / Π_{b∈S} |S ∩ below(b)| counts the orders of S,
-    r(T) = (n-|T|)! / Π_{b∉T} |below(b)| those of the rest; below(b) are b and all that it spawned, directly or not. Worths of
-    other coalitions are never read.   from: Faigle & Kern 1992 for orders under precedence; the counts are of forests.
+    S over coalitions that hold the spawner of each member and of a. e(S) = |S|! / Π_{b∈S} |S ∩ below(b)| counts the
+    orders of S, r(T) = (n-|T|)! / Π_{b∉T} |below(b)| those of the rest; below(b) are b and all that it spawned,
+    directly or not. Worths of other coalitions are never read.   from: Faigle & Kern 1992 for orders under
+    precedence; the counts are of forests.
 
     >>> spawn_shapley_values(np.array([0.0, 1.0, np.nan, 4.0]), (-1, 0)).tolist()
     [1.0, 3.0]
@@ -111,8 +113,9 @@ def antithetic_orders(
 ) -> NDArray[np.int64]:
     """Random orders of n players, in pairs that lean opposite ways, each order as likely as any other.
 
-    Without spawners the second of a pair is the first reversed. With them the next to come is drawn among those whose spawner is
-    there, each as likely as it has players below it, and the second of a pair takes 1 - u where the first took u.
+    Without spawners the second of a pair is the first reversed. With them the next to come is drawn among those
+    whose spawner is there, each as likely as it has players below it, and the second of a pair takes 1 - u where
+    the first took u.
 
     >>> antithetic_orders(3, 2).tolist()
     [[2, 1, 0], [0, 1, 2]]
@@ -148,18 +151,15 @@ def _grown(u: F, spawner: tuple[int, ...]) -> NDArray[np.int64]:
 def sampled_values(known: NDArray[np.int64], worth: F, orders: NDArray[np.int64]) -> F:
     """The mean of what each player adds, over given orders. `known` are the coalitions with a worth, ascending.
 
-    φ_i = mean_o ( v(before_o(i) ∪ i) - v(before_o(i)) ), over the orders in which both are known; NaN if there is none
+    φ_i = mean_o ( v(before_o(i) ∪ i) - v(before_o(i)) ), over the orders in which both are known; NaN if there is
+    none
     """
     many, n = orders.shape
     grown = np.concatenate([np.zeros((many, 1), np.int64), np.cumsum(np.int64(1) << orders, axis=1)], axis=1)
     at = np.searchsorted(known, grown)
     v = take(worth, np.where(take(known, at) == grown, at, -1))
     added = np.diff(v, axis=1).ravel()
-    there, who = ~np.isnan(added), orders.ravel()
-    with np.errstate(invalid="ignore"):
-        total = np.bincount(who[there], added[there], minlength=n)
-        values: F = total / np.bincount(who[there], minlength=n)
-    return values
+    return mean_by(orders.ravel(), added, n)
 
 
 class _Games(NamedTuple):
@@ -187,7 +187,7 @@ def _games(credit: Credit, by: By) -> _Games:
     of = key // names
     nth = np.empty(len(key), np.int64)
     nth[np.lexsort((senior, of))] = np.arange(len(key)) - np.searchsorted(of, of)
-    many = np.bincount(of, minlength=len(found))
+    many = np.bincount(of)
     if int(many.max(initial=0)) > MOST:
         raise BadCredit(f"{many.max()} agents are masked in one group of runs; at most {MOST} can be told apart")
     masked_n = np.zeros(len(trace), np.int64)
@@ -208,32 +208,40 @@ def _looked_up(
 def shapley(credit: Credit, permutations: int | None = None, seed: int = 0, by: By = "tree") -> Credit:
     """What an agent adds to the team, averaged over all orders in which the team could have come together.
 
-        φ_i = Σ_S |S|! (n-|S|-1)! / n! (v(S ∪ i) - v(S)),   v(S) = mean R : runs in which exactly the players outside S are masked
+        φ_i = Σ_S |S|! (n-|S|-1)! / n! (v(S ∪ i) - v(S)),   v(S) = mean R : runs in which exactly the players
+            outside S are masked
 
-    Players are the agents that are masked in some run of a group (of a tree of branches, unless told); the runs in which
-    nobody is masked are worth v(all), and their agents are paid. Without `permutations` exact, and NaN if a coalition has no run;
-    with it the mean over so many random orders in antithetic pairs, as far as the coalitions that they pass through have runs.
-    pays: agents.   needs: team credit, runs that are coalitions.   from: Shapley 1953; sampled: Castro et al. 2009, Mitchell et al. 2022.
+    Players are the agents that are masked in some run of a group (of a tree of branches, unless told); the runs in
+    which nobody is masked are worth v(all), and their agents are paid. Without `permutations` exact, and NaN if a
+    coalition has no run; with it the mean over so many random orders in antithetic pairs, as far as the coalitions
+    that they pass through have runs.
+    pays: agents.   needs: team credit, runs that are coalitions.   from: Shapley 1953; sampled: Castro et al. 2009,
+    Mitchell et al. 2022.
     """
-    return _paid(credit, _games(credit, by), permutations, seed, spawns=False)
+    return _paid(credit, _games(credit, by), permutations, seed, spawning=False)
 
 
 @register("step")
 def spawn_shapley(credit: Credit, permutations: int | None = None, seed: int = 0, by: By = "tree") -> Credit:
-    """The same where agents create agents: only orders in which nobody comes before the agent that spawned them count.
+    """The same where agents create agents: only orders in which nobody comes before the agent that spawned them
+    count.
 
-    An agent that is masked takes all that it would have spawned with it. A spawner that is no player is always there.
-    pays: agents.   needs: team credit, runs that are coalitions, spawns.   from: the open question of the survey; Faigle & Kern 1992.
+    An agent that is masked takes all that it would have spawned with it. A spawner that is no player is always
+    there.
+    pays: agents.   needs: team credit, runs that are coalitions, spawns.   from: the open question of the survey;
+    Faigle & Kern 1992.
     """
-    return _paid(credit, _games(credit, by), permutations, seed, spawns=True)
+    return _paid(credit, _games(credit, by), permutations, seed, spawning=True)
 
 
-def _paid(credit: Credit, games: _Games, permutations: int | None, seed: int, spawns: bool) -> Credit:
+def _paid(credit: Credit, games: _Games, permutations: int | None, seed: int, spawning: bool) -> Credit:
     trace = credit.trace
-    above = _spawners(trace, games) if spawns else np.full((len(games.many), int(games.many.max(initial=0))), -1)
+    above = np.full((len(games.many), int(games.many.max(initial=0))), -1)
+    if spawning:
+        _put_spawners(above, trace, games)
     masked_n = _closed_down(games, above)
-    phi = np.full((len(games.many), above.shape[1] + 1), np.nan)  # the last column serves -1
-    shape = numbered_together(games.many, *((above + 1).T)) if len(above) else np.zeros(0, np.int64)
+    phi = np.full((len(above) + 1, above.shape[1] + 1), np.nan)  # the last row and column serve -1
+    shape = numbered_together(games.many, *((above + 1).T))
     run = np.flatnonzero((games.game_n >= 0) & ~np.isnan(games.value_n))
     for kind in range(count_of(shape)):  # games of one size and shape at once
         here = np.flatnonzero(shape == kind)
@@ -248,10 +256,8 @@ def _paid(credit: Credit, games: _Games, permutations: int | None, seed: int, sp
                 place, coalition, value, len(here), antithetic_orders(n, permutations, seed, spawner)
             )
     whole_a = (games.masked_n == 0)[trace.rollout_a] & ~np.isnan(games.value_n)[trace.rollout_a]
-    game_a = games.game_n[trace.rollout_a]
-    if not len(phi):
-        return Credit(trace, "agent", np.full(trace.n_agents, np.nan))
-    return Credit(trace, "agent", np.where(whole_a & (game_a >= 0), phi[game_a, games.player_a], np.nan))
+    phi_a = phi[games.game_n[trace.rollout_a], games.player_a]
+    return Credit(trace, "agent", np.where(whole_a, phi_a, np.nan))
 
 
 def _exact(game: I, coalition: I, value: F, many: int, spawner: tuple[int, ...]) -> F:
@@ -259,9 +265,7 @@ def _exact(game: I, coalition: I, value: F, many: int, spawner: tuple[int, ...])
     if n > MOST_EXACT:
         raise BadCredit(f"{n} players have {1 << n} coalitions; say how many permutations to sample")
     key = game.astype(np.int64) * (1 << n) + coalition
-    with np.errstate(invalid="ignore"):
-        table = np.bincount(key, value, minlength=many << n) / np.bincount(key, minlength=many << n)
-    worth = table.reshape(many, 1 << n)
+    worth = mean_by(key, value, many << n).reshape(many, 1 << n)
     return spawn_shapley_values(worth, spawner) if max(spawner) >= 0 else shapley_values(worth)
 
 
@@ -276,45 +280,35 @@ def _sampled(game: I, coalition: I, value: F, many: int, orders: NDArray[np.int6
     return phi
 
 
-def _spawners(trace: Trace, games: _Games) -> NDArray[np.int64]:
-    """For each game and player the number of the nearest player above it, as the first spawn on record has it; -1 for none."""
-    above_a = unset(trace.n_agents + 1)
-    rows = np.flatnonzero((trace.type_e == SPAWN) & (trace.to_e >= 0) & (trace.agent_e >= 0))[::-1]
-    above_a[trace.to_e[rows]] = trace.agent_e[rows]
-    up = above_a[:-1]
-    for _ in range(trace.n_agents):  # over those who are no players
-        skip = (up >= 0) & (np.append(games.player_a, 0)[up] < 0)
-        if not skip.any():
-            break
-        up = np.where(skip, above_a[up], up)
-    above = np.full((len(games.many), int(games.many.max(initial=0))), -1)
+def _put_spawners(above: NDArray[np.int64], trace: Trace, games: _Games) -> None:
+    """Sets for each game and player the nearest player above it, as the first spawn on record has it."""
+    up = take(trace.agent_e, spawns(trace))
+    for _ in range(trace.n_agents.bit_length()):  # over those who are no players, twice as far in every round
+        up = np.where(take(games.player_a, up) < 0, take(up, up), up)
     told = np.flatnonzero((games.player_a >= 0) & (up >= 0))[::-1]
     above[games.game_n[trace.rollout_a[told]], games.player_a[told]] = games.player_a[up[told]]
-    return above
 
 
 def _closed_down(games: _Games, above: NDArray[np.int64]) -> NDArray[np.int64]:
     """The masks, each with all that those it masks would have spawned."""
-    masked_n = games.masked_n.copy()
-    if not len(above) or above.max(initial=-1) < 0:
-        return masked_n
-    for _ in range(above.shape[1]):
-        before = masked_n.copy()
+    masked_n, before = games.masked_n, games.masked_n - 1
+    while (masked_n != before).any():
+        before = masked_n
         for player in range(above.shape[1]):
             by = take(above[:, player], games.game_n)
             gone = (by >= 0) & ((masked_n >> np.maximum(by, 0)) & 1 > 0)
-            masked_n |= gone.astype(np.int64) << player
-        if (masked_n == before).all():
-            break
+            masked_n = masked_n | gone.astype(np.int64) << player
     return masked_n
 
 
 def ask_coalitions(
     trace: Trace, players: tuple[str, ...], permutations: int | None = None, seed: int = 0
 ) -> list[Do]:
-    """The masks that `shapley` needs of each run that branched from none: all coalitions, or those its orders pass through.
+    """The masks that `shapley` needs of each run that branched from none: all coalitions, or those its orders pass
+    through.
 
-    The coalition of all is the run itself and is not asked for. Players stand in the order in which the record has them.
+    The coalition of all is the run itself and is not asked for. Players stand in the order in which the record has
+    them.
     """
     n = len(players)
     if permutations is None:

@@ -1,7 +1,8 @@
 """Credit for going on and for stopping, from runs whose intermediate answers can be graded.
 
-Every earlier stop is observed in the prefix of a run: what it would have earned is the grade of the answer at hand. What going on was
-worth is not the best stop that came after, which nobody could have known, but what the rule that is followed makes of it.
+Every earlier stop is observed in the prefix of a run: what it would have earned is the grade of the answer at hand.
+What going on was worth is not the best stop that came after, which nobody could have known, but what the rule that
+is followed makes of it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from podium.credit.keys import By, groups, numbered_together
 from podium.credit.masks import team_value
 from podium.credit.orders import timeline
 from podium.credit.returns import column
-from podium.graph.grouping import changes, count_of, ends, rows_by, take
+from podium.graph.grouping import changes, count_of, ends, mean_by, rows_by, take
 from podium.graph.labels import number
 from podium.registry import register
 from podium.trace import sweep
@@ -52,14 +53,17 @@ def stopping(
 
         A_k = C_k - g_k  where it went on,   A_k = g_k - C_k  where it stopped
 
-    g_k is the grade of the answer at hand: of the latest event that led to the decision and states `graded`, a reward channel or a label.
-    C_k is what going on is worth, by backward induction from the last stage:
-    "policy"  the mean of what runs earned that went on at the same stage of the group `by`; without `by` the run alone, whose
+    g_k is the grade of the answer at hand: of the latest event that led to the decision and states `graded`, a
+    reward channel or a label. C_k is what going on is worth, by backward induction from the last stage:
+    "policy"  the mean of what runs earned that went on at the same stage of the group `by`; without `by` the run
+    alone, whose
               own earlier stops need no other run. Unbiased for the policy that made the runs.
-    "best"    as good as can be: C_k = mean W_{k+1} of the other runs of the group that went on; W_k = g_k if g_k ≥ C_k, else what came after.
+    "best"    as good as can be: C_k = mean W_{k+1} of the other runs of the group that went on; W_k = g_k if g_k ≥
+    C_k, else what came after.
               A run never sees its own future, which is what would make it the peek.
-    Where no run tells C_k, the column `value`, if given, does.   pays: decisions to stop that say what was chosen, NaN elsewhere.   needs: team credit at decisions,
-    grades.   from: ours; Longstaff & Schwartz 2001 for the induction over runs.
+    Where no run tells C_k, the column `value`, if given, does.   pays: decisions to stop that say what was chosen,
+    NaN elsewhere.   needs: team credit at decisions, grades.   from: ours; Longstaff & Schwartz 2001 for the
+    induction over runs.
     """
     if credit.unit != "orchestrator":
         raise BadCredit(f"stopping pays decisions (unit orchestrator), not {credit.unit}; move credit with `to`")
@@ -73,7 +77,7 @@ def stopping(
         beyond = np.where(np.isnan(beyond), column(credit, value)[chances.unit], beyond)
     paid = np.full(len(credit.value), np.nan)
     paid[chances.unit] = np.where(chances.went_on, beyond - chances.grade, chances.grade - beyond)
-    return credit.of(np.where(np.isnan(credit.value), np.nan, paid))
+    return credit.where_known(paid)
 
 
 def _chances(credit: Credit, graded: str, stop: str) -> _Chances:
@@ -98,11 +102,8 @@ def _grades(trace: Trace, rows: I, graded: str) -> F:
 
 
 def _policy(chances: _Chances, group: I) -> F:
-    went = chances.went_on & ~np.isnan(chances.final) & (group >= 0)
-    n = count_of(group)
-    with np.errstate(invalid="ignore"):
-        mean = np.bincount(group[went], chances.final[went], minlength=n) / np.bincount(group[went], minlength=n)
-    return take(mean, group)
+    earned = np.where(chances.went_on, chances.final, np.nan)
+    return take(mean_by(group, earned, count_of(group)), group)
 
 
 def _best(chances: _Chances, group: I) -> F:

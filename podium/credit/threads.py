@@ -1,4 +1,6 @@
-"""An agent's own thread through a tree of runs: what it did before, what followed for it, and each node counted once."""
+"""An agent's own thread through a tree of runs: what it did before, what followed for it, and each node counted
+once.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from podium.credit.forest import nodes
 from podium.credit.keys import groups, numbered_together
 from podium.credit.orders import mean_at, previous, timeline
 from podium.graph import units
-from podium.graph.grouping import changes, count_of, take, unset
+from podium.graph.grouping import changes, count_of, first_by, take, total_by, unset
 from podium.registry import find, register
 from podium.trace.columns import F, I, Trace
 
@@ -34,7 +36,8 @@ def own_backup(credit: Credit, gamma: float = 1.0) -> Credit:
 
         R(node) = r(node) + γ mean R(child),    child: what the same agent did next, in any run that holds the node
 
-    Agents that act at the same time, and are paid a joint reward each, get the same return.   from: MAGRPO (CoMLRL).
+    Agents that act at the same time, and are paid a joint reward each, get the same return.   from: MAGRPO
+    (CoMLRL).
     """
     return _returned(credit, "agent", gamma)
 
@@ -43,15 +46,19 @@ def own_backup(credit: Credit, gamma: float = 1.0) -> Credit:
 def tree_backup(credit: Credit, gamma: float = 1.0) -> Credit:
     """A node is worth its own reward and the mean of what followed in its runs, over all branches.
 
-        R(node) = r(node) + γ mean R(child),    child: what anyone did at the next moment, in any run that holds the node
+        R(node) = r(node) + γ mean R(child),    child: what anyone did at the next moment, in any run that holds the
+            node
 
-    Of what several did at one moment each counts alike, and leads to all that follows.   from: MALT; MAGRPO with agents in turn.
+    Of what several did at one moment each counts alike, and leads to all that follows.   from: MALT; MAGRPO with
+    agents in turn.
     """
     return _returned(credit, "rollout", gamma)
 
 
 def _returned(credit: Credit, along: str, gamma: float) -> Credit:
-    """Moments form a tree, since runs that share the last unit of one share all before it. It is backed up, then read by units."""
+    """Moments form a tree, since runs that share the last unit of one share all before it. It is backed up, then
+    read by units.
+    """
     node, line = _nodes(credit), timeline(credit, along)
     held = np.flatnonzero(line.at >= 0)
     held = held[np.argsort(credit.rows[held], kind="stable")]
@@ -75,11 +82,9 @@ def _mean_of_children(trace: Trace, node: I, child: I, worth: F) -> F:
     pairs = np.flatnonzero((node >= 0) & (child >= 0))
     if (trace.parent_n.codes >= 0).any():
         same = numbered_together(node[pairs], child[pairs])
-        first = np.zeros(count_of(same), np.int64)
-        first[same[::-1]] = pairs[::-1]
-        pairs = first
+        pairs = pairs[first_by(same, same >= 0, count_of(same))]
     n = count_of(node)
-    total, many = np.bincount(node[pairs], worth[child[pairs]], minlength=n), np.bincount(node[pairs], minlength=n)
+    total, many = total_by(node[pairs], worth[child[pairs]], n), np.bincount(node[pairs], minlength=n)
     found: F = np.append(total / np.maximum(many, 1), 0.0)[node]
     return found
 
@@ -102,24 +107,20 @@ def backed_up(reward: F, above: I, gamma: float) -> F:
 
 @register("step")
 def once(credit: Credit, inner: Step) -> Credit:
-    """Another step or expression, in which a node counts once however many runs repeat it; its repeats get what it gets.
+    """Another step or expression, in which a node counts once however many runs repeat it; its repeats get what it
+    gets.
 
     Without runs that branched from each other it changes nothing.   from: C3 and MAGRPO, whose groups are of nodes.
     """
     if not callable(inner):
         raise BadCredit(f"once takes a step, such as once(center(by='task')), got {inner!r}")
     node = _nodes(credit)
-    scored = np.flatnonzero((node >= 0) & ~np.isnan(credit.value))[::-1]
-    first = unset(count_of(node) + 1)
-    first[node[scored]] = scored  # the lowest is written last, so it stays
-    stands = first[first >= 0]
-    single = np.full(len(node), np.nan)
-    single[stands] = credit.value[stands]
-    made = inner(credit.of(single))
+    first = first_by(node, ~np.isnan(credit.value), count_of(node))
+    stands = np.isin(np.arange(len(node)), first)
+    made = inner(credit.of(np.where(stands, credit.value, np.nan)))
     if made.unit != credit.unit:
         raise BadCredit(f"once must stay at unit {credit.unit}, not go to {made.unit}")
-    shared = take(made.value, first[node])
-    return credit.of(np.where(np.isnan(credit.value), np.nan, shared))
+    return credit.where_known(take(made.value, take(first, node)))
 
 
 def _nodes(credit: Credit) -> NDArray[np.int64]:

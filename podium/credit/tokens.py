@@ -1,4 +1,6 @@
-"""Credit on tokens: a turn's reward comes with its last token, and a value of each token is a label of its generation."""
+"""Credit on tokens: a turn's reward comes with its last token, and a value of each token is a label of its
+generation.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from podium.credit.credit import BadCredit, Credit
 from podium.credit.orders import timeline
 from podium.credit.returns import advantages
 from podium.graph import units
-from podium.graph.grouping import unset
+from podium.graph.grouping import last_by, take
 from podium.registry import register
 from podium.trace.columns import F, Trace
 
@@ -26,19 +28,17 @@ def sampled(credit: Credit) -> Credit:
 
 @register("step")
 def last_token(credit: Credit) -> Credit:
-    """All of a unit's credit on the last token that it sampled, 0 on those before; NaN for tokens that were given to it, and for all
-    tokens of a unit without credit.
+    """All of a unit's credit on the last token that it sampled, 0 on those before; NaN for tokens that were given
+    to it, and for all tokens of a unit without credit.
 
     Refuses where a unit with credit has no token, because it would be lost.
     """
     trace, n = credit.trace, len(credit.value)
     inside = np.where(trace.mask_k == 0, -1, units.within(trace, "token", credit.unit))
-    last = unset(n)
-    held = np.flatnonzero(inside >= 0)
-    last[inside[held]] = held  # the last is written last, so it stays
+    last = last_by(inside, inside >= 0, n)
     if lost := int(((last < 0) & (np.nan_to_num(credit.value) != 0.0)).sum()):
         raise BadCredit(f"{lost} of the {credit.unit} units with credit have no token, so it would be lost")
-    value = np.where(np.isnan(np.append(credit.value, np.nan))[inside], np.nan, 0.0)
+    value = np.where(np.isnan(take(credit.value, inside)), np.nan, 0.0)
     value[last[last >= 0]] = credit.value[last >= 0]
     return Credit(trace, "token", value)
 
@@ -49,7 +49,8 @@ def token_gae(credit: Credit, value: str, gamma: float = 1.0, lam: float = 1.0) 
 
         δ_u = r_u + γ V_{u+1} - V_u,    A_u = δ_u + γ λ A_{u+1},    0 after the last token of the run
 
-    Tokens that were given to the policy are passed over; of generations that began at once the mean is what comes next.
+    Tokens that were given to the policy are passed over; of generations that began at once the mean is what comes
+    next.
     needs: the label `value` (`token_column`).   from: MARFT, token level.
     """
     if credit.unit != "token":
@@ -59,7 +60,9 @@ def token_gae(credit: Credit, value: str, gamma: float = 1.0, lam: float = 1.0) 
 
 
 def token_column(trace: Trace, name: str) -> F:
-    """A number for each token, from a label on the generation that owns it: a JSON list, one number a token; NaN where there is none."""
+    """A number for each token, from a label on the generation that owns it: a JSON list, one number a token; NaN
+    where there is none.
+    """
     values = np.full(len(trace.owner_k), np.nan)
     if name not in trace.extra_e:
         raise BadCredit(f"needs the label {name!r} on generations: a JSON list, one number a token")

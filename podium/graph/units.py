@@ -3,8 +3,9 @@
 A unit is a whole number; -1 where an event belongs to none. Decisions, messages and tool calls are named by their
 row; roles and turns are numbered in the order of the first row they hold.
 
-A column of scores or credit at a unit has one entry for each unit of that kind, in this order: rollouts, agents, tokens as on
-their axes, all others by the row that stands for them (`rows`): the decision, the message, the call, the first row of a role or turn.
+A column of scores or credit at a unit has one entry for each unit of that kind, in this order: rollouts, agents,
+tokens as on their axes, all others by the row that stands for them (`rows`): the decision, the message, the call,
+the first row of a role or turn.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from weakref import ref
 
 import numpy as np
 
-from podium.graph.grouping import changes, count_of, numbered, rows_by, take, unset
+from podium.graph.grouping import any_by, changes, count_of, first_by, numbered, rows_by, take, unset
 from podium.trace import sweep
 from podium.trace.columns import I, Trace
 from podium.trace.vocabulary import edge, event
@@ -86,7 +87,7 @@ def call_of(trace: Trace) -> I:
 
 
 def actor(trace: Trace) -> I:
-    """The agent whose work it is: for the result of a tool call, whoever records it, the agent that made the call."""
+    """The agent whose work it is: for the result of a tool call, whoever records it, the one that made the call."""
     call_e, who_e = call_of(trace), trace.agent_e.copy()
     results = np.flatnonzero(call_e >= 0)
     who_e[results] = trace.agent_e[call_e[results]]
@@ -103,8 +104,7 @@ def turn(trace: Trace) -> I:
     who_e = actor(trace)
     result_e = trace.type_e == RESULT
     told_x = (who_e[trace.src_x] != who_e[trace.dst_x]) | result_e[trace.src_x]
-    input_e = result_e.copy()
-    input_e[trace.dst_x[told_x & (trace.type_x != TEMPORAL)]] = True
+    input_e = result_e | any_by(trace.dst_x, told_x & (trace.type_x != TEMPORAL), trace.n_events)
     order = rows_by(who_e)[np.count_nonzero(who_e < 0) :]
     opens = input_e[order]
     opens[1:] &= ~result_e[order[:-1]]
@@ -112,16 +112,16 @@ def turn(trace: Trace) -> I:
 
 
 def invocation(trace: Trace) -> I:
-    """An agent's events from one task that another agent gave it to the next; -1 for events of nobody. Not a unit of its own.
+    """An agent's events from one task that another agent gave it to the next; -1 for events of nobody. Not a unit
+    of its own.
 
-    A task arrives by an edge from another agent's event that is neither temporal nor the answer to something the agent asked for itself
-    (an edge or an event of type `return`). The result of a tool call is its caller's.
+    A task arrives by an edge from another agent's event that is neither temporal nor the answer to something the
+    agent asked for itself (an edge or an event of type `return`). The result of a tool call is its caller's.
     """
     who_e = actor(trace)
     given_x = (who_e[trace.src_x] != who_e[trace.dst_x]) & (who_e[trace.src_x] >= 0)
     given_x &= (trace.type_x != TEMPORAL) & (trace.type_x != ANSWER) & (trace.type_e[trace.src_x] != RETURN)
-    opens_e = np.zeros(trace.n_events, np.bool_)
-    opens_e[trace.dst_x[given_x]] = True
+    opens_e = any_by(trace.dst_x, given_x, trace.n_events)
     order = rows_by(who_e)[np.count_nonzero(who_e < 0) :]
     return numbered(order, opens_e[order] | changes(who_e[order]), trace.n_events)
 
@@ -162,7 +162,9 @@ UNITS: dict[str, Callable[[Trace], I]] = {
 
 
 def rows(trace: Trace, unit: str) -> I:
-    """The row that stands for each unit of a kind; -1 for a rollout without events and for an agent that does nothing."""
+    """The row that stands for each unit of a kind; -1 for a rollout without events and for an agent that does
+    nothing.
+    """
     return kept(trace, f"rows {unit}", lambda: _rows(trace, unit))
 
 
@@ -172,23 +174,13 @@ def _rows(trace: Trace, unit: str) -> I:
             first = trace.first_of("e")
             return np.where(first[1:] > first[:-1], first[:-1], -1)
         case "agent":
-            row_a = unset(trace.n_agents)
-            acts = np.flatnonzero(trace.agent_e >= 0)[::-1]
-            row_a[trace.agent_e[acts]] = acts  # the first one is written last, so it stays
-            return row_a
+            return first_by(trace.agent_e, trace.agent_e >= 0, trace.n_agents)
         case "token":
             return trace.owner_k
         case "orchestrator" | "message" | "tool_call":
             return np.flatnonzero(trace.type_e == {"orchestrator": DECISION, "message": MESSAGE}.get(unit, CALL))
-    return _first_rows(place(trace, unit))
-
-
-def _first_rows(unit_e: I) -> I:
-    """The first row of each unit, where units are numbered 0, 1, ... by that row."""
-    first = unset(count_of(unit_e))
-    inside = np.flatnonzero(unit_e >= 0)[::-1]
-    first[unit_e[inside]] = inside
-    return first
+    unit_e = place(trace, unit)
+    return first_by(unit_e, unit_e >= 0, count_of(unit_e))
 
 
 def place(trace: Trace, unit: str) -> I:
@@ -219,8 +211,8 @@ def rollouts(trace: Trace, unit: str) -> I:
 def within(trace: Trace, unit: str, coarser: str) -> I:
     """For each unit the place of the coarser unit that its row belongs to; -1 if there is none.
 
-    A turn is inside the agent whose work it is, though it may begin with a tool's answer, and inside the role that this agent states
-    first in it.
+    A turn is inside the agent whose work it is, though it may begin with a tool's answer, and inside the role that
+    this agent states first in it.
     """
     if unit == coarser:
         return np.arange(len(rows(trace, unit)))
@@ -239,21 +231,22 @@ def _within(trace: Trace, unit: str, coarser: str) -> I:
 
 
 def first_stated(trace: Trace, unit: str, code_e: I) -> I:
-    """For each unit the first code of 0 or more among its events, of those that its own agent recorded; -1 if there is none.
+    """For each unit the first code of 0 or more among its events, of those that its own agent recorded; -1 if there
+    is none.
 
     A turn may open with a result that a tool recorded in its own name: what that event states is the tool's.
     """
     if unit not in ("agent", "turn"):
         return take(code_e, rows(trace, unit))
-    place_e, code_u = place(trace, unit), unset(len(rows(trace, unit)))
+    place_e = place(trace, unit)
     own_e = trace.agent_e == take(agents(trace, unit), place_e)
-    stated = np.flatnonzero((place_e >= 0) & (code_e >= 0) & own_e)[::-1]
-    code_u[place_e[stated]] = code_e[stated]  # the first is written last, so it stays
-    return code_u
+    return take(code_e, first_by(place_e, (code_e >= 0) & own_e, len(rows(trace, unit))))
 
 
 def roles(trace: Trace, unit: str) -> I:
-    """The code of the role in which each unit is played: the first that it states, else the first that its agent does; -1 for none."""
+    """The code of the role in which each unit is played: the first that it states, else the first that its agent
+    does; -1 for none.
+    """
     return kept(trace, f"roles {unit}", lambda: _roles(trace, unit))
 
 
@@ -263,7 +256,7 @@ def _roles(trace: Trace, unit: str) -> I:
 
 
 def agents(trace: Trace, unit: str) -> I:
-    """The agent whose work each unit is; -1 for none. Of a turn that begins with the result of a call, the caller."""
+    """The agent whose work each unit is; -1 for none. A turn that begins with a tool's result is the caller's."""
     if unit == "agent":
         return np.arange(trace.n_agents)
     return kept(

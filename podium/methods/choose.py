@@ -1,7 +1,9 @@
-"""Which method for these traces: the survey's four questions, answered from the record, and the methods that can be paid from it.
+"""Which method for these traces: the survey's four questions, answered from the record, and the methods that can be
+paid from it.
 
-The survey (figure 13) asks whether the set of agents is dynamic, whether the orchestrator is the bottleneck, whether traces are long
-enough for credit to diffuse, and whether roles differ or the team debates. What each answer asks of a method is ours.
+The survey (figure 13) asks whether the set of agents is dynamic, whether the orchestrator is the bottleneck,
+whether traces are long enough for credit to diffuse, and whether roles differ or the team debates. What each answer
+asks of a method is ours.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from podium.credit.credit import read
 from podium.credit.keys import groups
 from podium.expression import Call, calls
 from podium.graph import units
+from podium.graph.grouping import any_by, first_by, sum_by, take
 from podium.methods.method import METHODS, Method, Needs, credit_of
 from podium.methods.table import fidelity
 from podium.rewards.ledger import BadReward, Now
@@ -33,7 +36,7 @@ DEBATE = TOPOLOGIES.index("debate")
 
 
 class Answer(NamedTuple):
-    """One of the four questions: what the traces say to it, by what figures, and the traits of a team that follow."""
+    """One of the four questions: what the traces say to it, by what figures, and the traits that follow."""
 
     question: str
     says: str  # yes, no, cannot tell; to the last question also what it is
@@ -42,7 +45,9 @@ class Answer(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """A method that the traces can pay: whom, which traits it suits, how many units get credit, whether it differs inside runs."""
+    """A method that the traces can pay: whom, which traits it suits, how many units get credit, whether it differs
+    inside runs.
+    """
 
     method: str
     pays: str
@@ -54,7 +59,9 @@ class Fit(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The four answers, the methods whose needs are met, the others with what they lack, and how many runs were tried."""
+    """The four answers, the methods whose needs are met, the others with what they lack, and how many runs were
+    tried.
+    """
 
     answers: list[Answer]
     fits: list[Fit]
@@ -63,7 +70,9 @@ class Choice(NamedTuple):
 
 
 def choose(trace: Trace) -> Choice:
-    """The four answers, and every method: paid from these runs, or what it lacks. Best suited first, then the most faithful."""
+    """The four answers, and every method: paid from these runs, or what it lacks. Best suited first, then the most
+    faithful.
+    """
     told, measured = answers(trace), fidelity()
     traits = [trait for one in told for trait in one.traits]
     sample = trace[: int(np.searchsorted(trace.first_of("e")[1:], TRIED, "right")) or 1]
@@ -99,18 +108,18 @@ def _rank(fit: Fit) -> tuple[int, float, str]:
 
 def _differs(credit: Credit) -> bool:
     """Whether units of one run get different credit."""
-    there = np.flatnonzero(~np.isnan(credit.value))
-    run = credit.rollout[there]
-    first = np.full(len(credit.trace), np.nan)
-    first[run[::-1]] = credit.value[there[::-1]]
-    return bool((credit.value[there] != first[run]).any())
+    first_n = first_by(credit.rollout, ~np.isnan(credit.value), len(credit.trace))
+    first = take(credit.value, first_n[credit.rollout])
+    return bool((np.abs(credit.value - first) > 0).any())
 
 
 # what the traces must have
 
 
 def lacking(trace: Trace) -> dict[Needs, str]:
-    """The needs that these traces cannot meet, each with the reason. What a critic or a judge must say is found out by trying."""
+    """The needs that these traces cannot meet, each with the reason. What a critic or a judge must say is found out
+    by trying.
+    """
     group = groups(Credit(trace, "team", np.zeros(len(trace))), "task")
     masked = any('"mask"' in word for word in trace.do_n.words)
     has: dict[Needs, tuple[bool, str]] = {
@@ -140,7 +149,7 @@ def _yes(question: str, trait: str, holds: bool | None, because: str) -> Answer:
 
 
 def _dynamic(trace: Trace) -> Answer:
-    spawns = np.bincount(trace.rollout_e[trace.type_e == SPAWN], minlength=len(trace)) > 0
+    spawns = any_by(trace.rollout_e, trace.type_e == SPAWN, len(trace))
     agents = np.bincount(trace.rollout_a, minlength=len(trace))
     told = f"{_of(spawns.sum(), len(trace))} runs spawn; {_range(agents)} agents a run"
     return _yes("Is the set of agents dynamic?", "dynamic", bool(spawns.any()) if trace.n_events else None, told)
@@ -153,8 +162,7 @@ def _bottleneck(trace: Trace) -> Answer:
         work, guess = graph.inferred_work(trace), ", guessed from when events began"
     on = graph.critical_path(trace, work).on_e & (work > 0)
     leads = on & (trace.agent_e == graph.lead(trace)[trace.rollout_e])
-    total = np.bincount(trace.rollout_e[on], work[on], minlength=len(trace))
-    own = np.bincount(trace.rollout_e[leads], work[leads], minlength=len(trace))
+    total, own = (sum_by(trace.rollout_e, np.where(e, work, 0.0), len(trace))[0] for e in (on, leads))
     question = "Is the orchestrator the bottleneck?"
     if not (total > 0).any():
         return _yes(question, "bottleneck", None, "no event says how long it took")

@@ -1,9 +1,10 @@
-"""What a rollout costs at the user's prices: by the survey's formula from what agents did, and predicted for other sizes of team.
+"""What a rollout costs at the user's prices: by the survey's formula from what agents did, and predicted for other
+sizes of team.
 
     C = Σ_i (L_i c_tok + T_i c_tool) + C_orch      over the K sub-agents; L_i tokens, T_i tool calls
 
-C_orch is the same sum for everyone else, the lead first of all, and a price for each decision, spawn and message where those have one.
-A total that a run states is used as it is: T = Σ T_i is never multiplied by K again.
+C_orch is the same sum for everyone else, the lead first of all, and a price for each decision, spawn and message
+where those have one. A total that a run states is used as it is: T = Σ T_i is never multiplied by K again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from podium.graph.grouping import count_by, total_by
 from podium.interval import Estimate, estimate
 from podium.metrics.table import BadMetrics
 from podium.metrics.views import count, sub_agents
@@ -68,7 +70,8 @@ def price_list(text: str) -> Prices:
 
 
 class Bill(NamedTuple):
-    """What each rollout cost. A price is exact or NaN; what is known of a rollout without an exact price is a lower bound.
+    """What each rollout cost. A price is exact or NaN; what is known of a rollout without an exact price is a lower
+    bound.
 
     NaN everywhere where tokens have a price and the record says nothing of them.
     """
@@ -91,9 +94,9 @@ class Bill(NamedTuple):
 def bill(trace: Trace, prices: Prices) -> Bill:
     """What each rollout cost at these prices, from its events; from its stated totals where events do not say.
 
-    An event that states neither count spent no tokens, in a rollout in which others state theirs. One that states tokens read but
-    not tokens written (or the other way round) has spent at least what it states: the rollout has a lower bound instead of a price,
-    unless the missing kind is free or the rollout states both totals.
+    An event that states neither count spent no tokens, in a rollout in which others state theirs. One that states
+    tokens read but not tokens written (or the other way round) has spent at least what it states: the rollout has a
+    lower bound instead of a price, unless the missing kind is free or the rollout states both totals.
     """
     n, born_e = len(trace), sub_agents(trace)[trace.agent_e]
     unread_e, unwritten_e = np.isnan(trace.tokens_in_e), np.isnan(trace.tokens_out_e)
@@ -109,7 +112,7 @@ def bill(trace: Trace, prices: Prices) -> Bill:
     least, exact, lacking = [], [], []
     for which_e in (born_e, ~born_e):
         lacking.append(count(trace, lacks_e & which_e))
-        cost_n = np.bincount(trace.rollout_e[which_e], known_e[which_e], minlength=n).astype(np.float64)
+        cost_n = total_by(np.where(which_e, trace.rollout_e, -1), known_e, n)
         least.append(np.where(silent_n, np.nan, cost_n))
         exact.append(np.where(lacking[-1] > 0, np.nan, least[-1]))
     by_totals_n, by_totals_least_n = _by_totals(trace, prices)
@@ -126,10 +129,12 @@ def _coordination(prices: Prices) -> tuple[tuple[int, float], ...]:
 
 
 def _by_totals(trace: Trace, prices: Prices) -> tuple[F, F]:
-    """The cost by the totals that a run states, and a lower bound of it: of the team as a whole, so nothing is multiplied by its size.
+    """The cost by the totals that a run states, and a lower bound of it: of the team as a whole, so nothing is
+    multiplied by its size.
 
         exact    read c_in + written c_out,   or tokens c where c_in = c_out = c
-        least    read c_in + written c_out + (tokens - read - written) min(c_in, c_out),   by the counts that are known
+        least    read c_in + written c_out + (tokens - read - written) min(c_in, c_out),   by the counts that are
+            known
 
     A total below what the events add up to is not believed, and a kind without a price need not be known.
     """
@@ -141,8 +146,7 @@ def _by_totals(trace: Trace, prices: Prices) -> tuple[F, F]:
         trace.cost_n.get(what, unknown_n) for what in ("tokens_in", "tokens_out", "tokens")
     )
     events_in_n, events_out_n = (
-        np.bincount(trace.rollout_e, np.nan_to_num(t_e), minlength=n)
-        for t_e in (trace.tokens_in_e, trace.tokens_out_e)
+        total_by(trace.rollout_e, np.nan_to_num(t_e), n) for t_e in (trace.tokens_in_e, trace.tokens_out_e)
     )
     in_n, out_n = np.fmax(stated_in_n, events_in_n), np.fmax(stated_out_n, events_out_n)
     known_n = in_n * prices.token_in + out_n * prices.token_out
@@ -157,7 +161,9 @@ def _by_totals(trace: Trace, prices: Prices) -> tuple[F, F]:
 
 
 class Model(NamedTuple):
-    """The formula with its terms as averages: what a sub-agent costs, and orchestration as a straight line in their number."""
+    """The formula with its terms as averages: what a sub-agent costs, and orchestration as a straight line in their
+    number.
+    """
 
     agent: float  # L c_tok + T c_tool of one sub-agent
     base: float  # C_orch(K) = base + each K
@@ -168,7 +174,9 @@ class Model(NamedTuple):
 
 
 def fit(trace: Trace, prices: Prices) -> Model:
-    """The average cost of a sub-agent over these runs, and the line of least squares through what orchestration cost."""
+    """The average cost of a sub-agent over these runs, and the line of least squares through what orchestration
+    cost.
+    """
     costs, k_n = bill(trace, prices), _team(trace)
     known = ~(np.isnan(costs.agents_n) | np.isnan(costs.orchestration_n))
     k, own, rest = k_n[known], costs.agents_n[known], costs.orchestration_n[known]
@@ -181,7 +189,7 @@ def fit(trace: Trace, prices: Prices) -> Model:
 
 
 def _team(trace: Trace) -> F:
-    return np.bincount(trace.rollout_a[spawned(trace)], minlength=len(trace)).astype(np.float64)
+    return count_by(trace.rollout_a, spawned(trace), len(trace)).astype(np.float64)
 
 
 class Forecast(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.graph import units
-from podium.graph.grouping import sum_by
+from podium.graph.grouping import mean_by
 from podium.interval import Estimate, estimate, student
 from podium.metrics.table import METRICS, BadMetrics, Metric
 from podium.registry import facts, find
@@ -78,8 +78,7 @@ def by_rollout(trace: Trace, score: str) -> F:
     unit, values = facts("score", score)["unit"], find("score", score)(trace)
     if unit == "team":
         return np.asarray(values, np.float64)
-    total_n, n = sum_by(units.rollouts(trace, unit), np.asarray(values, np.float64), len(trace))
-    return total_n / n
+    return mean_by(units.rollouts(trace, unit), np.asarray(values, np.float64), len(trace))
 
 
 def measure(trace: Trace, metrics: Sequence[Metric] = METRICS) -> list[Measured]:
@@ -96,7 +95,7 @@ def _first(metric: Metric, of: Callable[[str], F], n: int) -> Measured:
 
 
 def band(trace: Trace) -> NDArray[np.int64]:
-    """The length band of each run: the power of ten, from 10 to 10,000, that its events are nearest to, by ratio."""
+    """The length band of each run: the power of ten, 10 to 10,000, that its events are nearest to, by ratio."""
     events_n = np.bincount(trace.rollout_e, minlength=len(trace))
     nearest = np.rint(np.log10(np.maximum(events_n, 1))).astype(np.int64)
     bands: NDArray[np.int64] = 10 ** np.clip(nearest, 1, 4)
@@ -116,7 +115,9 @@ STRATA: dict[str, Callable[[Trace], list[str]]] = {"band": _bands, "topology": _
 
 
 def strata(trace: Trace, measured: Sequence[Measured], by: str) -> dict[str, list[Measured]]:
-    """The metrics of the runs of each length band or topology that there is; by the same scores as over all of them."""
+    """The metrics of the runs of each length band or topology that there is; by the same scores as over all of
+    them.
+    """
     if by not in STRATA:
         raise BadMetrics(f"runs can be told apart by {' or '.join(STRATA)}, got {by!r}")
     name_n = np.array(STRATA[by](trace), object)

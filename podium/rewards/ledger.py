@@ -1,9 +1,10 @@
 """What a reward expression pays: every channel, at its own unit, and the sum.
 
-A *score* is a registered function from a trace to a column: one number for each unit of the kind it states (`graph.units`),
-NaN where there is a unit but nothing scored it. A *shape* is a registered function that changes what an expression pays: it
-anneals, clips, gates or moves it to another unit. A *reward* is a registered function that returns the text of an expression,
-so that a sum in common use has a name. An expression is a weighted sum of scores under shapes.
+A *score* is a registered function from a trace to a column: one number for each unit of the kind it states
+(`graph.units`), NaN where there is a unit but nothing scored it. A *shape* is a registered function that changes
+what an expression pays: it anneals, clips, gates or moves it to another unit. A *reward* is a registered function
+that returns the text of an expression, so that a sum in common use has a name. An expression is a weighted sum of
+scores under shapes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from podium.errors import WrongUse
 from podium.expression import BadExpression, Call, Node, Scaled, Sum, parse, spell
 from podium.graph import units
+from podium.graph.grouping import total_by
 from podium.outside import load_file, names_a_file, use
 from podium.registry import alternatives, facts, find, kind_of, name_of, names
 from podium.trace.columns import F, Trace
@@ -92,10 +94,7 @@ def summed(trace: Trace, channel: Channel, unit: str) -> Channel:
             f"{channel.name} pays {len(lost)} of its units ({channel.unit}) that belong to no {unit}; "
             "choose a unit that holds them all, such as team"
         )
-    inside, paid = inside[inside >= 0], channel.paid[inside >= 0]
-    n = len(units.rows(trace, unit))
-    total: F = np.bincount(inside, paid, minlength=n).astype(np.float64)
-    return Channel(channel.name, unit, total)
+    return Channel(channel.name, unit, total_by(inside, channel.paid, len(units.rows(trace, unit))))
 
 
 def read(reward: str | Node) -> Node:
@@ -146,7 +145,7 @@ def ledger(trace: Trace, reward: str | Node, now: Now = Now()) -> Ledger:  # noq
     return Ledger(trace, tuple(_channels(trace, read(reward), now)))
 
 
-def score(trace: Trace, reward: str | Node, unit: str | None = None, now: Now = Now()) -> F:  # noqa: B008 (immutable)
+def score(trace: Trace, reward: str | Node, unit: str | None = None, now: Now = Now()) -> F:  # noqa: B008
     """One column: what an expression pays at a unit, at the finest that it pays unless told."""
     if unit is not None and unit not in units.UNITS:
         raise BadReward(f"no unit called {unit!r}; there are {', '.join(units.UNITS)}")

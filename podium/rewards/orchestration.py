@@ -1,9 +1,10 @@
 """R7, orchestration: how well the team was put together, put to work and stopped.
 
-Only the outcome is anchored in the truth. These are properties of the run that a lead can be paid for on the way there, and each says what
-it cannot see. `instantiate`, `finish` and `speedup` are as published, and pay for empty work too. `contributed`, `completed` and
-`useful_speedup` pay only for what is on record and led to an answer; the shape `earned` makes any of them follow the outcome. See `tests/rewards/test_orchestration.py` for how they rank policies whose
-exact value is known.
+Only the outcome is anchored in the truth. These are properties of the run that a lead can be paid for on the way
+there, and each says what it cannot see. `instantiate`, `finish` and `speedup` are as published, and pay for empty
+work too. `contributed`, `completed` and `useful_speedup` pay only for what is on record and led to an answer; the
+shape `earned` makes any of them follow the outcome. See `tests/rewards/test_orchestration.py` for how they rank
+policies whose exact value is known.
 """
 
 from __future__ import annotations
@@ -13,10 +14,15 @@ from numpy.typing import NDArray
 
 from podium import graph
 from podium.graph.ancestry import ancestors
-from podium.graph.grouping import changes, ratio, rows_by, sum_by, unset
+from podium.graph.grouping import any_by, changes, count_by, last_by, mean_by, ratio, rows_by, sum_by, take
 from podium.graph.labels import label, number, stated
+from podium.graph.spans import wall_clock
+from podium.graph.steps import spawned
+from podium.graph.units import actor, rows
 from podium.registry import register
+from podium.rewards.individual import channel_of_events
 from podium.rewards.ledger import BadReward
+from podium.rewards.outcome import channel_of_rollouts
 from podium.rewards.tools import LEADS_ON, answers_of_the_lead
 from podium.trace.columns import B, F, I, Trace, ranges
 from podium.trace.vocabulary import decision, edge, event
@@ -27,6 +33,7 @@ __all__ = [
     "completed",
     "contributed",
     "critical_steps",
+    "crossing",
     "finish",
     "instantiate",
     "over_budget",
@@ -54,44 +61,38 @@ TEMPORAL, STOP = edge("temporal"), decision("stop")
 # who was spawned, and what came of it
 
 
-def spawned(trace: Trace) -> B:
-    """The agents that a spawn names."""
-    born_a = np.zeros(trace.n_agents + 1, np.bool_)
-    born_a[trace.to_e[trace.type_e == SPAWN]] = True
-    return born_a[: trace.n_agents]  # the last entry is for spawns that name nobody
-
-
 def used(trace: Trace) -> B:
-    """The agents of whom something reached another: an edge, not merely temporal, from an event of theirs to one of somebody else's.
+    """The agents of whom something reached another: an edge, not merely temporal, from an event of theirs to one of
+    somebody else's.
 
     A tool result is the caller's, and to be despawned or noticed by a safety check is no use.
     """
-    call_e = graph.call_of(trace)
-    who_e = np.where(call_e >= 0, trace.agent_e[call_e], trace.agent_e)
-    reaches_x = (who_e[trace.src_x] != who_e[trace.dst_x]) & (trace.type_x != TEMPORAL)
-    reaches_x &= ~np.isin(trace.type_e, (DESPAWN, SAFETY))[trace.dst_x]
-    used_a = np.zeros(trace.n_agents + 1, np.bool_)
-    used_a[who_e[trace.src_x[reaches_x]]] = True
-    return used_a[: trace.n_agents]
+    return any_by(actor(trace)[trace.src_x], crossing(trace), trace.n_agents)
+
+
+def crossing(trace: Trace) -> B:
+    """The edges by which one agent's doing reached another's. A tool result is the caller's doing."""
+    who_e = actor(trace)
+    crosses_x: B = (who_e[trace.src_x] != who_e[trace.dst_x]) & (trace.type_x != TEMPORAL)
+    return crosses_x & ~np.isin(trace.type_e, (DESPAWN, SAFETY))[trace.dst_x]
 
 
 def _nameless(trace: Trace) -> NDArray[np.int64]:
     """How many spawns of each rollout do not say whom."""
-    return np.bincount(trace.rollout_e[(trace.type_e == SPAWN) & (trace.to_e < 0)], minlength=len(trace))
+    return count_by(trace.rollout_e, (trace.type_e == SPAWN) & (trace.to_e < 0), len(trace))
 
 
 def _silent(trace: Trace) -> B:
     """The rollouts of which nothing is recorded."""
-    silent_n: B = np.bincount(trace.rollout_e, minlength=len(trace)) == 0
+    silent_n: B = rows(trace, "team") < 0
     return silent_n
 
 
 def _share(trace: Trace, which_a: B, none: float) -> F:
-    """The share of each rollout's spawned agents that are of this kind; `none` where nobody was spawned, NaN where the record
-    has no events or does not say who was spawned."""
+    """The share of each rollout's spawned agents that are of this kind; `none` where nobody was spawned, NaN where
+    the record has no events or does not say who was spawned."""
     born_a = spawned(trace)
-    all_n = np.bincount(trace.rollout_a[born_a], minlength=len(trace))
-    such_n = np.bincount(trace.rollout_a[born_a & which_a], minlength=len(trace))
+    all_n, such_n = (count_by(trace.rollout_a, a, len(trace)) for a in (born_a, born_a & which_a))
     share_n = np.where(all_n > 0, ratio(such_n, all_n), none)
     return np.where(_silent(trace) | (_nameless(trace) > 0), np.nan, share_n)
 
@@ -102,14 +103,15 @@ def instantiate(trace: Trace, most: int = 8) -> F:
 
         r = min(spawned, most) / most
 
-    Kimi K2.5 rewards "sub-agent instantiation" against serial collapse and gives no form. This one is bounded, so that at weight w it adds
-    at most w, and straight below the bound, so that every further sub-agent up to `most` pays the same and a gradient points to more from
-    anywhere. It pays for the spawn alone. At weight w it outbids every difference in outcome below w: eight idle workers
-    at .3 beat an honest .2. K2.5 anneals it to 0; `contributed` and `earned` are gated.
+    Kimi K2.5 rewards "sub-agent instantiation" against serial collapse and gives no form. This one is bounded, so
+    that at weight w it adds at most w, and straight below the bound, so that every further sub-agent up to `most`
+    pays the same and a gradient points to more from anywhere. It pays for the spawn alone. At weight w it outbids
+    every difference in outcome below w: eight idle workers at .3 beat an honest .2. K2.5 anneals it to 0;
+    `contributed` and `earned` are gated.
 
     pays: the team.   needs: spawn events; an agent that is spawned twice counts once.   from: Kimi K2.5, section 3.
     """
-    count_n = np.bincount(trace.rollout_a[spawned(trace)], minlength=len(trace)) + _nameless(trace)
+    count_n = count_by(trace.rollout_a, spawned(trace), len(trace)) + _nameless(trace)
     return np.where(_silent(trace), np.nan, np.minimum(count_n, most) / most)
 
 
@@ -119,14 +121,14 @@ def finish(trace: Trace, none: float = np.nan) -> F:
 
         r = |{a spawned : a returned, and not only what is marked invalid}| / |{a spawned}|
 
-    K2.5 does not say how it tells that a sub-task was completed. Here a return counts, even an empty one, unless it is marked invalid;
-    `completed` asks for work on record and for use of the return.
+    K2.5 does not say how it tells that a sub-task was completed. Here a return counts, even an empty one, unless it
+    is marked invalid; `completed` asks for work on record and for use of the return.
 
-    pays: the team.   needs: spawns that name whom, else NaN; `none` where nobody was spawned.   from: Kimi K2.5, section 3.
+    pays: the team.   needs: spawns that name whom, else NaN; `none` where nobody was spawned.   from: Kimi K2.5,
+    section 3.
     """
-    finished_a = np.zeros(trace.n_agents + 1, np.bool_)
-    finished_a[trace.agent_e[(trace.type_e == RETURN) & (trace.valid_e != 0)]] = True
-    return _share(trace, finished_a[:-1], none)
+    finished_e = (trace.type_e == RETURN) & (trace.valid_e != 0)
+    return _share(trace, any_by(trace.agent_e, finished_e, trace.n_agents), none)
 
 
 @register("score", unit="team", families=("R7",), better="lower", needs="spawn events that name whom, and edges")
@@ -152,15 +154,16 @@ def contributed(trace: Trace, most: int = 8) -> F:
 
         r = min(|{a spawned : a worked, and something that a did led to an answer of the lead}|, most) / most
 
-    To have worked is on record as a tool call, message, spawn or aggregate, tokens written, or a return with content or marked valid;
-    none of them marked invalid. Answers are those of `rewards.tools.answers_of_the_lead`; led to is along edges but temporal. Idle workers
-    and workers whom nobody heeds pay nothing. Made-up work that the lead takes in does, so use it under `earned`.
+    To have worked is on record as a tool call, message, spawn or aggregate, tokens written, or a return with
+    content or marked valid; none of them marked invalid. Answers are those of `rewards.tools.answers_of_the_lead`;
+    led to is along edges but temporal. Idle workers and workers whom nobody heeds pay nothing. Made-up work that
+    the lead takes in does, so use it under `earned`.
 
-    pays: the team.   needs: spawns that name whom, and of everyone who led to an answer whether they worked (tokens out of 0 say that
-    they did not), else NaN.   from: ours, against spurious parallelism (Kimi K2.5, section 3).
+    pays: the team.   needs: spawns that name whom, and of everyone who led to an answer whether they worked (tokens
+    out of 0 say that they did not), else NaN.   from: ours, against spurious parallelism (Kimi K2.5, section 3).
     """
     worked_a, unknown_a = _worked(trace, np.ones(trace.n_events, np.bool_))
-    count_n, unknown_n = (np.bincount(trace.rollout_a[a], minlength=len(trace)) for a in (worked_a, unknown_a))
+    count_n, unknown_n = (count_by(trace.rollout_a, a, len(trace)) for a in (worked_a, unknown_a))
     absent_n = _silent(trace) | (_nameless(trace) > 0) | ((unknown_n > 0) & (count_n < most))
     return np.where(absent_n, np.nan, np.minimum(count_n, most) / most)
 
@@ -175,39 +178,35 @@ def contributed(trace: Trace, most: int = 8) -> F:
 def completed(trace: Trace, none: float = np.nan) -> F:
     """The share of the sub-tasks assigned whose return rests on work and was used: `finish` without empty returns.
 
-        r = |{a spawned : a worked, and a return of a that is not marked invalid led to an answer of the lead}| / |{a spawned}|
+        r = |{a spawned : a worked, and a return of a that is not marked invalid led to an answer of the lead}| /
+            |{a spawned}|
 
     To have worked, and answers, are those of `contributed`.
 
-    pays: the team.   needs: what `contributed` needs, else NaN; `none` where nobody was spawned.   from: ours, after Kimi K2.5, section 3.
+    pays: the team.   needs: what `contributed` needs, else NaN; `none` where nobody was spawned.   from: ours,
+    after Kimi K2.5, section 3.
     """
     worked_a, unknown_a = _worked(trace, trace.type_e == RETURN)
-    unknown_n = np.bincount(trace.rollout_a[unknown_a], minlength=len(trace))
-    return np.where(unknown_n > 0, np.nan, _share(trace, worked_a, none))
+    unknown_n = any_by(trace.rollout_a, unknown_a, len(trace))
+    return np.where(unknown_n, np.nan, _share(trace, worked_a, none))
 
 
 def _worked(trace: Trace, by_e: B) -> tuple[B, B]:
-    """Of the spawned agents of whom one of these events led to an answer: those who worked, and those of whom nothing says whether they did."""
+    """Of the spawned agents of whom one of these events led to an answer: those who worked, and those of whom
+    nothing says whether they did.
+    """
     shows_e = np.isin(trace.type_e, (CALL, MESSAGE, SPAWN, AGGREGATE)) | (trace.tokens_out_e > 0)
     shows_e |= (trace.type_e == RETURN) & ((trace.content_ref_e.codes >= 0) | (trace.valid_e == 1))
     heard_e = by_e & (trace.valid_e != 0) & ancestors(trace, answers_of_the_lead(trace), LEADS_ON)
-    heard_a, shows_a, open_a = np.zeros((3, trace.n_agents + 1), np.bool_)  # the last entry is for nobody
-    heard_a[trace.agent_e[heard_e]] = True
-    shows_a[trace.agent_e[shows_e & (trace.valid_e != 0)]] = True
-    open_a[trace.agent_e[heard_e & np.isnan(trace.tokens_out_e)]] = True
-    heard_a = heard_a[:-1] & spawned(trace)
-    return heard_a & shows_a[:-1], heard_a & ~shows_a[:-1] & open_a[:-1]
+    open_e = heard_e & np.isnan(trace.tokens_out_e)
+    heard_a, shows_a, open_a = (
+        any_by(trace.agent_e, e, trace.n_agents) for e in (heard_e, shows_e & (trace.valid_e != 0), open_e)
+    )
+    heard_a &= spawned(trace)
+    return heard_a & shows_a, heard_a & ~shows_a & open_a
 
 
 # time and steps
-
-
-def wall_clock(trace: Trace) -> F:
-    """From the first start to the last end (or start) of each rollout; NaN where no time is recorded."""
-    first_n, last_n = np.full(len(trace), np.inf), np.full(len(trace), -np.inf)
-    np.fmin.at(first_n, trace.rollout_e, trace.t_e)
-    np.fmax.at(last_n, trace.rollout_e, np.fmax(trace.t_e, trace.end_e))
-    return np.where(last_n >= first_n, last_n - np.where(np.isinf(first_n), 0.0, first_n), np.nan)
 
 
 @register(
@@ -223,10 +222,10 @@ def speedup(trace: Trace, over: str = "wall", guess: bool = False) -> F:
 
         S = T₁ / T_wall   (over="wall", as it ran),   or   S = T₁ / T_∞   (over="path", as its causes would allow)
 
-    T₁ is the sum of all work, the serial schedule; T_∞ the critical path. With `guess` work is the time since the latest cause, for logs
-    that say only when events began; that includes waiting. This is a measurement, not a reward to maximise alone: ten workers that sleep
-    side by side have a speed-up of 10 whatever the outcome. `useful_speedup` leaves out what no answer rests on; `earned` makes it
-    follow the outcome, and `clip` bounds it.
+    T₁ is the sum of all work, the serial schedule; T_∞ the critical path. With `guess` work is the time since the
+    latest cause, for logs that say only when events began; that includes waiting. This is a measurement, not a
+    reward to maximise alone: ten workers that sleep side by side have a speed-up of 10 whatever the outcome.
+    `useful_speedup` leaves out what no answer rests on; `earned` makes it follow the outcome, and `clip` bounds it.
 
     pays: the team.   needs: ends of events, else NaN.   from: the survey's table 13, parallelism efficiency.
     """
@@ -249,7 +248,8 @@ def speedup(trace: Trace, over: str = "wall", guess: bool = False) -> F:
 def useful_speedup(trace: Trace) -> F:
     """`speedup` of the work that the answer rests on: what led to no answer of the lead is time spent and no work.
 
-        S = T_useful / T_wall,   T_useful = Σ w_e over the answers of the lead and all that led to one, along edges but temporal
+        S = T_useful / T_wall,   T_useful = Σ w_e over the answers of the lead and all that led to one, along edges
+            but temporal
 
     Never above `speedup`. What is slept through and then taken in counts: as a reward use it under `earned`.
 
@@ -278,7 +278,8 @@ def over_budget(trace: Trace, most: float = 100.0) -> F:
 
         o = max(0, steps / most - 1)
 
-    Work done in parallel is free up to its longest part, so that within a budget only real parallelism buys more of it.
+    Work done in parallel is free up to its longest part, so that within a budget only real parallelism buys more of
+    it.
 
     pays: the team.   needs: events.   from: Kimi K2.5, section 3 (critical steps as a budget).
     """
@@ -299,38 +300,38 @@ def over_budget(trace: Trace, most: float = 100.0) -> F:
     assumes="in a run that marks any return, what is left unmarked is right, relevant and new",
 )
 def split_correctness(trace: Trace) -> F:
-    """The share of the parts handed out that came back right, to the point and new: the work was cut so that each part could be done, by
-    whom it was given to, and none was done twice.
+    """The share of the parts handed out that came back right, to the point and new: the work was cut so that each
+    part could be done, by whom it was given to, and none was done twice.
 
-        c = |{p : returned, valid, relevant and no duplicate}| / |{p}|,   p: each return of a spawned agent, and each spawned agent
+        c = |{p : returned, valid, relevant and no duplicate}| / |{p}|,   p: each return of a spawned agent, and
+            each spawned agent
                                                                         that acted and did not return
 
-    The survey gives no formula. Here a wrong split shows in any of four ways (a part too hard for its holder, beside the point, done
-    twice, never done) and each costs that part. Who never acted is a wasted spawn, not a wrong split; how long the longest part took
-    is `speedup`. Where the score of a world is the number of parts done right, this is that score over the number of parts.
+    The survey gives no formula. Here a wrong split shows in any of four ways (a part too hard for its holder,
+    beside the point, done twice, never done) and each costs that part. Who never acted is a wasted spawn, not a
+    wrong split; how long the longest part took is `speedup`. Where the score of a world is the number of parts done
+    right, this is that score over the number of parts.
 
-    pays: the team.   needs: `valid`, `task_relevant` or `duplicate_of` on a return of the run, and one part; else NaN.
+    pays: the team.   needs: `valid`, `task_relevant` or `duplicate_of` on a return of the run, and one part; else
+    NaN.
     """
-    return_e, born_a = trace.type_e == RETURN, np.append(spawned(trace), False)
+    return_e, born_a = trace.type_e == RETURN, spawned(trace)
     valid_e, relevant_e, twice_e = trace.valid_e, label(trace, "task_relevant"), stated(trace, "duplicate_of")
-    part_e = return_e & born_a[trace.agent_e]
-    acted_a, back_a = np.zeros((2, len(born_a)), np.bool_)
-    acted_a[trace.agent_e[trace.type_e != RESULT]] = True
-    back_a[trace.agent_e[return_e]] = True
-    lost_a = (born_a & acted_a & ~back_a)[:-1]
+    part_e = return_e & take(born_a, trace.agent_e)
+    acted_a, back_a = (any_by(trace.agent_e, e, trace.n_agents) for e in (trace.type_e != RESULT, return_e))
+    lost_a = born_a & acted_a & ~back_a
     right_e = part_e & (valid_e != 0) & (relevant_e != 0) & ~twice_e
     judged_e = part_e & ((valid_e >= 0) | (relevant_e >= 0) | twice_e)
-    right_n, judged_n, returned_n = (
-        np.bincount(trace.rollout_e[e], minlength=len(trace)) for e in (right_e, judged_e, part_e)
-    )
-    parts_n = returned_n + np.bincount(trace.rollout_a[lost_a], minlength=len(trace))
+    right_n, judged_n, returned_n = (count_by(trace.rollout_e, e, len(trace)) for e in (right_e, judged_e, part_e))
+    parts_n = returned_n + count_by(trace.rollout_a, lost_a, len(trace))
     return np.where(judged_n > 0, ratio(right_n, parts_n), np.nan)
 
 
 def combined(trace: Trace) -> tuple[I, I]:
     """What each aggregate combined, as pairs (row of the input, row of the aggregate).
 
-    The votes it states; the returns and messages with an edge to it, or to a decision that has one to it. An input counts once.
+    The votes it states; the returns and messages with an edge to it, or to a decision that has one to it. An input
+    counts once.
     """
     is_input_e, is_aggregate_e = np.isin(trace.type_e, (RETURN, MESSAGE)), trace.type_e == AGGREGATE
     kept = np.flatnonzero(trace.type_x != TEMPORAL)
@@ -366,29 +367,27 @@ def aggregation_quality(trace: Trace, channel: str = "verdict", outcome: str = "
 
         q = mean over aggregates g of   worth_g - mean(worth_i : i combined by g)
 
-    The survey gives no formula. The second term is what passing on any one input would have been worth, so that 0 is no better than
-    that, above 0 the team knows more than its members, below 0 it lost what they knew. It does not depend on how the lead
-    aggregates: over the same inputs, policies rank as by the exact value of their answers, and a lead is not paid for good inputs.
+    The survey gives no formula. The second term is what passing on any one input would have been worth, so that 0
+    is no better than that, above 0 the team knows more than its members, below 0 it lost what they knew. It does
+    not depend on how the lead aggregates: over the same inputs, policies rank as by the exact value of their
+    answers, and a lead is not paid for good inputs.
 
-    pays: the team.   needs: the worth of an aggregate and of an input of it: reward_e[channel], else `valid`; else NaN.
+    pays: the team.   needs: the worth of an aggregate and of an input of it: reward_e[channel], else `valid`; else
+    NaN.
     """
-    verdict_e = trace.reward_e.get(channel, np.full(trace.n_events, np.nan))
+    verdict_e = channel_of_events(trace, channel)
     worth_e = np.where(np.isnan(verdict_e) & (trace.valid_e >= 0), trace.valid_e, verdict_e)
     row, of = combined(trace)
-    mean_e, count_e = sum_by(of, worth_e[row], trace.n_events)
     own_e = np.where(np.isnan(worth_e), _outcome_at_the_end(trace, outcome), worth_e)
-    added_e = own_e - mean_e / count_e
-    total_n, n = sum_by(trace.rollout_e, np.where(trace.type_e == AGGREGATE, added_e, np.nan), len(trace))
-    return total_n / n
+    added_e = own_e - mean_by(of, worth_e[row], trace.n_events)
+    return mean_by(trace.rollout_e, np.where(trace.type_e == AGGREGATE, added_e, np.nan), len(trace))
 
 
 def _outcome_at_the_end(trace: Trace, channel: str) -> F:
     """The outcome of a run, on the last aggregate of its lead."""
-    rows = np.flatnonzero(_by_lead(trace) & (trace.type_e == AGGREGATE))
-    last_n = unset(len(trace))
-    last_n[trace.rollout_e[rows]] = rows  # rows ascend, so the last one stays
+    last_n = last_by(trace.rollout_e, _by_lead(trace) & (trace.type_e == AGGREGATE), len(trace))
     end_e = np.full(trace.n_events + 1, np.nan)
-    end_e[last_n] = trace.reward_n.get(channel, np.full(len(trace), np.nan))
+    end_e[last_n] = channel_of_rollouts(trace, channel)
     return end_e[:-1]
 
 
@@ -410,35 +409,33 @@ def stop_timeliness(trace: Trace, worth: str | None = None, price: float | None 
 
         s = max(value_e : e led to an aggregate or a decision to stop of the lead) - Σ cost_e
 
-    This is the cost-adjusted return of stopping. To go on for one more answer changes it by max(0, value - best) - cost, so that it
-    rises while more is worth its price and falls from then on: too early loses the first term, too late the second, and work that
-    is paid for and still out when the lead stops is paid for in vain. Its mean is the exact value in worlds of costly search, and
-    is largest at their optimum.
+    This is the cost-adjusted return of stopping. To go on for one more answer changes it by max(0, value - best) -
+    cost, so that it rises while more is worth its price and falls from then on: too early loses the first term, too
+    late the second, and work that is paid for and still out when the lead stops is paid for in vain. Its mean is
+    the exact value in worlds of costly search, and is largest at their optimum.
 
-    `worth` names a reward channel of the run to take for the value of the answer, before costs; `price` is the cost of a result,
-    return or message where no event of the run states one.
+    `worth` names a reward channel of the run to take for the value of the answer, before costs; `price` is the cost
+    of a result, return or message where no event of the run states one.
 
-    pays: the team.   needs: a stop of the lead, `value` (or `worth`) and `cost` (or `price`), else NaN; 0 where it stopped at once.
+    pays: the team.   needs: a stop of the lead, `value` (or `worth`) and `cost` (or `price`), else NaN; 0 where it
+    stopped at once.
     """
     look_e = np.isin(trace.type_e, (RESULT, RETURN, MESSAGE))
     stop_e = _by_lead(trace) & ((trace.type_e == AGGREGATE) | (trace.decision_e == STOP))
-    stops_n, looks_n = (np.bincount(trace.rollout_e[e], minlength=len(trace)) for e in (stop_e, look_e))
+    stops_n, looks_n = (count_by(trace.rollout_e, e, len(trace)) for e in (stop_e, look_e))
     paid_n, _ = sum_by(trace.rollout_e, trace.cost_e, len(trace))
     paid_n = np.where(np.isnan(paid_n) & (looks_n == 0), 0.0, paid_n)
     if price is not None:
         paid_n = np.where(np.isnan(paid_n), price * looks_n, paid_n)
-    if worth is not None:
-        best_n = trace.reward_n.get(worth, np.full(len(trace), np.nan))
-    else:
-        best_n = _in_hand(trace, look_e, stop_e, looks_n)
+    best_n = channel_of_rollouts(trace, worth) if worth else _in_hand(trace, look_e, stop_e, looks_n)
     return np.where(stops_n > 0, best_n - paid_n, np.nan)
 
 
 def _in_hand(trace: Trace, look_e: B, stop_e: B, looks_n: I) -> F:
-    """The best value that led to a stop; 0 where there was none to be had yet, NaN where values are not recorded."""
+    """The best value that led to a stop; 0 where there was none to be had yet, NaN where none is recorded."""
     value_e = np.where(look_e, number(trace, "value"), np.nan)
     held = np.flatnonzero(graph.ancestors(trace, stop_e) & ~np.isnan(value_e))
     best_n = np.full(len(trace), -np.inf)
     np.maximum.at(best_n, trace.rollout_e[held], value_e[held])
-    known_n = np.bincount(trace.rollout_e[~np.isnan(value_e)], minlength=len(trace)) > 0
+    known_n = any_by(trace.rollout_e, ~np.isnan(value_e), len(trace))
     return np.where(np.isinf(best_n), np.where(known_n | (looks_n == 0), 0.0, np.nan), best_n)

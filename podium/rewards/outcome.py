@@ -1,6 +1,7 @@
 """R1, the shared outcome: what the team earned together, and what it spent.
 
-A threshold is `solved`; the user's prices are weights: `outcome - 1e-6 * spent("tokens") - 0.01 * spent("tool_calls")`.
+A threshold is `solved`; the user's prices are weights: `outcome - 1e-6 * spent("tokens") - 0.01 *
+spent("tool_calls")`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from math import comb
 
 import numpy as np
 
-from podium.graph.grouping import count_of
+from podium.graph.grouping import any_by, count_by, count_of, total_by
+from podium.graph.spans import wall_clock
+from podium.graph.units import rows
 from podium.registry import register
 from podium.rewards.ledger import BadReward
 from podium.trace.columns import B, F, I, Trace
@@ -27,7 +30,8 @@ def outcome(trace: Trace, channel: str = "team") -> F:
 
         r_n = reward_n[channel]
 
-    pays: the team.   needs: that channel among the trace's rewards, else NaN.   from: MAGRPO, Dr. MAS, Agent Lightning.
+    pays: the team.   needs: that channel among the trace's rewards, else NaN.   from: MAGRPO, Dr. MAS, Agent
+    Lightning.
     """
     return channel_of_rollouts(trace, channel)
 
@@ -50,9 +54,11 @@ def solved(trace: Trace, channel: str = "team", least: float = 1.0) -> F:
 def spent(trace: Trace, what: str = "tokens") -> F:
     """How much the run spent of one thing, as its trace states it, else as its events add up.
 
-        c_n = cost_n[what],  else Σ_e (tokens in + out),  Σ_e cost,  max end - min t,  the number of calls or messages
+        c_n = cost_n[what],  else Σ_e (tokens in + out),  Σ_e cost,  max end - min t,  the number of calls or
+            messages
 
-    pays: the team.   needs: the cost on the trace, or the figures on its events (an end on one, for the time), else NaN.
+    pays: the team.   needs: the cost on the trace, or the figures on its events (an end on one, for the time), else
+    NaN.
     from: the survey's cost fields.
     """
     counted = _counted(trace, what)
@@ -65,24 +71,21 @@ def _counted(trace: Trace, what: str) -> F:
         case "tokens" | "tokens_in" | "tokens_out" | "cost":
             return total_over(trace.rollout_e, spent_by_events(trace, what), len(trace))
         case "tool_calls" | "messages":
-            events_n = np.bincount(trace.rollout_e, minlength=len(trace))
             kind = CALL if what == "tool_calls" else MESSAGE
-            count_n = np.bincount(trace.rollout_e[trace.type_e == kind], minlength=len(trace))
-            return np.where(events_n > 0, count_n, np.nan)
+            count_n = count_by(trace.rollout_e, trace.type_e == kind, len(trace))
+            return np.where(rows(trace, "team") >= 0, count_n, np.nan)
         case "wall_clock_s":
-            first_n, last_n = np.full(len(trace), np.inf), np.full(len(trace), -np.inf)
-            np.fmin.at(first_n, trace.rollout_e, trace.t_e)
-            np.fmax.at(last_n, trace.rollout_e, np.fmax(trace.end_e, trace.t_e))
-            ends_n = np.bincount(trace.rollout_e, ~np.isnan(trace.end_e), minlength=len(trace)) > 0
-            took_n: F = np.subtract(last_n, first_n, out=np.full(len(trace), np.nan), where=ends_n)
-            return took_n
+            ends_n = any_by(trace.rollout_e, ~np.isnan(trace.end_e), len(trace))
+            return np.where(ends_n, wall_clock(trace), np.nan)
     if what in trace.cost_n:
         return np.full(len(trace), np.nan)
     raise BadReward(f"no cost called {what!r}; there are {', '.join(dict.fromkeys([*COSTS, *trace.cost_n]))}")
 
 
 def spent_by_events(trace: Trace, what: str) -> tuple[F, B]:
-    """What each event spent, and whether it says: one that states tokens of one kind only has not said how many in all."""
+    """What each event spent, and whether it says: one that states tokens of one kind only has not said how many in
+    all.
+    """
     columns = {
         "tokens": (trace.tokens_in_e, trace.tokens_out_e),
         "tokens_in": (trace.tokens_in_e,),
@@ -96,8 +99,8 @@ def spent_by_events(trace: Trace, what: str) -> tuple[F, B]:
 def total_over(group: I, spent_e: tuple[F, B], n: int) -> F:
     """The sum over each group of what its events spent; NaN where none says, or one says only part."""
     total_e, says_e = spent_e
-    total: F = np.bincount(group[says_e], total_e[says_e], minlength=n).astype(np.float64)
-    return np.where(np.bincount(group[says_e], minlength=n) > 0, total, np.nan)
+    group = np.where(says_e, group, -1)
+    return np.where(any_by(group, says_e, n), total_by(group, total_e, n), np.nan)
 
 
 def channel_of_rollouts(trace: Trace, channel: str) -> F:
@@ -109,16 +112,15 @@ def pass_at(solved_n: F, group_n: I, k: int) -> F:
 
         p_g = 1 - C(n - c, k) / C(n, k),     n runs of which c are solved
 
-    NaN for a group of fewer than k scored runs. Not a registered score: what one run is worth would hang on which others
-    are in the batch.   from: Chen et al. 2021.
+    NaN for a group of fewer than k scored runs. Not a registered score: what one run is worth would hang on which
+    others are in the batch.   from: Chen et al. 2021.
 
     >>> pass_at(np.array([1.0, 0.0, 0.0, np.nan]), np.array([0, 0, 0, 0]), 2).tolist()
     [0.666...]
     """
     known = ~np.isnan(solved_n)
     groups = count_of(group_n)
-    runs_g = np.bincount(group_n[known], minlength=groups)
-    right_g = np.bincount(group_n[known], solved_n[known] > 0, minlength=groups).astype(np.int64)
+    runs_g, right_g = (count_by(group_n, which, groups) for which in (known, solved_n > 0))
     kinds, which = np.unique(np.stack([runs_g, right_g]), axis=1, return_inverse=True)
     chance = [1 - comb(n - c, k) / comb(n, k) if n >= k else np.nan for n, c in kinds.T.tolist()]
     return np.array(chance, np.float64)[which.reshape(-1)]

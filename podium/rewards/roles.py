@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from podium.graph import units
-from podium.graph.grouping import ratio
+from podium.graph.grouping import any_by, count_by, ratio, take, total_by
 from podium.graph.steps import IS_STEP
 from podium.registry import register
 from podium.rewards.individual import channel_of_events, individual, total_of
@@ -39,17 +39,16 @@ def of_role(trace: Trace, role: str = "worker", channel: str = "agent", if_none:
 
         r_n = mean( Σ_{e of a} reward_e[channel] : a plays the role in n )
 
-    pays: the team.   needs: the channel on every agent of that role, else NaN; `if_none` where nobody plays it and the run
-    records roles.   from: MATPO's mean over workers, MAE's 1 - mean over solvers.
+    pays: the team.   needs: the channel on every agent of that role, else NaN; `if_none` where nobody plays it and
+    the run records roles.   from: MATPO's mean over workers, MAE's 1 - mean over solvers.
     """
     plays_a = _plays(trace, "agent", role)
     n = len(trace)
     r_a = individual(trace, channel)
-    total_n = np.bincount(trace.rollout_a[plays_a], r_a[plays_a], minlength=n)
-    count_n = np.bincount(trace.rollout_a[plays_a], minlength=n)
-    known_n = np.bincount(trace.rollout_e, trace.role_e.codes >= 0, minlength=n) > 0
-    mean_n = ratio(total_n, count_n)
-    return np.where((count_n == 0) & known_n, if_none, mean_n)
+    total_n = total_by(np.where(plays_a, trace.rollout_a, -1), r_a, n)
+    count_n = count_by(trace.rollout_a, plays_a, n)
+    known_n = any_by(trace.rollout_e, trace.role_e.codes >= 0, n)
+    return np.where((count_n == 0) & known_n, if_none, ratio(total_n, count_n))
 
 
 @register("score", unit="team", families=("R3",), better="neither", needs="a run with events")
@@ -69,8 +68,9 @@ def for_role(trace: Trace, now: Now, parts: list[Channel], role: str) -> list[Ch
 
         r'_u = r_u if role(u) = role, else 0
 
-    NaN where a unit of somebody who takes steps has no role on record. Tools, humans and agents that do nothing play none.
-    A turn that opens with the result of a tool call is played in the caller's role, whoever recorded the result.
+    NaN where a unit of somebody who takes steps has no role on record. Tools, humans and agents that do nothing
+    play none. A turn that opens with the result of a tool call is played in the caller's role, whoever recorded the
+    result.
     """
     if not isinstance(role, str):
         raise BadReward(f"for_role needs the name of a role, got {role!r}")
@@ -88,8 +88,7 @@ def _plays(trace: Trace, unit: str, role: str) -> B:
 
 def _unknown(trace: Trace, unit: str) -> F:
     """NaN for a unit of somebody who takes steps and whose role is not on record, else 0."""
-    steps_a = np.bincount(trace.agent_e[IS_STEP[trace.type_e] & (trace.agent_e >= 0)], minlength=trace.n_agents)
-    works_u = np.append(steps_a, 0)[units.agents(trace, unit)] > 0
+    works_u = take(any_by(trace.agent_e, IS_STEP[trace.type_e], trace.n_agents), units.agents(trace, unit))
     return np.where(works_u & (units.roles(trace, unit) < 0), np.nan, 0.0)
 
 
@@ -98,9 +97,11 @@ def _unknown(trace: Trace, unit: str) -> F:
 
 @register("reward")
 def m_grpo(main: str = "main", sub: str = "sub", expert: str = "expert", form: str = "format") -> str:
-    """The role table of M-GRPO: the main agent by format and outcome, each sub-agent also by a judge of its own task.
+    """The role table of M-GRPO: the main agent by format and outcome, each sub-agent also by a judge of its own
+    task.
 
-        R_M = 0 if format is bad else 0.1 format + 0.9 outcome,   R_S = 0 if bad else 0.1 format + 0.4 outcome + 0.5 expert
+        R_M = 0 if format is bad else 0.1 format + 0.9 outcome,   R_S = 0 if bad else 0.1 format + 0.4 outcome + 0.5
+            expert
 
     paid to turns: of the main agent for all it does, of a sub-agent for the invocation they belong to (`invoked`).
     from: M-GRPO, as its text has it; the released code has no expert term.
@@ -128,9 +129,11 @@ def matpo(planner: str = "planner", worker: str = "worker", form: str = "format"
 
 @register("reward")
 def wideseek(tool: str = "access", form: str = "format") -> str:
-    """The reward of WideSeek-R1: the outcome with small change for form, for opening a page at all and against length.
+    """The reward of WideSeek-R1: the outcome with small change for form, for opening a page at all and against
+    length.
 
-        R = 0 if format is bad else outcome + 0.1 format + 0.05 [a page was opened] - 0.1 clip((longest - 3000) / 2000, 0, 1)
+        R = 0 if format is bad else outcome + 0.1 format + 0.05 [a page was opened] - 0.1 clip((longest - 3000) /
+            2000, 0, 1)
 
     from: WideSeek-R1.
     """
@@ -140,9 +143,11 @@ def wideseek(tool: str = "access", form: str = "format") -> str:
 
 @register("reward")
 def mae(proposer: str = "proposer", solver: str = "solver", judge: str = "judge") -> str:
-    """The role table of Multi-Agent Evolve: a proposer is paid for good and hard questions, and for hard only where they are good.
+    """The role table of Multi-Agent Evolve: a proposer is paid for good and hard questions, and for hard only where
+    they are good.
 
-        proposer: (judge + (1 - mean solver) [judge ≥ 0.7] + format) / 3,   solver: (judge + format) / 2,   judge: format
+        proposer: (judge + (1 - mean solver) [judge ≥ 0.7] + format) / 3,   solver: (judge + format) / 2,   judge:
+            format
 
     with the channels `score` (what the judge gave) and `format` on each agent.   from: MAE.
     """
