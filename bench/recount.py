@@ -9,7 +9,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
@@ -603,7 +603,7 @@ def recount(lines: Iterable[str], table: list[dict[str, Any]]) -> dict[str, Any]
     s = Session(lines)
     e = Events(s)
     start = min(r[2] for r in e.rows)
-    day = datetime.fromtimestamp(start, timezone.utc).date().isoformat()
+    day = datetime.fromtimestamp(start, UTC).date().isoformat()
     turns = bills(s, e, table, day)
     found = agents(s, e, turns, start)
     bill = tallied(turns)
