@@ -115,9 +115,8 @@ def columns(
             shown = cut(cell, size)
             pad = " " * (size - cell_len(shown))
             parts.append(pad + shown if right[i] == "r" else shown + pad)
-        lines.append(
-            Line(" " * indent + (" " * gap).join(parts).rstrip(), style="dim" if head and not number else "")
-        )
+        text = cut(" " * indent + (" " * gap).join(parts).rstrip(), width)
+        lines.append(Line(text, style="dim" if head and not number else ""))
     return lines
 
 
