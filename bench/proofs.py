@@ -27,6 +27,7 @@ BENCHES = (
     "metrics",
     "parl",
     "detectors",
+    "judged",
     "shapley",
     "credit",
     "fidelity",
