@@ -25,7 +25,7 @@ __all__ = ["Server", "mcp_http", "mcp_stdio"]
 
 VERSION = "2025-06-18"
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")  # whose calls of tools are the same
-MOST_TOOLS = 1000
+MOST_TOOLS, MOST_PAGES = 1000, 100
 
 
 class Transport(Protocol):
@@ -80,12 +80,15 @@ class Server:
         self.calls_itself = str(info.get("name", "")) if isinstance(info, dict) else ""
         await self._transport.tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
         cursor: dict[str, Any] = {}
-        while True:
-            said = await self._ask("tools/list", cursor)
-            self.tools += self._listed(said.get("tools"))
-            if not said.get("nextCursor") or len(self.tools) > MOST_TOOLS:
-                break
-            cursor = {"cursor": said["nextCursor"]}
+        for _ in range(MOST_PAGES):
+            page = await self._ask("tools/list", cursor)
+            self.tools += self._listed(page.get("tools"))
+            if len(self.tools) > MOST_TOOLS:
+                raise self._fault("nonsense", f"tools/list: more than {MOST_TOOLS} tools")
+            if not page.get("nextCursor"):
+                return
+            cursor = {"cursor": page["nextCursor"]}
+        raise self._fault("nonsense", f"tools/list: more than {MOST_PAGES} pages")
 
     def _listed(self, listed: Any) -> list[Tool]:
         try:

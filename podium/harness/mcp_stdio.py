@@ -19,7 +19,9 @@ __all__ = ["Stdio"]
 
 LARGEST = 16 << 20  # bytes of a line
 INHERITED = ("PATH", "HOME", "LANG")
-PATIENCE = 1.0  # seconds that a server has to end by itself
+PATIENCE = 1.0  # seconds that a server has to end by itself, and again for what it started
+MOST_REQUESTS = 10_000  # of a server to its client, of which it needs none
+MOST_UNREAD = 1 << 16  # bytes of answers that a server has yet to read; further requests get none
 _encode, _decode = msgspec.json.encode, msgspec.json.decode
 _ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\b')
 
@@ -34,6 +36,7 @@ class Stdio:
         self._complaints: deque[bytes] = deque(maxlen=20)
         self._tasks: list[asyncio.Task[None]] = []
         self._ended: Fault | None = None
+        self._requests = 0
 
     async def start(self) -> None:
         if not self.command:
@@ -89,7 +92,11 @@ class Stdio:
         why = "it ended"
         try:
             while line := await self._process.stdout.readline():
-                await self._take(line)
+                self._take(line)
+                if self._requests > MOST_REQUESTS:
+                    why = f"it asked its client for more than {MOST_REQUESTS} things"
+                    break
+                await asyncio.sleep(0)  # a server that never stops writing must not stop our clock
         except ValueError:
             why = f"it wrote a line of more than {LARGEST} bytes"
         await asyncio.wait({self._tasks[1]}, timeout=0.2)  # it may yet say why
@@ -99,7 +106,7 @@ class Stdio:
             if not answer.done():
                 answer.set_exception(self._ended)
 
-    async def _take(self, line: bytes) -> None:
+    def _take(self, line: bytes) -> None:
         """A line that is no message is passed over, as servers that print do write some."""
         if is_deep(line):
             self._refuse(line)
@@ -112,11 +119,18 @@ class Stdio:
         for one in said if isinstance(said, list) else [said]:
             if not isinstance(one, dict):
                 continue
+            number = one.get("id")
             if "method" in one and "id" in one:
-                with suppress(Fault):
-                    await self.tell(declined(one))
-            elif (answer := self._waiting.get(one.get("id"))) and not answer.done():
+                self._decline(one)
+            elif isinstance(number, int) and (answer := self._waiting.get(number)) and not answer.done():
                 answer.set_result(one)
+
+    def _decline(self, request: dict[str, Any]) -> None:
+        """Answers a request of the server, if it reads what was answered before."""
+        self._requests += 1
+        stdin = self._process.stdin
+        if stdin and not stdin.is_closing() and stdin.transport.get_write_buffer_size() < MOST_UNREAD:
+            stdin.write(_encode(declined(request)) + b"\n")
 
     def _refuse(self, line: bytes) -> None:
         """Whoever waits for an answer that this line may be is told that it cannot be read."""
@@ -140,7 +154,12 @@ class Stdio:
         await asyncio.wait({gone}, timeout=PATIENCE)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        await asyncio.shield(gone)
+        await asyncio.wait({gone}, timeout=PATIENCE)
+        if not gone.done():  # what it started in a session of its own still holds its streams
+            for task in (gone, *self._tasks):
+                task.cancel()
+            await asyncio.gather(gone, *self._tasks, return_exceptions=True)
+            process._transport.close()  # type: ignore[attr-defined]
 
     async def _gone(self) -> None:
         await asyncio.gather(*self._tasks, return_exceptions=True)
