@@ -15,7 +15,7 @@ from typing import NamedTuple
 from bench import table
 from bench.table import Row, at_most
 
-__all__ = ["PROMISES", "Source", "all_sources", "figures", "measure"]
+__all__ = ["PARTICIPLES", "PROMISES", "Source", "all_sources", "figures", "measure"]
 
 ROOT = Path(__file__).parents[1]
 CORE = ("trace", "graph", "rewards", "credit", "methods")
