@@ -58,18 +58,18 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
         return _jury(int(dice.choice(how.ballots)), int(dice.choice(how.sources)), float(copy))
 
     lesson = learned(credit, budget(how, credit), world, seed)
-    found = marks(lesson, tests, how.judged)
+    evaluations = marks(lesson, tests, how.judged)
     return {
-        "accuracy": np.mean([j.value for j in found]),
-        "lost": np.mean([j.optimum - j.value for j in found]),
+        "accuracy": np.mean([j.value for j in evaluations]),
+        "lost": np.mean([j.optimum - j.value for j in evaluations]),
         "decisions": lesson.decisions,
     }
 
 
 def _jury(m: int, s: int, copy: float) -> Jury:
-    made = make("jury", m=m, s=s, copy=copy)
-    assert isinstance(made, Jury)
-    return made
+    world = make("jury", m=m, s=s, copy=copy)
+    assert isinstance(world, Jury)
+    return world
 
 
 def by_source(view: View) -> Any:

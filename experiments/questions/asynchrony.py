@@ -55,10 +55,10 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
         recipe = replace(recipe, staleness=int(late), correction=correction, iterations=many)
     credit = SHUFFLED if arm == SHUFFLED else OURS
     lesson = learned(credit, recipe, lambda i, k: training(WORLD, seed, i + 1, k), seed)
-    found = marks(lesson, tests, how.judged, recipe.most)
+    evaluations = marks(lesson, tests, how.judged, recipe.most)
     return {
-        "share": np.mean([j.share for j in found]),
-        "regret": np.mean([j.regret for j in found]),
+        "share": np.mean([j.share for j in evaluations]),
+        "regret": np.mean([j.regret for j in evaluations]),
         "decisions": lesson.decisions,
         "took": lesson.took,
     }

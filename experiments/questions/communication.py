@@ -43,9 +43,9 @@ def arms(how: How) -> list[str]:
 
 
 def _relay(how: How, price: float) -> Relay:
-    made = make("relay", n=how.mates, c=price)
-    assert isinstance(made, Relay)
-    return made
+    world = make("relay", n=how.mates, c=price)
+    assert isinstance(world, Relay)
+    return world
 
 
 def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
@@ -110,11 +110,11 @@ def told(how: How, found: Found) -> Told:
     for name in ("silent", "brief", "full"):
         mean = column(found, "rules", name).mean(axis=0)
         scores.append(Line(f"all {name}", list(zip(how.prices, mean.tolist(), strict=True))))
-    said = [lines_of("best team (optimum)", how.prices, column(found, "rules", "words"))]
-    said += [lines_of(f"learned, {SAID[c]}", how.prices, words[c]) for c in CREDITS]
+    lines = [lines_of("best team (optimum)", how.prices, column(found, "rules", "words"))]
+    lines += [lines_of(f"learned, {SAID[c]}", how.prices, words[c]) for c in CREDITS]
     panels = [
         Panel("score", "price of a word", scores, low=0.4),
-        Panel("words an episode", "price of a word", said),
+        Panel("words an episode", "price of a word", lines),
     ]
     rows = [["best team", *(f"{x:.3f}" for x in best.mean(axis=0)), ""]]
     rows += [

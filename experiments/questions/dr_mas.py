@@ -174,11 +174,11 @@ def learned(how: How, team: str, name: str, rate: float, seed: int) -> dict[str,
     dice = np.random.default_rng([seed, len(name), len(team)])
     tables: Tables = {role: np.zeros((places, 3)) for role, (_, places) in ROLES.items()}
     n = how.tasks * how.group
-    told = set(np.linspace(0, how.updates, how.looks + 1).round().astype(int).tolist())
+    looks = set(np.linspace(0, how.updates, how.looks + 1).round().astype(int).tolist())
     values: list[float] = []
     lengths: dict[str, list[float]] = {role: [] for role in ROLES}
     for u in range(how.updates + 1):
-        if u in told:
+        if u in looks:
             values.append(value(how, tables))
         runs = runs_of(how, tables, n, dice)
         given = credit(how, team, name, runs, dice)
@@ -228,12 +228,12 @@ def _spikes(lengths: F, times: float, window: int = 25) -> float:
 
 def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
     team, name = arm.split("/")
-    found = learned(how, team, name, _best_rate(how, team, name), seed)
-    lengths = {role: np.array(some) for role, some in found["lengths"].items()}
+    outcome = learned(how, team, name, _best_rate(how, team, name), seed)
+    lengths = {role: np.array(some) for role, some in outcome["lengths"].items()}
     moment, theory = moments(how, team, name, seed)
     return {
-        "value": found["value"],
-        "right": found["right"],
+        "value": outcome["value"],
+        "right": outcome["right"],
         "spikes": [_spikes(some, how.spike) for some in lengths.values()],
         "critic": lengths["critic"].tolist(),
         "moment": moment,
@@ -306,7 +306,7 @@ def told(how: How, found: Found) -> Told:
     rows = []
     for arm in arms(how):
         team, name = arm.split("/")
-        made = says("", "", ends[arm])
+        end = says("", "", ends[arm])
         cells = [f"{x:.1%}" for x in spikes[arm].mean(axis=0)] + [
             f"{x:.2f}" for x in column(found, arm, "moment").mean(axis=0)
         ]
@@ -314,7 +314,7 @@ def told(how: How, found: Found) -> Told:
             [
                 team,
                 name,
-                f"{made.mean:.3f} ({made.low:.3f} to {made.high:.3f})",
+                f"{end.mean:.3f} ({end.low:.3f} to {end.high:.3f})",
                 f"{right[arm].mean():.2f}",
                 *cells,
                 f"{found.arms[arm][0]['rate']:g}",

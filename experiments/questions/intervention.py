@@ -69,11 +69,11 @@ class Steered(CostlySearch):
         return np.where(state.count[row] >= state.after[row], state.word[row], 0)
 
     def view(self, state: Steering) -> View | None:  # type: ignore[override]
-        seen = super().view(state)
-        if seen is not None:
-            told = self.said(state, seen.row) if self.shown else np.zeros(len(seen))
-            seen.facts = np.column_stack([seen.facts, told])
-        return seen
+        view = super().view(state)
+        if view is not None:
+            words = self.said(state, view.row) if self.shown else np.zeros(len(view))
+            view.facts = np.column_stack([view.facts, words])
+        return view
 
     def act(self, state: Steering, view: View, choice: N64) -> None:  # type: ignore[override]
         super().act(state, view, choice)
@@ -170,8 +170,8 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
         lesson = learned(SHUFFLED if arm == SHUFFLED else OURS, recipe, world, seed)
         policies = [capped(w, greedy(lesson.net, lesson.learner.w, w), how.judged, LOOKS) for w in worlds]
         played = lesson.decisions
-    found = [_played(w, p, seeds(DICE + seed, how.judged)) for w, p in zip(worlds, policies, strict=True)]
-    return {**{k: float(np.mean([f[k] for f in found])) for k in found[0]}, "decisions": played}
+    rollouts = [_played(w, p, seeds(DICE + seed, how.judged)) for w, p in zip(worlds, policies, strict=True)]
+    return {**{k: float(np.mean([f[k] for f in rollouts])) for k in rollouts[0]}, "decisions": played}
 
 
 def _played(world: Steered, policy: Policy, dice: U) -> dict[str, float]:

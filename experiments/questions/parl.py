@@ -69,12 +69,12 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
         return {"short": 1.0 - alone.optimum() / expedition().optimum()}
     [run] = learn(Study(updates=how.updates, batch=how.batch, judged=how.judged), {arm: ARMS[arm]}, [seed])
     curves = {"short_u": run.short_u, "width_u": run.width_u}
-    told = {k: [float(part.mean()) for part in np.array_split(c, min(BLOCKS, len(c)))] for k, c in curves.items()}
+    blocks = {k: [float(part.mean()) for part in np.array_split(c, min(BLOCKS, len(c)))] for k, c in curves.items()}
     return {
         "short": run.short,
         "width": run.width,
         "checks": run.checks,
-        **told,
+        **blocks,
         "episodes": how.updates * how.batch,
     }
 
@@ -138,8 +138,8 @@ def _played(world: Scouts, logits: F, dice: Any) -> tuple[N64, N64, N64, F]:
         steps.append((place, choice, view.row.copy()))
         world.act(state, view, choice)
         number += 1
-    made = [np.concatenate(column_) for column_ in zip(*steps, strict=True)]
-    return made[0], made[1], made[2], state.score
+    columns = [np.concatenate(column_) for column_ in zip(*steps, strict=True)]
+    return columns[0], columns[1], columns[2], state.score
 
 
 def _search(logits: F, target: float, seed: int, n: int = 1_000) -> tuple[F, F]:
@@ -153,8 +153,8 @@ def _search(logits: F, target: float, seed: int, n: int = 1_000) -> tuple[F, F]:
         if not len(row):
             break
         width = 1 + (uniform(dice[row], DICE, r)[:, None] >= below).sum(axis=1)
-        found = uniform(dice[row], DICE, r, 1) ** (1.0 / width)  # the best of so many uniform answers
-        best[row] = np.maximum(best[row], found)
+        draws = uniform(dice[row], DICE, r, 1) ** (1.0 / width)  # the best of so many uniform answers
+        best[row] = np.maximum(best[row], draws)
         rounds[row] += 1
         workers[row] += width
     return rounds, workers

@@ -55,8 +55,8 @@ def import_(
     if json:
         say({"ok": not faults, "runs": runs, "events": events, "out": str(output), "findings": findings})
     elif runs:
-        found = f", {len(faults)} fault{'s' * (len(faults) != 1)}" if faults else ""
-        out.print(f"{output}: {runs} run{'s' * (runs != 1)}, {events:,} events{found}")
+        count = f", {len(faults)} fault{'s' * (len(faults) != 1)}" if faults else ""
+        out.print(f"{output}: {runs} run{'s' * (runs != 1)}, {events:,} events{count}")
     raise typer.Exit(2 if not runs else 1 if faults else 0)
 
 

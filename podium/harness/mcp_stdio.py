@@ -63,8 +63,8 @@ class Stdio:
         """Says that nobody waits for an answer any more."""
         params = {"requestId": request, "reason": "nobody waits for it"}
         if self._ended is None and self._process.stdin and not self._process.stdin.is_closing():
-            said = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
-            self._process.stdin.write(_encode(said) + b"\n")
+            message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+            self._process.stdin.write(_encode(message) + b"\n")
 
     async def ask(self, message: dict[str, Any], seconds: float) -> Any:
         if self._ended is not None:
@@ -100,8 +100,8 @@ class Stdio:
         except ValueError:
             why = f"it wrote a line of more than {LARGEST} bytes"
         await asyncio.wait({self._tasks[1]}, timeout=0.2)  # it may yet say why
-        said = b"".join(self._complaints).decode(errors="replace").strip()[-300:]
-        self._ended = Fault("mcp dropped", f"{why}{': ' + said if said else ''}")
+        last_words = b"".join(self._complaints).decode(errors="replace").strip()[-300:]
+        self._ended = Fault("mcp dropped", f"{why}{': ' + last_words if last_words else ''}")
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(self._ended)
@@ -112,11 +112,11 @@ class Stdio:
             self._refuse(line)
             return
         try:
-            said = _decode(line)
+            reply = _decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             self._complaints.append(b"(not JSON) " + line[:200])
             return
-        for one in said if isinstance(said, list) else [said]:
+        for one in reply if isinstance(reply, list) else [reply]:
             if not isinstance(one, dict):
                 continue
             number = one.get("id")

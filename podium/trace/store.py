@@ -217,9 +217,9 @@ def _table(trace: Trace, axis: str, first: int) -> Any:
                 values = np.where(values < 0, values, values - _start(trace, column.kind, axis))
             for name, kind, part in _flat(column.name[:-2], column.kind, values):
                 cells[name] = _cells(kind, part, WORDS.get(column.name))
-    kept = {name: c for name, c in cells.items() if c.null_count < len(c)}
-    fields = [pa.field(name, c.type, nullable=c.null_count > 0) for name, c in kept.items()]
-    return pa.Table.from_arrays([*kept.values()], schema=pa.schema(fields))
+    recorded = {name: c for name, c in cells.items() if c.null_count < len(c)}
+    fields = [pa.field(name, c.type, nullable=c.null_count > 0) for name, c in recorded.items()]
+    return pa.Table.from_arrays([*recorded.values()], schema=pa.schema(fields))
 
 
 def _flat(name: str, kind: str, values: Any) -> Iterator[tuple[str, str, Any]]:
