@@ -75,7 +75,7 @@ def read(
         elif str(path) == "-" or _is_ours(str(path)):
             yield from _read_files([str(path)], "", shape, progress)
         else:
-            yield from _read_foreign([str(path)], False, keep, progress)
+            yield from _read_foreign([str(path), *find("reader", "beside")(str(path))], False, keep, progress)
 
 
 def _is_ours(file: str) -> bool:
@@ -288,10 +288,10 @@ def _hidden(path: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
-def blocks(stream: IO[bytes], progress: Progress) -> Iterator[bytes]:
+def blocks(stream: IO[bytes], progress: Progress, size: int = log.BLOCK) -> Iterator[bytes]:
     """The stream in blocks of whole lines; the last may end within one."""
     pieces: list[bytes] = []
-    while block := stream.read(log.BLOCK):
+    while block := stream.read(size):
         if progress:
             progress(len(block))
         cut = block.rfind(b"\n") + 1

@@ -62,7 +62,7 @@ def check(trace: Trace, file: str = "") -> list[Finding]:
 
 def skew(trace: Trace) -> NDArray[np.float64]:
     """Seconds by which clocks may disagree, per rollout."""
-    return np.nan_to_num(trace.clock_skew_n)
+    return np.where(np.isnan(trace.clock_skew_n), 0.0, trace.clock_skew_n)
 
 
 def _backwards(trace: Trace, beyond: bool) -> Iterator[tuple[int, str]]:
