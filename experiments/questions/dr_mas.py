@@ -36,7 +36,7 @@ from podium.envs.log import Log
 from podium.methods import METHODS
 from podium.registry import register
 from podium.study.figure import Panel, lines_of, picture
-from podium.study.question import Experiment, Found, Told, column, says, table
+from podium.study.question import Experiment, Found, Says, Told, column, says, table
 from podium.trace.columns import F, Text
 from podium.trace.vocabulary import Decision
 
@@ -249,19 +249,17 @@ def _best_rate(how: How, team: str, name: str) -> float:
     return max(how.rates, key=lambda rate: float(np.mean(learned(how, team, name, rate, 10_007)["value"])))
 
 
-def told(how: How, found: Found) -> Told:
-    best = value(how, {role: np.tile([50.0, 0.0, 0.0], (places, 1)) for role, (_, places) in ROLES.items()})
+def _headline(how: How, found: Found, best: float) -> list[Says]:
     start = value(how, {role: np.zeros((places, 3)) for role, (_, places) in ROLES.items()})
     ends = {arm: column(found, arm, "value")[:, -1] for arm in arms(how)}
-    spikes = {arm: column(found, arm, "spikes") for arm in arms(how)}
-    three = how.teams[0]
-    critic = list(ROLES).index("critic")
-    gain = ends[f"{three}/dr_mas"] - ends[f"{three}/grpo"]
-    apart = np.maximum(column(found, f"{three}/dr_mas", "moment"), 1e-12)
-    ratio = column(found, f"{three}/grpo", "moment") / apart
-    theory = column(found, f"{three}/grpo", "theory")
     right = {arm: column(found, arm, "right") for arm in arms(how)}
-    headline = [
+    three, critic = how.teams[0], list(ROLES).index("critic")
+    gain = ends[f"{three}/dr_mas"] - ends[f"{three}/grpo"]
+    least = np.maximum(column(found, f"{three}/dr_mas", "moment"), 1e-12)
+    ratio = column(found, f"{three}/grpo", "moment") / least
+    theory = column(found, f"{three}/grpo", "theory")
+    spikes = {arm: column(found, arm, "spikes") for arm in arms(how)}
+    return [
         says(
             "gain",
             f"success that Dr. MAS gains over GRPO, three roles, as many runs (optimum {best:.3f}, start "
@@ -303,6 +301,15 @@ def told(how: How, found: Found) -> Told:
             right[f"{three}/shuffled"],
         ),
     ]
+
+
+def told(how: How, found: Found) -> Told:
+    best = value(how, {role: np.tile([50.0, 0.0, 0.0], (places, 1)) for role, (_, places) in ROLES.items()})
+    ends = {arm: column(found, arm, "value")[:, -1] for arm in arms(how)}
+    spikes = {arm: column(found, arm, "spikes") for arm in arms(how)}
+    three = how.teams[0]
+    right = {arm: column(found, arm, "right") for arm in arms(how)}
+    headline = _headline(how, found, best)
     rows = []
     for arm in arms(how):
         team, name = arm.split("/")

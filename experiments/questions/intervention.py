@@ -30,7 +30,7 @@ from podium.learn.evaluate import DICE
 from podium.registry import register
 from podium.study.figure import Panel, lines_of, picture
 from podium.study.loop import OURS, SHUFFLED, learned, recipe_of
-from podium.study.question import Experiment, Found, Told, column, says, table
+from podium.study.question import Experiment, Found, Says, Told, column, says, table
 from podium.trace.columns import F
 
 __all__ = ["How", "Steered", "arms", "measure", "told"]
@@ -190,14 +190,13 @@ def _played(world: Steered, policy: Policy, dice: U) -> dict[str, float]:
     }
 
 
-def told(how: How, found: Found) -> Told:
-    shares = [f"{s:g}" for s in how.shares]
-    top, none = shares[-1], shares[0]
+def _headline(how: How, found: Found) -> list[Says]:
+    top, none = f"{how.shares[-1]:g}", f"{how.shares[0]:g}"
 
     def of(arm: str, what: str) -> Any:
         return column(found, arm, what)
 
-    headline = [
+    return [
         says(
             "followed",
             f'share of runs told "stop now" that stop at once, trained with words in {float(top):.0%} of episodes',
@@ -215,6 +214,15 @@ def told(how: How, found: Found) -> Told:
         says("hidden", "regret of a policy that is not shown the word", of(HIDDEN, "regret")),
         says("shuffled", "regret with shuffled credit", of(SHUFFLED, "regret")),
     ]
+
+
+def told(how: How, found: Found) -> Told:
+    shares = [f"{s:g}" for s in how.shares]
+
+    def of(arm: str, what: str) -> Any:
+        return column(found, arm, what)
+
+    headline = _headline(how, found)
     names = {
         **{s: f"told in {float(s):.0%} of training" for s in shares},
         HIDDEN: "words not shown",
@@ -241,38 +249,30 @@ def told(how: How, found: Found) -> Told:
         cells = [of(arm or s, what) for s in shares]
         return lines_of(name, xs, np.array(cells).T)
 
+    x = "share of training episodes with a person"
+    shown = {
+        "followed": ('"stop now" followed at once', 0.0),
+        "more": ('looks after "go on"', None),
+        "regret": ("regret", None),
+    }
+    best = {
+        "followed": ("best play", "optimal"),
+        "more": ("best play", "optimal"),
+        "regret": ("best play, ignoring words", "deaf"),
+    }
     panels = [
         Panel(
-            '"stop now" followed at once',
-            "share of training episodes with a person",
+            title,
+            x,
             [
-                line("learned", "followed"),
-                line("words not shown", "followed", HIDDEN),
-                line("best play", "followed", "optimal"),
+                line("learned", what),
+                line("words not shown", what, HIDDEN),
+                line(best[what][0], what, best[what][1]),
             ],
-            low=0.0,
+            low=low,
             log_x=True,
-        ),
-        Panel(
-            'looks after "go on"',
-            "share of training episodes with a person",
-            [
-                line("learned", "more"),
-                line("words not shown", "more", HIDDEN),
-                line("best play", "more", "optimal"),
-            ],
-            log_x=True,
-        ),
-        Panel(
-            "regret",
-            "share of training episodes with a person",
-            [
-                line("learned", "regret"),
-                line("words not shown", "regret", HIDDEN),
-                line("best play, ignoring words", "regret", "deaf"),
-            ],
-            log_x=True,
-        ),
+        )
+        for what, (title, low) in shown.items()
     ]
     return Told(headline, {"arms": table(head, rows)}, picture("What a person says in the middle of a run", panels))
 

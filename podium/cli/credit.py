@@ -198,21 +198,20 @@ def credit(
     refuse_unpaid(paid, row)
     paid = paid if unit is None else moved(paid, unit, by)
     rows = [] if to_file is not None and to_file.suffix == ".npy" else credit_rows(paid)
-    there = paid.value[~np.isnan(paid.value)]
-    output = {
-        "method": row.name,
-        "reward": row.reward,
-        "credit": row.credit,
-        "unit": paid.unit,
-        "progress": progress,
-    }
-    output |= {"paid": len(there), "units": len(paid.value), "runs": extent(row), "missing": row.unknown or None}
+    output = _output(row, paid, progress)
     if to_file is not None:
         files.write_whole(to_file, _written(paid, rows, to_file.suffix))
     if json:
         say(output | ({"out": str(to_file)} if to_file is not None else {"column": rows}))
         return
     _show_credit(paid, row, rows, to_file)
+
+
+def _output(row: Method, paid: Credit, progress: float | None) -> dict[str, Any]:
+    there = paid.value[~np.isnan(paid.value)]
+    output = {"method": row.name, "reward": row.reward, "credit": row.credit, "unit": paid.unit}
+    counts = {"paid": len(there), "units": len(paid.value), "runs": extent(row), "missing": row.unknown or None}
+    return {**output, "progress": progress, **counts}
 
 
 def _show_credit(paid: Credit, row: Method, rows: list[dict[str, Any]], to_file: Path | None) -> None:
