@@ -21,6 +21,7 @@ BENCHES = (
     "size",
     "trace",
     "exchange",
+    "exchange_mutants",
     "envs",
     "inputs",
     "metrics",
