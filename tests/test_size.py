@@ -25,13 +25,13 @@ from bench.size import (
 
 CEILINGS = {  # as measured, and a little room; a change may lower one and never raise it. One that is met goes
     "core": 15_300,
-    "learn": 11_900,
-    "podium": 48_000,
-    "long_lines": 900,
-    "long_functions": 4,
-    "private_imports": 2,
-    "participles": 400,
-    "shared_names": 165,
+    "learn": 8_000,
+    "podium": 44_000,
+    "long_lines": 535,
+    "long_functions": 2,
+    "private_imports": 1,
+    "participles": 350,
+    "shared_names": 155,
 }
 FIGURES = figures(all_sources("podium", "experiments"))
 
