@@ -125,6 +125,12 @@ def _print(told: dict[str, Any]) -> None:
         _table(told["margins"], notes)
     for note, number in notes.items():
         out.print(Line(f"{number}) assumes that {note}", style="dim"))
+    lacking: dict[str, list[str]] = {}
+    for row in told["metrics"]:
+        if row["mean"] is None:
+            lacking.setdefault(row["needs"], []).append(row["metric"])
+    for needs, names in lacking.items():
+        out.print(Line(f"cannot tell {', '.join(names)}: needs {needs}", style="dim"))
     if "costs" in told:
         out.print(Line("\ncost of a run", style="bold"))
         _rows([(name, _interval(value)) for name, value in told["costs"].items()])

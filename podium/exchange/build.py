@@ -78,7 +78,9 @@ class Run:
     ) -> None:
         self.trace_id, self.system, self.task_id = trace_id, system, task_id
         self.topology, self.harness, self.keep = topology, harness, keep
-        self.params: dict[str, Any] = {}  # what else there is to know of the run; `started` is added
+        self.params: dict[
+            str, Any
+        ] = {}  # what else there is to know of the run; `started` and the number of `faults` are added
         self.rewards: dict[str, float] = {}
         self.costs: dict[str, float] = {}  # totals that the log states
         self.file: str | None = None  # the file to name it by, where several were read
@@ -205,6 +207,7 @@ class Run:
     def _run(self, begun: F, ended: F) -> dict[str, Any]:
         last, first = np.fmax.reduce(np.fmax(begun, ended)), np.fmin.reduce(begun)
         params = self.params | ({} if first != first else {"started": round(float(first), 3)})
+        params |= {"faults": len(self.faults)} if self.faults else {}
         costs = self.costs | ({} if last != last else {"wall_clock_s": float(last - first)})
         run: dict[str, Any] = {
             "trace_id_n": Text.of([self.trace_id]),

@@ -203,8 +203,10 @@ class EventWriter:
         who.since = None  # what comes next began when the log first has it, unless something is heard before
 
     def _decide(self, who: AgentState, turn: Turn, read: int) -> int:
-        """A turn that reads what came back and launches again decides after it has read."""
-        row = self.run.add("orchestrator_decision", who.name, turn.end, task=self.task, decision="spawn")
+        """A turn that reads what came back and launches again decides after it has read, before its first call."""
+        times = (turn.end, *(self.session.calls[call].t for call in turn.calls))
+        t = min((at for at in times if at is not None), default=None)
+        row = self.run.add("orchestrator_decision", who.name, t, task=self.task, decision="spawn")
         self._own(who, row)
         self.run.edge(read, row, "causal")
         return row
