@@ -18,6 +18,7 @@ from bench.table import Row, figure, missed, show
 
 BENCHES = (
     "cli",
+    "size",
     "trace",
     "exchange",
     "screen",

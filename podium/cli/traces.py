@@ -45,18 +45,20 @@ def check(
                 exact.append((one.file, exactness(one.trace)))
     unreadable = sum(f.rule == UNREADABLE for f in findings)
     errors = sum(f.level == "error" for f in findings) - unreadable
-    told = told_tokens(exact, allow or ())
-    failed = bool(errors or unreadable or (tokens and not told["ok"]))
+    token_report = told_tokens(exact, allow or ())
+    failed = bool(errors or unreadable or (tokens and not token_report["ok"]))
     if tokens and not json:
-        show_tokens(told)
+        show_tokens(token_report)
     if json:
-        say({"ok": not failed, "findings": findings} | ({"tokens": told} if tokens else {}))
+        say({"ok": not failed, "findings": findings} | ({"tokens": token_report} if tokens else {}))
     elif not unreadable or len(paths) > 1:
         warnings = len(findings) - errors - unreadable
         count = f"{errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}"
         count += f", {unreadable} cannot be read" if unreadable else ""
-        said = "clean" if not findings else count
-        out.print(Line(f"rules: {said}" if tokens else said, style="red" if errors or unreadable else "green"))
+        verdict = "clean" if not findings else count
+        out.print(
+            Line(f"rules: {verdict}" if tokens else verdict, style="red" if errors or unreadable else "green")
+        )
     raise typer.Exit(2 if unreadable else 1 if failed else 0)
 
 
@@ -80,11 +82,11 @@ def convert(
     """Write traces in another form. Nothing is lost on the way, and OUT is written whole or not at all."""
     trace = files.load(source)
     files.save(trace, target)
-    told = {"runs": len(trace), "events": trace.n_events, "edges": trace.n_edges, "out": target}
+    output = {"runs": len(trace), "events": trace.n_events, "edges": trace.n_edges, "out": target}
     if json:
-        say(told)
+        say(output)
     else:
-        out.print(f"{target}: {told['runs']} runs, {told['events']} events, {told['edges']} edges")
+        out.print(f"{target}: {output['runs']} runs, {output['events']} events, {output['edges']} edges")
 
 
 @app.command(epilog="Example: podium schema > podium.schema.json")
