@@ -18,8 +18,10 @@ from bench.table import Row, figure, missed, show
 
 BENCHES = (
     "cli",
+    "size",
     "trace",
     "exchange",
+    "screen",
     "exchange_mutants",
     "envs",
     "inputs",
