@@ -33,6 +33,7 @@ DENIED = {  # what it is recorded as that a command tried one of these calls
         "finit_module delete_module bpf perf_event_open kexec_load reboot swapon ioperm iopl keyctl request_key personality",
         "other processes": "ptrace process_vm_readv process_vm_writev kcmp pidfd_getfd pidfd_send_signal kill tkill tgkill "
         "rt_sigqueueinfo rt_tgsigqueueinfo prlimit64 process_madvise",
+        "disk": "fallocate",
         "clock": "clock_settime settimeofday adjtimex clock_adjtime",
     }.items()
     for call in calls.split()

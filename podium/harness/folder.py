@@ -20,7 +20,9 @@ __all__ = ["DISK", "FILES", "Folder", "checked", "measured", "opened", "update"]
 LARGEST = 1 << 20  # bytes of a file that are read or written at once
 DISK, FILES, DEPTH, PAGE = 64 << 20, 20_000, 60, 4096  # what a folder may hold, in pages; folders in folders
 
-Held = dict[str, tuple[int, bytes]]  # what a folder holds: by path, its mode and a digest of its bytes or its target
+Held = dict[
+    str, tuple[int, bytes]
+]  # what a folder holds: by path, its mode and a digest of its bytes or its target
 
 
 class Folder:
@@ -149,7 +151,6 @@ def _is_link(name: str, folder: int) -> bool:
         return False
 
 
-
 # Copies ------------------------------------------------------------------------------------------------------------------
 
 
@@ -157,7 +158,9 @@ def update(to: int, source: int, before: Held, most: int, owner: int = -1) -> He
     """Makes one folder as another is, where that is not what it was `before`. What it is now: plain files, folders and
     links, without privileges; Refused("disk") if that is too much, and then nothing is changed."""
     there, _ = measured(source, most)
-    for path in sorted((p for p in before if stat.S_IFMT(there.get(p, 0)) != stat.S_IFMT(before[p][0])), reverse=True):
+    for path in sorted(
+        (p for p in before if stat.S_IFMT(there.get(p, 0)) != stat.S_IFMT(before[p][0])), reverse=True
+    ):
         _place(to, path, 0, b"")
     now: Held = {}
     for path, mode, name, folder in _entries(source):

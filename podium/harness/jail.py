@@ -13,7 +13,6 @@ import signal
 import struct
 import subprocess
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
@@ -36,7 +35,7 @@ DEVICES = "/dev/null /dev/zero /dev/full /dev/random /dev/urandom".split()
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/work", "TMPDIR": "/tmp", "LANG": "C.UTF-8"}
 STACK = 2 << 20  # bytes of each thread
 SOCKET = 416 << 10  # bytes that the kernel may hold for one
-TICK = 0.02  # seconds between two looks at what the kernel does not hold to its limit
+TICK = 0.005  # seconds between two looks at what the kernel does not hold to its limit
 ASKED, ANSWER = 0xC0502100, 0xC0182101  # what is asked of, and answered to, who listens to a filter
 PIDFD_GETFD, LANDLOCK, ADD_SEALS = 438, 444, 1033
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -60,6 +59,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     scratch: int = 32 << 20  # in /tmp
     output: int = 1 << 20  # on each of its two streams
     files: int = 256  # open at once, in each process
+    strict: bool = False  # run nothing where only a look now and then keeps one of these
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +129,8 @@ class _Jail:
         self.group = undo.enter_context(group({"memory": job.limits.memory, "processes": job.limits.processes}))
         self.user = SPARE + next(_numbers) % USERS if _is_root() else -1
         self.denied: dict[str, int] = {}
-        self.first, self.base = -1, 0  # process 1 in there; bytes of the files that the command was given
+        self.asks = "processes" not in self.group.folders  # the watch is asked for every new process
+        self.first, self.base, self.room, self.looks = -1, 0, room, 0  # process 1 in there; bytes of its files
         with ExitStack() as given:
             (said, say), (hear, tell) = os.pipe(), os.pipe()
             user = str(1000 if self.user < 0 else self.user)
@@ -179,10 +180,16 @@ class _Jail:
         Path(f"/proc/{self.last}/oom_score_adj").write_text("1000")
         os.setpriority(os.PRIO_PROCESS, self.last, 5)
         data = most.memory + most.processes * STACK
-        limits = {"DATA": data, "NPROC": most.processes + 4, "NOFILE": most.files, "SIGPENDING": 256, "STACK": STACK}
+        limits = {
+            "DATA": data,
+            "NPROC": most.processes + 4,
+            "NOFILE": most.files,
+            "SIGPENDING": 256,
+            "STACK": STACK,
+        }
         for name, value in {**limits, "CORE": 0, "MEMLOCK": 0, "MSGQUEUE": 0}.items():
             resource.prlimit(self.last, getattr(resource, f"RLIMIT_{name}"), (value, value))
-        os.write(self.tell, seccomp.program(data))
+        os.write(self.tell, seccomp.program(data, self.room, self.asks))
         what, _, told = self._hear().partition(" ")
         if what != "listener":
             raise NoIsolation(told or "the last step into the jail ended without a word")
@@ -207,8 +214,7 @@ class _Jail:
             if self.stop in events:
                 raise _Over("cancelled")
             if events.get(self.listener, 0) & select.POLLIN:
-                name = _answer(self.listener)
-                self.denied[name] = self.denied.get(name, 0) + 1
+                self._answer()
             for handle in events.keys() & {*self.wrote, self.listener}:
                 if not events[handle] & select.POLLIN or (handle in self.wrote and not self._read(handle)):
                     poll.unregister(handle)
@@ -228,6 +234,24 @@ class _Jail:
             _ready(None, self.first)
         self.bwrap.wait()
 
+    def _answer(self) -> None:
+        """Decides a call that waits: it may not be made, unless it is for one process more."""
+        asked = bytearray(80)
+        try:
+            fcntl.ioctl(self.listener, ASKED, asked)
+            ident, _, _, number, machine, _, first = struct.unpack_from("=QIIiIQQ", asked)
+            name = seccomp.call_name(machine, number)
+            fork = name in seccomp.FORKS and not (name == "clone" and first & seccomp.NEW_NAMESPACES)
+            if fork and self._usage()["processes"] >= self.limits.processes:
+                raise _Over("processes")
+            fcntl.ioctl(self.listener, ANSWER, struct.pack("=QqiI", ident, 0, 0 if fork else -errno.EPERM, fork))
+        except OSError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            fork, name = self.asks, "a call that was taken back"  # whoever asked is gone
+        if not fork:
+            self.denied[name] = self.denied.get(name, 0) + 1
+
     def _look(self) -> None:
         """Ends the command if it has gone over a limit."""
         for handle in (self.work, self.tmp):
@@ -236,23 +260,34 @@ class _Jail:
                 raise _Over("disk")
         if hit := self.group.hit():
             raise _Over(hit)
-        if len(self.group.folders) < 2:
+        self.looks += 1
+        if len(self.group.folders) < 2 and self.looks % 4 == 1:
             for name, amount in self._usage().items():
                 if name not in self.group.folders and amount > getattr(self.limits, name):
                     raise _Over(name)
 
     def _usage(self) -> dict[str, int]:
         """Threads, and bytes that are held for the command; of its sockets, as many as there could be."""
-        threads = sockets = kilobytes = 0
+        threads = sockets = own = shared = 0
         with suppress(OSError):  # nobody is in there any more
-            for name in os.listdir(self.proc):
-                if name.isdigit() and name != "1":
-                    with suppress(OSError):
-                        status = self._text(f"{name}/status")
-                        threads += int(re.findall(r"Threads:\t(\d+)", status)[0])
-                        kilobytes += sum(map(int, re.findall(r"(?:RssAnon|RssShmem|VmPTE):\s+(\d+)", status)))
+            for name in filter(str.isdigit, os.listdir(self.proc)):
+                with suppress(OSError):
+                    status = self._text(f"{name}/status")
+                    sizes = [int(size) for size in re.findall(r"(?:RssAnon|RssShmem|VmPTE):\s+(\d+)", status)]
+                    threads += int(re.findall(r"Threads:\t(\d+)", status)[0]) if name != "1" else 0
+                    own, shared = own + sizes[-1], shared + sum(sizes[:-1])
+            if (own + shared) << 10 > self.limits.memory:  # what processes share since a fork was counted for each
+                shared = sum(self._proportional(name) for name in filter(str.isdigit, os.listdir(self.proc)))
             sockets = int(self._text("1/net/sockstat").split()[2])
-        return {"processes": threads, "memory": kilobytes * 1024 + sockets * SOCKET + self._used() - self.base}
+        return {
+            "processes": threads,
+            "memory": ((own + shared) << 10) + sockets * SOCKET + self._used() - self.base,
+        }
+
+    def _proportional(self, name: str) -> int:
+        with suppress(OSError):
+            return sum(map(int, re.findall(r"Pss_(?:Anon|Shmem):\s+(\d+)", self._text(f"{name}/smaps_rollup"))))
+        return 0
 
     def _text(self, path: str) -> str:
         with open(os.open(path, os.O_RDONLY, dir_fd=self.proc)) as file:
@@ -307,7 +342,7 @@ def _is_root() -> bool:
     """Whether this is a root that has other users: in a user namespace of its own, it has only those that it was given."""
     lines = Path("/proc/self/uid_map").read_text().splitlines()
     ranges = [tuple(map(int, line.split())) for line in lines]
-    return os.geteuid() == 0 and any(first <= SPARE and SPARE + USERS < first + n for first, _, n in ranges)
+    return os.geteuid() == 0 and any(first <= SPARE and first + n > SPARE + USERS for first, _, n in ranges)
 
 
 def _file(data: bytes) -> int:
@@ -330,17 +365,3 @@ def _ready(seconds: float | None, *handles: int) -> set[int]:
     for handle in handles:
         poll.register(handle, select.POLLIN)
     return set(dict(poll.poll(None if seconds is None else max(0.0, 1000 * seconds))))
-
-
-def _answer(listener: int) -> str:
-    """The name of a call that waits to be decided, which is that it may not be made."""
-    asked = bytearray(80)
-    try:
-        fcntl.ioctl(listener, ASKED, asked)
-        ident, _, _, number, machine = struct.unpack_from("=QIIiI", asked)
-        fcntl.ioctl(listener, ANSWER, struct.pack("=QqiI", ident, 0, -errno.EPERM, 0))
-    except OSError as error:
-        if error.errno != errno.ENOENT:  # whoever asked is gone
-            raise
-        return "a call that was taken back"
-    return seccomp.call_name(machine, number)

@@ -15,16 +15,31 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 from msgspec.structs import replace
 
 from podium.harness import seccomp
 from podium.harness.bounded import beside
-from podium.harness.jail import Ended, Job, Limits, NoIsolation, confined
+from podium.harness.cgroup import group
+from podium.harness.jail import TICK, Ended, Job, Limits, NoIsolation, confined, landlock_version
 from podium.harness.types import Refused
 
-__all__ = ["Ended", "Limits", "NoIsolation", "Sandbox", "isolation"]
+__all__ = ["Ended", "Limits", "NoIsolation", "Promise", "Sandbox", "isolation", "promises"]
 
 LONGEST = 32 << 10  # bytes of a command
+TRIAL = Limits(seconds=20, memory=48 << 20, processes=8, disk=1 << 20)
+TRIALS = {  # of each promise: a command that breaks it, and what that comes to: an exit code, a limit or a call
+    "files": ("test ! -e /home -a ! -e /root -a ! -w /usr -a ! -w / -a ! -w /etc -a ! -w /dev", "0"),
+    "network": ("perl -e 'socket(S, 2, 1, 0)'", "socket"),
+    "privileges": ("grep -q CapEff:.0*$ /proc/self/status && grep NoNewPrivs:.1 /proc/self/status", "0"),
+    "system calls": ("unshare -r true", "unshare"),
+    "other processes": ("kill -9 1", "kill"),
+    "seconds": ("sleep 60", "seconds"),
+    "output": ("yes", "output"),
+    "disk": ("head -c 3000000 /dev/zero > x; sleep 60", "disk"),
+    "memory": ("for i in 1 2 3 4; do perl -e '$x = q(y) x 15e6; sleep 60' & done; wait", "memory"),
+    "processes": ("for i in 1 2 3 4 5 6 7 8 9; do sleep 60 & done; wait", "processes"),
+}
 
 
 class Sandbox:
@@ -44,6 +59,10 @@ class Sandbox:
         """Runs the command, within its limits and within `seconds` if that is less."""
         if why := await isolation():
             raise NoIsolation(why)
+        if self.limits.strict and (weak := [p.what for p in await promises() if p.lacks]):
+            raise NoIsolation(
+                f"the kernel does not hold {' and '.join(weak)} to a limit for this user, and that was asked for"
+            )
         if (size := sum(len(word.encode()) + 1 for word in argv)) > LONGEST:
             raise Refused(
                 "command", f"a command of {size} bytes; at most {LONGEST} are taken, put the rest in a file"
@@ -55,9 +74,13 @@ _known: list[str] = []
 
 
 async def isolation() -> str:
-    """Why commands cannot be isolated here; empty if they can."""
+    """Why commands cannot be isolated here; empty if they can. What is promised is tried out once, before the first of them."""
     if not _known:
-        _known.append(_missing() or await _try())
+        try:
+            broken = [promise.what for promise in await promises() if not promise.kept]
+            _known.append(f"a trial was not held to {', '.join(broken)}" if broken else "")
+        except NoIsolation as refused:
+            _known.append(refused.why.partition("isolated: ")[2])
     return _known[0]
 
 
@@ -67,21 +90,59 @@ def _missing() -> str:
     if not shutil.which("bwrap"):
         return "bubblewrap is not installed: apt-get install bubblewrap, or dnf install bubblewrap"
     if not os.path.exists("/usr/bin/perl"):
-        return "Perl, which starts commands in the jail, is not installed: apt-get install perl, or dnf install perl"
+        return (
+            "Perl, which starts commands in the jail, is not installed: apt-get install perl, or dnf install perl"
+        )
     with suppress(OSError):
         return "" if seccomp.call_number("seccomp") >= 0 else "the kernel has no seccomp"
     return "libseccomp is not installed: apt-get install libseccomp2, or dnf install libseccomp"
 
 
-async def _try() -> str:
+class Promise(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a command is held to on this machine: by what, whether a trial was, and what is lacking in it."""
+
+    what: str
+    by: str
+    kept: bool
+    lacks: str = ""
+
+
+async def promises() -> list[Promise]:
+    """All that commands are held to here, tried out. Raises NoIsolation where no jail can be built."""
+    if why := _missing():
+        raise NoIsolation(why)
+    with group({"memory": 1 << 30, "processes": 99}) as made:
+        held = set(made.folders)
+    version, looks = landlock_version(), f"may be gone over for {4000 * TICK:g} ms"
+    landlock = f", Landlock {version}" if version >= 4 else ""
+    by = {
+        "files": f"bubblewrap: mounts{landlock}",
+        "network": f"bubblewrap: network namespace; seccomp{landlock}",
+        "privileges": "no capabilities, none to be had",
+        "system calls": "seccomp, a list of those allowed",
+        "other processes": "bubblewrap: process namespace; seccomp",
+        "seconds": "a watch outside",
+        "output": "a watch outside",
+        "disk": "tmpfs of that size",
+        "memory": "control group" if "memory" in held else "RLIMIT_DATA for each process; a watch outside for all",
+        "processes": "control group" if "processes" in held else "RLIMIT_NPROC; a watch outside",
+    }
     with TemporaryDirectory() as folder:
-        try:
-            ended = await _run(Sandbox(Path(folder).resolve()), ["true"], b"", None)
-        except NoIsolation as refused:
-            return refused.why.partition("isolated: ")[2]
-    return (
-        "" if ended.code == 0 else f"a trial run of `true` ended with {ended.code}: {ended.stderr.decode()[:200]}"
-    )
+        box = Sandbox(Path(folder).resolve(), TRIAL)
+        runs = [
+            _run(box, ["sh", "-c", script], b"", 0.5 if what == "seconds" else None)
+            for what, (script, _) in TRIALS.items()
+        ]
+        came = dict(zip(TRIALS, await asyncio.gather(*runs), strict=True))
+    return [
+        Promise(
+            what=what,
+            by=by[what],
+            kept=TRIALS[what][1] in {str(ended.code), ended.hit, *ended.denied},
+            lacks="" if what in held or what not in ("memory", "processes") else looks,
+        )
+        for what, ended in came.items()
+    ]
 
 
 async def _run(box: Sandbox, argv: Sequence[str], stdin: bytes, seconds: float | None) -> Ended:

@@ -9,12 +9,12 @@ import ctypes
 import os
 from functools import cache
 
-__all__ = ["call_name", "call_number", "program"]
+__all__ = ["FORKS", "NEW_NAMESPACES", "call_name", "call_number", "program"]
 
 ALLOWED = """
 read readv pread64 preadv preadv2 write writev pwrite64 pwritev pwritev2 open openat openat2 creat close close_range lseek dup dup2 dup3
 stat fstat lstat newfstatat statx statfs fstatfs access faccessat faccessat2 flock fsync fdatasync sync syncfs sync_file_range
-truncate ftruncate fallocate fadvise64 readahead getdents getdents64 getcwd chdir fchdir rename renameat renameat2 mkdir mkdirat
+truncate ftruncate fadvise64 readahead getdents getdents64 getcwd chdir fchdir rename renameat renameat2 mkdir mkdirat
 rmdir link linkat unlink unlinkat symlink symlinkat readlink readlinkat chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat
 umask utime utimes futimesat utimensat mknod mknodat getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr copy_file_range
 sendfile splice ioctl munmap mremap mprotect madvise brk msync mincore membarrier fork vfork execve execveat exit exit_group wait4
@@ -28,10 +28,11 @@ select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epol
 pipe2 bind connect listen accept accept4 getsockname getpeername sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg shutdown
 setsockopt getsockopt uname sysinfo getrandom getcpu
 """.split()
+NEW_NAMESPACES = 0x7E020000  # the flags of clone that make one
 LE, EQ, MASKED, NE = 3, 4, 7, 1  # how libseccomp compares an argument; MASKED with a mask and a value
 Test = tuple[int, int, int, int]  # which argument, how, with what
 SOME: dict[str, list[list[Test]]] = {  # allowed where all tests of one line hold
-    "clone": [[(0, MASKED, 0x7E020000, 0)]],  # no new namespaces
+    "clone": [[(0, MASKED, NEW_NAMESPACES, 0)]],  # no new namespaces
     "socket": [[(0, EQ, 1, 0)], [(0, EQ, 16, 0), (2, EQ, 0, 0)]],  # Unix, and the netlink of routes
     "socketpair": [[(0, EQ, 1, 0)]],
     "fcntl": [[(1, NE, 1031, 0)]],  # no larger pipes
@@ -39,6 +40,7 @@ SOME: dict[str, list[list[Test]]] = {  # allowed where all tests of one line hol
     "personality": [[(0, EQ, 0xFFFFFFFF, 0)]],  # which is only to ask
     **{name: [[(0, NE, 1, 0)]] for name in ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")},
 }
+FORKS = ("clone", "fork", "vfork")
 ASK, ALLOW, NO_SUCH_CALL = 0x7FC00000, 0x7FFF0000, 0x00050000 | 38
 
 
@@ -66,8 +68,9 @@ def call_name(machine: int, number: int) -> str:
 
 
 @cache
-def program(most: int) -> bytes:
-    """The filter. Memory is mapped by at most so many bytes at once if it can be written to, and shared only as a file."""
+def program(most: int, disk: int, ask: bool) -> bytes:
+    """The filter. Memory is mapped by at most so many bytes at once if it can be written to, and shared only as a file; a
+    file is given at most `disk` bytes at once. The watch may be asked for every new process."""
     mmap = [
         [(3, MASKED, 0x21, kind), limit]  # MAP_SHARED | MAP_ANONYMOUS
         for kind in (0x00, 0x01, 0x20)
@@ -76,8 +79,9 @@ def program(most: int) -> bytes:
     library = _library()
     context = ctypes.c_void_p(library.seccomp_init(ASK))
     library.seccomp_attr_set(context, 2, ASK)  # calls by another machine's numbers
-    for name, tests in {**dict.fromkeys(ALLOWED, [[]]), **SOME, "mmap": mmap}.items():
-        for line in tests:
+    every: dict[str, list[list[Test]]] = {name: [[]] for name in ALLOWED}
+    for name, tests in (every | SOME | {"mmap": mmap, "fallocate": [[(3, LE, disk, 0)]]}).items():
+        for line in () if ask and name in FORKS else tests:
             if (number := call_number(name)) >= 0:
                 rules = (_Compare * len(line))(*line)
                 if library.seccomp_rule_add_array(context, ALLOW, number, len(line), rules):

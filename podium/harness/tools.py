@@ -118,7 +118,8 @@ def _fault(tool: Tool, args: dict[str, Any], error: Exception) -> Fault:
 async def held(answer: Awaitable[Any]) -> Any:
     """What it comes to; whatever would end the event loop, out of a task, is a crash."""
     try:
-        return await answer
+        result = await answer
+        return await result if inspect.isawaitable(result) else result
     except (Exception, asyncio.CancelledError, GeneratorExit):
         raise
     except BaseException as error:
