@@ -55,7 +55,9 @@ def _team(escape: Escape) -> Callable[[Scene], Team]:
     calls += [Call(tool=tool, args=dict(args)) for tool, args in escape.then]
 
     def team(here: Scene) -> Team:
-        steps: list[Any] = [Call(tool=c.tool, args={k: filled(v, here.facts()) for k, v in c.args.items()}) for c in calls]
+        steps: list[Any] = [
+            Call(tool=c.tool, args={k: filled(v, here.facts()) for k, v in c.args.items()}) for c in calls
+        ]
         lead = Role(follows(steps), tools=("python", "read_file", "write_file", "list_files"))
         tools = [*file_tools(), python_tool(SMALL)]
         return Team("escape", lead, tools=tools, guards=GUARDS, budget=BUDGET)
@@ -201,10 +203,10 @@ ESCAPES: list[Escape] = [
         "os.memfd_create('x')", "call(29, 0, 99 << 20, 0o1600)", "call(68, 0, 0o1600)", "call(64, 0, 99, 0o1600)",
         "call(240, b'x', 0o102, 0o600, 0)", "call(149, b'x', 1)", "call(425, 8, b'x' * 200)", "call(323, 0)", "call(253)",
         "call(278, 1, b'x' * 16, 1, 0)", "call(248, b'user', b'x', b'y', 1, -3)", "fcntl.fcntl(os.pipe()[0], 1031, 1 << 20)",
-        "os.setxattr('own.txt', 'user.x', b'x' * 9000)",
         "keep = []\nfor _ in range(120):\n    a, b = socket.socketpair(); keep += [a, b]; a.setblocking(False)\n    try:\n        while True: a.send(b'x' * 4096)\n"
         "    except BlockingIOError: pass\n    if len(keep) > 200 and os.fork(): keep = []\ntime.sleep(2)",
     ),
+    *_some("memory", (), "os.setxattr('own.txt', 'user.x', b'x' * 9000)"),
     # disk of every kind
     *_some(
         "disk", ("disk",),

@@ -13,9 +13,11 @@ import stat
 import subprocess
 import sys
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -29,6 +31,7 @@ from podium.harness.commands import python_tool
 from podium.harness.run import play
 from podium.harness.sandbox import Limits, Sandbox, isolation
 from podium.harness.team import Role, Team
+from podium.harness.tools import Tool
 from podium.harness.types import Call, Return, See, Spawn, Stop, Wait
 
 __all__ = ["HARMLESS", "measure"]
@@ -67,6 +70,8 @@ def _as(who: str, work: Callable[[], list[Row]], folder: Path) -> list[Row]:
         try:
             with open(say, "w") as file:
                 json.dump(work(), file)
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(0)
     os.close(say)
@@ -111,7 +116,7 @@ HARMLESS = {  # a command each, and the start of what it prints
     "openssl": (["openssl", "version"], "OpenSSL"),
     "sqlite": (["python3", "-c", "import sqlite3; c = sqlite3.connect('d.db'); c.execute('create table t(a)'); c.commit(); print(c.execute('select count(*) from t').fetchone()[0])"], "0"),
     "pool": (["python3", "-c", "import multiprocessing as m; print(m.Pool(2).map(abs, [-1])[0])"], "1"),
-    "curl": (["curl", "--version"], "curl"),
+    "xz": (["sh", "-c", "xz -k own.txt && xz -dc own.txt.xz"], "own"),
     "cp": (["sh", "-c", "cp -a own.txt b && mv b c && ls -l c | wc -l"], "1"),
     "head": (["sh", "-c", "head -c 100000 /dev/urandom | sha256sum | wc -c"], "68"),
 }  # fmt: skip
@@ -280,14 +285,12 @@ def _hostile(folder: Path, who: str, many: int) -> list[Row]:
             await asyncio.sleep(0.1)
         return Return(content="done")
 
-    from podium.harness.tools import Tool
-
     hostile = Tool("python", timed, params=tool.params, outside=True, caller=True)
     team = Team("hostile", Role(lead, spawns=("worker",), tools=("python",)), {"worker": worker}, [hostile])
     with _watched() as peak:
         ran = asyncio.run(play(team, "go", folder=folder / "hostile", folders=True))
     faults = [f for f in ran.answer if f]
-    gaps = [b - a for a, b in zip(steps, steps[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(steps)]
     what = f"of {many} hostile programs at once, as {who},"
     return [
         at_least(f"31.3.{who}.ended", f"{what} those that were ended and recorded", len(faults), many, "exact"),

@@ -13,15 +13,14 @@ from pathlib import Path
 
 __all__ = ["Group", "group"]
 
-# Of each limit: its controller, files that set it (a value of their own or the limit), and where what it refused is counted.
-FILES: dict[str, tuple[str, dict[str, str], tuple[str, ...], str]] = {
+# Of each limit: its controller, the files that set it (to this value, or to the limit), and where the kernel counts what it refused.
+FILES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "memory": (
         "memory",
         {"memory.max": "", "memory.swap.max": "0", "memory.limit_in_bytes": "", "memory.memsw.limit_in_bytes": ""},
-        ("memory.events", "memory.oom_control"),
-        "oom_kill",
+        {"memory.events": "oom_kill", "memory.oom_control": "oom_kill"},
     ),
-    "processes": ("pids", {"pids.max": ""}, ("pids.events",), "max"),
+    "processes": ("pids", {"pids.max": ""}, {"pids.events": "max"}),
 }
 _numbers = count()
 
@@ -29,8 +28,14 @@ _numbers = count()
 class Group:
     """The folder of the control group that keeps each limit; a limit that this user cannot set has none."""
 
-    def __init__(self, folders: dict[str, Path]) -> None:
+    def __init__(self, folders: dict[str, Path], undo: ExitStack) -> None:
         self.folders = folders
+        self._events = [
+            (limit, re.compile(rb"^%s [1-9]" % what.encode(), re.MULTILINE), undo.enter_context(path.open("rb", 0)))
+            for limit, folder in folders.items()
+            for file, what in FILES[limit][2].items()
+            if (path := folder / file).exists()
+        ]
 
     def add(self, pid: int) -> None:
         for folder in set(self.folders.values()):
@@ -38,12 +43,8 @@ class Group:
 
     def hit(self) -> str | None:
         """The limit at which the kernel refused something."""
-        for name, folder in self.folders.items():
-            *_, events, what = FILES[name]
-            text = "".join((folder / file).read_text() for file in events if (folder / file).exists())
-            if re.search(rf"^{what} [1-9]", text, re.MULTILINE):
-                return name
-        return None
+        hits = (limit for limit, refused, file in self._events if refused.search(os.pread(file.fileno(), 4096, 0)))
+        return next(hits, None)
 
 
 @contextmanager
@@ -53,7 +54,7 @@ def group(limits: dict[str, int]) -> Iterator[Group]:
     with ExitStack() as undo:
         name = f"podium-{os.getpid()}-{next(_numbers)}"
         for limit, most in limits.items():
-            controller, files, _, _ = FILES[limit]
+            controller, files, _ = FILES[limit]
             for folder in (parent / name for parent in _parents(controller) if limit not in folders):
                 with suppress(OSError):
                     if folder not in folders.values():
@@ -62,7 +63,7 @@ def group(limits: dict[str, int]) -> Iterator[Group]:
                     for file in (file for file in files if (folder / file).exists()):
                         (folder / file).write_text(files[file] or str(most))
                         folders[limit] = folder
-        yield Group(folders)
+        yield Group(folders, undo)
 
 
 @cache
@@ -73,11 +74,10 @@ def _parents(controller: str) -> list[Path]:
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         for at, kind, options in mounts:
-            own = Path(at + path)
             if kind == "cgroup" and controller in controllers.split(",") and controller in options.split(","):
-                parents += [own, Path(at)]
+                parents += [Path(at + path), Path(at)]
             elif kind == "cgroup2" and not controllers:
-                parents += [own, own.parent]
+                parents += [Path(at + path), Path(at + path).parent]
     return parents
 
 

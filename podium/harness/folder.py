@@ -15,7 +15,7 @@ from pathlib import Path
 
 from podium.harness.types import Fault, Refused
 
-__all__ = ["DISK", "FILES", "Folder", "checked", "measured", "opened", "update"]
+__all__ = ["DISK", "FILES", "PAGE", "Folder", "checked", "measured", "opened", "update"]
 
 LARGEST = 1 << 20  # bytes of a file that are read or written at once
 DISK, FILES, DEPTH, PAGE = 64 << 20, 20_000, 60, 4096  # what a folder may hold, in pages; folders in folders

@@ -21,7 +21,7 @@ import msgspec
 
 from podium.harness import seccomp
 from podium.harness.cgroup import group
-from podium.harness.folder import FILES, measured, opened, update
+from podium.harness.folder import FILES, PAGE, measured, opened, update
 from podium.harness.types import Refused
 
 __all__ = ["Ended", "Job", "Limits", "NoIsolation", "confined", "landlock_version"]
@@ -35,7 +35,9 @@ DEVICES = "/dev/null /dev/zero /dev/full /dev/random /dev/urandom".split()
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/work", "TMPDIR": "/tmp", "LANG": "C.UTF-8"}
 STACK = 2 << 20  # bytes of each thread
 SOCKET = 416 << 10  # bytes that the kernel may hold for one
-TICK = 0.005  # seconds between two looks at what the kernel does not hold to its limit
+NEARLY = 0.9  # of the memory that a command may use, at which it is ended where no control group holds it
+MANY = 100  # refusals of one call, after which the command waits for each
+TICK = 0.01  # seconds between two looks at what the kernel does not hold to its limit
 ASKED, ANSWER = 0xC0502100, 0xC0182101  # what is asked of, and answered to, who listens to a filter
 PIDFD_GETFD, LANDLOCK, ADD_SEALS = 438, 444, 1033
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -130,7 +132,8 @@ class _Jail:
         self.user = SPARE + next(_numbers) % USERS if _is_root() else -1
         self.denied: dict[str, int] = {}
         self.asks = "processes" not in self.group.folders  # the watch is asked for every new process
-        self.first, self.base, self.room, self.looks = -1, 0, room, 0  # process 1 in there; bytes of its files
+        self.first, self.base, self.room = -1, 0, room  # process 1 in there; bytes of its files
+        self.looks = 0
         with ExitStack() as given:
             (said, say), (hear, tell) = os.pipe(), os.pipe()
             user = str(1000 if self.user < 0 else self.user)
@@ -242,7 +245,7 @@ class _Jail:
             ident, _, _, number, machine, _, first = struct.unpack_from("=QIIiIQQ", asked)
             name = seccomp.call_name(machine, number)
             fork = name in seccomp.FORKS and not (name == "clone" and first & seccomp.NEW_NAMESPACES)
-            if fork and self._usage()["processes"] >= self.limits.processes:
+            if fork and self._threads() >= self.limits.processes:
                 raise _Over("processes")
             fcntl.ioctl(self.listener, ANSWER, struct.pack("=QqiI", ident, 0, 0 if fork else -errno.EPERM, fork))
         except OSError as error:
@@ -251,6 +254,8 @@ class _Jail:
             fork, name = self.asks, "a call that was taken back"  # whoever asked is gone
         if not fork:
             self.denied[name] = self.denied.get(name, 0) + 1
+            if self.denied[name] > MANY:
+                time.sleep(TICK)
 
     def _look(self) -> None:
         """Ends the command if it has gone over a limit."""
@@ -260,34 +265,40 @@ class _Jail:
                 raise _Over("disk")
         if hit := self.group.hit():
             raise _Over(hit)
-        self.looks += 1
-        if len(self.group.folders) < 2 and self.looks % 4 == 1:
-            for name, amount in self._usage().items():
-                if name not in self.group.folders and amount > getattr(self.limits, name):
-                    raise _Over(name)
+        if "memory" not in self.group.folders and self._memory() > NEARLY * self.limits.memory:
+            raise _Over("memory")
 
-    def _usage(self) -> dict[str, int]:
-        """Threads, and bytes that are held for the command; of its sockets, as many as there could be."""
-        threads = sockets = own = shared = 0
+    def _processes(self) -> list[str]:
         with suppress(OSError):  # nobody is in there any more
-            for name in filter(str.isdigit, os.listdir(self.proc)):
-                with suppress(OSError):
-                    status = self._text(f"{name}/status")
-                    sizes = [int(size) for size in re.findall(r"(?:RssAnon|RssShmem|VmPTE):\s+(\d+)", status)]
-                    threads += int(re.findall(r"Threads:\t(\d+)", status)[0]) if name != "1" else 0
-                    own, shared = own + sizes[-1], shared + sum(sizes[:-1])
-            if (own + shared) << 10 > self.limits.memory:  # what processes share since a fork was counted for each
-                shared = sum(self._proportional(name) for name in filter(str.isdigit, os.listdir(self.proc)))
-            sockets = int(self._text("1/net/sockstat").split()[2])
-        return {
-            "processes": threads,
-            "memory": ((own + shared) << 10) + sockets * SOCKET + self._used() - self.base,
-        }
+            return [name for name in os.listdir(self.proc) if name.isdigit() and name != "1"]
+        return []
 
-    def _proportional(self, name: str) -> int:
-        with suppress(OSError):
-            return sum(map(int, re.findall(r"Pss_(?:Anon|Shmem):\s+(\d+)", self._text(f"{name}/smaps_rollup"))))
-        return 0
+    def _threads(self) -> int:
+        threads = 0
+        for name in self._processes():
+            with suppress(OSError):
+                threads += os.stat(f"{name}/task", dir_fd=self.proc).st_nlink - 2
+        return threads
+
+    def _memory(self) -> int:
+        """Bytes that are held for the command. Most looks count those of each process, which takes no time; some, and where
+        those would be too many, count what processes share once, page tables, and sockets, as much as they could hold."""
+        self.looks += 1
+        processes, files = self._processes(), self._used() - self.base
+        pages = 0
+        for name in processes:
+            with suppress(OSError):
+                _, resident, mapped, *_ = map(int, self._text(f"{name}/statm").split())
+                pages += resident - mapped
+        if self.looks % 8 and pages * PAGE + files < NEARLY * self.limits.memory:
+            return pages * PAGE + files
+        kilobytes = sockets = 0
+        for name in processes:
+            with suppress(OSError):
+                text = self._text(f"{name}/smaps_rollup") + self._text(f"{name}/status")
+                kilobytes += sum(map(int, re.findall(r"(?:Pss_Anon|Pss_Shmem|VmPTE):\s+(\d+)", text)))
+                sockets = int(self._text(f"{name}/net/sockstat").split()[2])
+        return (kilobytes << 10) + sockets * SOCKET + files
 
     def _text(self, path: str) -> str:
         with open(os.open(path, os.O_RDONLY, dir_fd=self.proc)) as file:

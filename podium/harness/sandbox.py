@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from msgspec.structs import replace
 from podium.harness import seccomp
 from podium.harness.bounded import beside
 from podium.harness.cgroup import group
-from podium.harness.jail import TICK, Ended, Job, Limits, NoIsolation, confined, landlock_version
+from podium.harness.jail import Ended, Job, Limits, NoIsolation, confined, landlock_version
 from podium.harness.types import Refused
 
 __all__ = ["Ended", "Limits", "NoIsolation", "Promise", "Sandbox", "isolation", "promises"]
@@ -71,16 +72,18 @@ class Sandbox:
 
 
 _known: list[str] = []
+_locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 
 async def isolation() -> str:
     """Why commands cannot be isolated here; empty if they can. What is promised is tried out once, before the first of them."""
-    if not _known:
-        try:
-            broken = [promise.what for promise in await promises() if not promise.kept]
-            _known.append(f"a trial was not held to {', '.join(broken)}" if broken else "")
-        except NoIsolation as refused:
-            _known.append(refused.why.partition("isolated: ")[2])
+    async with _locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+        if not _known:
+            try:
+                broken = [promise.what for promise in await promises() if not promise.kept]
+                _known.append(f"a trial was not held to {', '.join(broken)}" if broken else "")
+            except NoIsolation as refused:
+                _known.append(refused.why.partition("isolated: ")[2])
     return _known[0]
 
 
@@ -113,7 +116,7 @@ async def promises() -> list[Promise]:
         raise NoIsolation(why)
     with group({"memory": 1 << 30, "processes": 99}) as made:
         held = set(made.folders)
-    version, looks = landlock_version(), f"may be gone over for {4000 * TICK:g} ms"
+    version = landlock_version()
     landlock = f", Landlock {version}" if version >= 4 else ""
     by = {
         "files": f"bubblewrap: mounts{landlock}",
@@ -124,8 +127,8 @@ async def promises() -> list[Promise]:
         "seconds": "a watch outside",
         "output": "a watch outside",
         "disk": "tmpfs of that size",
-        "memory": "control group" if "memory" in held else "RLIMIT_DATA for each process; a watch outside for all",
-        "processes": "control group" if "processes" in held else "RLIMIT_NPROC; a watch outside",
+        "memory": "control group" if "memory" in held else "a watch outside; RLIMIT_DATA for each process",
+        "processes": "control group" if "processes" in held else "a watch outside, asked for each; RLIMIT_NPROC",
     }
     with TemporaryDirectory() as folder:
         box = Sandbox(Path(folder).resolve(), TRIAL)
@@ -133,15 +136,19 @@ async def promises() -> list[Promise]:
             _run(box, ["sh", "-c", script], b"", 0.5 if what == "seconds" else None)
             for what, (script, _) in TRIALS.items()
         ]
-        came = dict(zip(TRIALS, await asyncio.gather(*runs), strict=True))
+        came = await asyncio.gather(*runs, return_exceptions=True)
+    for ended in came:
+        if isinstance(ended, BaseException):
+            raise ended
     return [
         Promise(
             what=what,
             by=by[what],
-            kept=TRIALS[what][1] in {str(ended.code), ended.hit, *ended.denied},
-            lacks="" if what in held or what not in ("memory", "processes") else looks,
+            kept=expected in {str(ended.code), ended.hit, *ended.denied},
+            lacks="" if what in held or what not in ("memory", "processes") else "not held by the kernel",
         )
-        for what, ended in came.items()
+        for (what, (_, expected)), ended in zip(TRIALS.items(), came, strict=True)
+        if isinstance(ended, Ended)
     ]
 
 

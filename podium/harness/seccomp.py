@@ -38,10 +38,16 @@ SOME: dict[str, list[list[Test]]] = {  # allowed where all tests of one line hol
     "fcntl": [[(1, NE, 1031, 0)]],  # no larger pipes
     "prlimit64": [[(0, EQ, 0, 0)]],  # of itself
     "personality": [[(0, EQ, 0xFFFFFFFF, 0)]],  # which is only to ask
+    **{
+        f"set{kind}": [[(i, NE, 0, 0) for i in range(1 if kind[0] != "r" else 2)]]
+        for kind in ("uid", "gid", "reuid", "regid")
+    },
+    **{f"setres{kind}": [[(i, NE, 0, 0) for i in range(3)]] for kind in ("uid", "gid")},  # to root
     **{name: [[(0, NE, 1, 0)]] for name in ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")},
 }
 FORKS = ("clone", "fork", "vfork")
-ASK, ALLOW, NO_SUCH_CALL = 0x7FC00000, 0x7FFF0000, 0x00050000 | 38
+ASK, ALLOW, ERROR = 0x7FC00000, 0x7FFF0000, 0x00050000
+ABSENT = {"clone3": 38, "pkey_alloc": 38, "setxattr": 95, "fsetxattr": 95, "lsetxattr": 95}  # programs do without
 
 
 class _Compare(ctypes.Structure):
@@ -83,10 +89,11 @@ def program(most: int, disk: int, ask: bool) -> bytes:
     for name, tests in (every | SOME | {"mmap": mmap, "fallocate": [[(3, LE, disk, 0)]]}).items():
         for line in () if ask and name in FORKS else tests:
             if (number := call_number(name)) >= 0:
-                rules = (_Compare * len(line))(*line)
+                rules = (_Compare * len(line))(*(_Compare(*test) for test in line))
                 if library.seccomp_rule_add_array(context, ALLOW, number, len(line), rules):
                     raise OSError(f"libseccomp takes no rule for {name}")
-    library.seccomp_rule_add_array(context, NO_SUCH_CALL, call_number("clone3"), 0, None)  # libc then uses clone
+    for name, error in ABSENT.items():
+        library.seccomp_rule_add_array(context, ERROR | error, call_number(name), 0, None)
     file = os.memfd_create("filter")
     try:
         if library.seccomp_export_bpf(context, file):
