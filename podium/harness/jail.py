@@ -131,7 +131,6 @@ class _Jail:
         self.group = undo.enter_context(group({"memory": job.limits.memory, "processes": job.limits.processes}))
         self.user = SPARE + next(_numbers) % USERS if _is_root() else -1
         self.denied: dict[str, int] = {}
-        self.asks = "processes" not in self.group.folders  # the watch is asked for every new process
         self.first, self.base, self.room = -1, 0, room  # process 1 in there; bytes of its files
         self.looks = 0
         with ExitStack() as given:
@@ -192,7 +191,7 @@ class _Jail:
         }
         for name, value in {**limits, "CORE": 0, "MEMLOCK": 0, "MSGQUEUE": 0}.items():
             resource.prlimit(self.last, getattr(resource, f"RLIMIT_{name}"), (value, value))
-        os.write(self.tell, seccomp.program(data, self.room, self.asks))
+        os.write(self.tell, seccomp.program(data, self.room))
         what, _, told = self._hear().partition(" ")
         if what != "listener":
             raise NoIsolation(told or "the last step into the jail ended without a word")
@@ -238,24 +237,20 @@ class _Jail:
         self.bwrap.wait()
 
     def _answer(self) -> None:
-        """Decides a call that waits: it may not be made, unless it is for one process more."""
+        """Decides a call that waits: it may not be made, unless it is to end a process, before which there is a look."""
         asked = bytearray(80)
-        try:
+        with suppress(FileNotFoundError):  # whoever asked is gone
             fcntl.ioctl(self.listener, ASKED, asked)
-            ident, _, _, number, machine, _, first = struct.unpack_from("=QIIiIQQ", asked)
-            name = seccomp.call_name(machine, number)
-            fork = name in seccomp.FORKS and not (name == "clone" and first & seccomp.NEW_NAMESPACES)
-            if fork and self._threads() >= self.limits.processes:
-                raise _Over("processes")
-            fcntl.ioctl(self.listener, ANSWER, struct.pack("=QqiI", ident, 0, 0 if fork else -errno.EPERM, fork))
-        except OSError as error:
-            if error.errno != errno.ENOENT:
-                raise
-            fork, name = self.asks, "a call that was taken back"  # whoever asked is gone
-        if not fork:
-            self.denied[name] = self.denied.get(name, 0) + 1
-            if self.denied[name] > MANY:
-                time.sleep(TICK)
+            ident, _, _, number, machine = struct.unpack_from("=QIIiI", asked)
+            if (name := seccomp.call_name(machine, number)) == "exit_group":
+                self._look()
+                error = 0
+            else:
+                self.denied[name] = self.denied.get(name, 0) + 1
+                error = -errno.EPERM
+                if self.denied[name] > MANY:
+                    time.sleep(TICK)
+            fcntl.ioctl(self.listener, ANSWER, struct.pack("=QqiI", ident, 0, error, not error))
 
     def _look(self) -> None:
         """Ends the command if it has gone over a limit."""
@@ -265,6 +260,8 @@ class _Jail:
                 raise _Over("disk")
         if hit := self.group.hit():
             raise _Over(hit)
+        if "processes" not in self.group.folders and self._threads() > self.limits.processes:
+            raise _Over("processes")
         if "memory" not in self.group.folders and self._memory() > NEARLY * self.limits.memory:
             raise _Over("memory")
 

@@ -10,6 +10,7 @@ import asyncio
 import os
 import shutil
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +29,7 @@ from podium.harness.types import Refused
 __all__ = ["Ended", "Limits", "NoIsolation", "Promise", "Sandbox", "isolation", "promises"]
 
 LONGEST = 32 << 10  # bytes of a command
-TRIAL = Limits(seconds=20, memory=48 << 20, processes=8, disk=1 << 20)
+TRIAL = Limits(memory=48 << 20, processes=8, disk=1 << 20)
 TRIALS = {  # of each promise: a command that breaks it, and what that comes to: an exit code, a limit or a call
     "files": ("test ! -e /home -a ! -e /root -a ! -w /usr -a ! -w / -a ! -w /etc -a ! -w /dev", "0"),
     "network": ("perl -e 'socket(S, 2, 1, 0)'", "socket"),
@@ -58,6 +59,10 @@ class Sandbox:
 
     async def run(self, argv: Sequence[str], stdin: bytes = b"", seconds: float | None = None) -> Ended:
         """Runs the command, within its limits and within `seconds` if that is less."""
+        start, most = (
+            time.monotonic(),
+            self.limits.seconds if seconds is None else min(seconds, self.limits.seconds),
+        )
         if why := await isolation():
             raise NoIsolation(why)
         if self.limits.strict and (weak := [p.what for p in await promises() if p.lacks]):
@@ -68,7 +73,7 @@ class Sandbox:
             raise Refused(
                 "command", f"a command of {size} bytes; at most {LONGEST} are taken, put the rest in a file"
             )
-        return await _run(self, argv, stdin, seconds)
+        return await _run(self, argv, stdin, most - (time.monotonic() - start))
 
 
 _known: list[str] = []
@@ -128,12 +133,12 @@ async def promises() -> list[Promise]:
         "output": "a watch outside",
         "disk": "tmpfs of that size",
         "memory": "control group" if "memory" in held else "a watch outside; RLIMIT_DATA for each process",
-        "processes": "control group" if "processes" in held else "a watch outside, asked for each; RLIMIT_NPROC",
+        "processes": "control group" if "processes" in held else "a watch outside; RLIMIT_NPROC, four more",
     }
     with TemporaryDirectory() as folder:
         box = Sandbox(Path(folder).resolve(), TRIAL)
         runs = [
-            _run(box, ["sh", "-c", script], b"", 0.5 if what == "seconds" else None)
+            _run(box, ["sh", "-c", script], b"", 0.5 if what == "seconds" else 20)
             for what, (script, _) in TRIALS.items()
         ]
         came = await asyncio.gather(*runs, return_exceptions=True)
@@ -152,10 +157,8 @@ async def promises() -> list[Promise]:
     ]
 
 
-async def _run(box: Sandbox, argv: Sequence[str], stdin: bytes, seconds: float | None) -> Ended:
-    limits = box.limits
-    if seconds is not None:
-        limits = replace(limits, seconds=min(seconds, limits.seconds))
+async def _run(box: Sandbox, argv: Sequence[str], stdin: bytes, seconds: float) -> Ended:
+    limits = replace(box.limits, seconds=seconds)
     job = Job(argv=list(argv), stdin=stdin, folder=box.folder, read=box.read, limits=limits)
     stop, end = os.pipe()
     work = beside(lambda: confined(job, stop))

@@ -9,7 +9,7 @@ import ctypes
 import os
 from functools import cache
 
-__all__ = ["FORKS", "NEW_NAMESPACES", "call_name", "call_number", "program"]
+__all__ = ["call_name", "call_number", "program"]
 
 ALLOWED = """
 read readv pread64 preadv preadv2 write writev pwrite64 pwritev pwritev2 open openat openat2 creat close close_range lseek dup dup2 dup3
@@ -17,7 +17,7 @@ stat fstat lstat newfstatat statx statfs fstatfs access faccessat faccessat2 flo
 truncate ftruncate fadvise64 readahead getdents getdents64 getcwd chdir fchdir rename renameat renameat2 mkdir mkdirat
 rmdir link linkat unlink unlinkat symlink symlinkat readlink readlinkat chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat
 umask utime utimes futimesat utimensat mknod mknodat getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr copy_file_range
-sendfile splice ioctl munmap mremap mprotect madvise brk msync mincore membarrier fork vfork execve execveat exit exit_group wait4
+sendfile splice ioctl munmap mremap mprotect madvise brk msync mincore membarrier fork vfork execve execveat exit wait4
 waitid getpid getppid gettid getpgid getpgrp getsid setpgid setsid set_tid_address set_robust_list get_robust_list rseq arch_prctl
 prctl futex futex_waitv sched_yield sched_getaffinity sched_setaffinity sched_getparam sched_getscheduler sched_get_priority_max
 sched_get_priority_min getpriority setpriority getrlimit setrlimit getrusage times rt_sigaction rt_sigprocmask rt_sigreturn
@@ -45,7 +45,6 @@ SOME: dict[str, list[list[Test]]] = {  # allowed where all tests of one line hol
     **{f"setres{kind}": [[(i, NE, 0, 0) for i in range(3)]] for kind in ("uid", "gid")},  # to root
     **{name: [[(0, NE, 1, 0)]] for name in ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")},
 }
-FORKS = ("clone", "fork", "vfork")
 ASK, ALLOW, ERROR = 0x7FC00000, 0x7FFF0000, 0x00050000
 ABSENT = {"clone3": 38, "pkey_alloc": 38, "setxattr": 95, "fsetxattr": 95, "lsetxattr": 95}  # programs do without
 
@@ -74,9 +73,9 @@ def call_name(machine: int, number: int) -> str:
 
 
 @cache
-def program(most: int, disk: int, ask: bool) -> bytes:
+def program(most: int, disk: int) -> bytes:
     """The filter. Memory is mapped by at most so many bytes at once if it can be written to, and shared only as a file; a
-    file is given at most `disk` bytes at once. The watch may be asked for every new process."""
+    file is given at most `disk` bytes at once."""
     mmap = [
         [(3, MASKED, 0x21, kind), limit]  # MAP_SHARED | MAP_ANONYMOUS
         for kind in (0x00, 0x01, 0x20)
@@ -87,7 +86,7 @@ def program(most: int, disk: int, ask: bool) -> bytes:
     library.seccomp_attr_set(context, 2, ASK)  # calls by another machine's numbers
     every: dict[str, list[list[Test]]] = {name: [[]] for name in ALLOWED}
     for name, tests in (every | SOME | {"mmap": mmap, "fallocate": [[(3, LE, disk, 0)]]}).items():
-        for line in () if ask and name in FORKS else tests:
+        for line in tests:
             if (number := call_number(name)) >= 0:
                 rules = (_Compare * len(line))(*(_Compare(*test) for test in line))
                 if library.seccomp_rule_add_array(context, ALLOW, number, len(line), rules):
