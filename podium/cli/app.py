@@ -13,13 +13,13 @@ from podium import __version__
 
 __all__ = ["VERBS", "Json", "Paths", "app"]
 
-# Each verb: the module that adds it to the application, and the first sentence of its help. `podium --help` prints this
-# table and imports no verb; a test says that it is what the verbs themselves say.
+# Each verb: the module that adds it to the application, and the first sentence of its help. `podium --help` prints
+# this table and imports no verb; a test says that it is what the verbs themselves say.
 VERBS: dict[str, tuple[str, str]] = {
     "check": ("traces", "Check traces against every rule."),
     "show": (
-        "traces",
-        "Show one run: who did what when, how long it took and could have taken, what is tainted.",
+        "show",
+        "Show one run: who worked, where the time and the money went, what went wrong.",
     ),
     "convert": ("traces", "Write traces in another form."),
     "import": ("exchange", "Import logs of other systems and keep the result."),

@@ -1,4 +1,5 @@
-"""Messages to and from an MCP server at an address: each is posted, and answered by JSON or by a stream of events."""
+"""Messages to and from an MCP server at an address: each is posted, and answered by JSON or by a stream of
+events."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from podium.harness.lines import Lines
+from podium.engine.lines import Lines
 from podium.harness.mcp_stdio import declined
 from podium.harness.types import Fault
 from podium.trace.depth import TOO_DEEP, is_deep

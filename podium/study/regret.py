@@ -61,8 +61,9 @@ def rows(
     cores: int = 2,
     say: Callable[[str], Any] = lambda text: None,
 ) -> list[dict[str, Any]]:
-    """A row for each world: means over seeds of means over held-out worlds, so many episodes of each, and the interval of the share of the
-    gap over seeds. What was learned is kept in the folder as it comes, and not learned again by the same code."""
+    """A row for each world: means over seeds of means over held-out worlds, so many episodes of each, and the
+    interval of the share of the gap over seeds. What was learned is kept in the folder as it comes, and not learned
+    again by the same code."""
     jobs = [(env, seed, recipe, episodes, folder) for env, seed in product(envs, seeds)]
     folder.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(cores, get_context("spawn")) as pool:
@@ -87,13 +88,14 @@ def _kept(env: str, seed: int, recipe: Recipe, episodes: int, folder: Path) -> l
 
 @cache
 def _code() -> bytes:
-    """A fingerprint of all that decides what is learned: the loop, what it imports of `learn`, and all worlds. The parameters of training are
-    not in it; they are drawn for each world by itself."""
+    """A fingerprint of all that decides what is learned: the loop, what it imports of `learn`, and all worlds. The
+    parameters of training are not in it; they are drawn for each world by itself."""
     root, found, todo = Path(podium.__path__[0]), set[str](), ["learn.train", "learn.evaluate"]
     while todo:
         found.add(module := todo.pop())
         source = (root / module.replace(".", "/")).with_suffix(".py").read_text()
-        todo += [m for m in imports(source) if m.startswith("learn.") and m not in found]
+        names = {m.removeprefix("podium.") for m in imports(source) if m.startswith("podium.learn.")}
+        todo += sorted(m for m in names - found if (root / m.replace(".", "/")).with_suffix(".py").is_file())
     files = [(root / m.replace(".", "/")).with_suffix(".py") for m in sorted(found)]
     files += sorted((root / "envs").glob("*.py"))
     return hashlib.sha256(b"".join(meaning(f.read_text()) for f in files if f.name != "params.py")).digest()
@@ -128,6 +130,7 @@ def _row(env: str, found: list[list[Judged]]) -> dict[str, Any]:
 
 
 def _error(found: list[Judged]) -> float:
-    """The standard error of the mean regret over worlds, by its dice; these are the same for all seeds, so that seeds do not make it less."""
+    """The standard error of the mean regret over worlds, by its dice; these are the same for all seeds, so that
+    seeds do not make it less."""
     each = np.array([one.error / abs(one.optimum) for one in found])
     return float(np.sqrt((each**2).sum()) / len(each))

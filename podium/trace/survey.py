@@ -62,19 +62,21 @@ class Parts(Head, kw_only=True):
 _HEAD, _PARTS = msgspec.json.Decoder(Head), msgspec.json.Decoder(Parts)
 _MEMBER = re.compile(rb'[ \t\r\n]*"([a-z_]+)"[ \t\r\n]*:[ \t\r\n]*')
 _AFTER = re.compile(rb"[ \t\r\n]*([,}])")
+_NOTHING_AND_MORE = re.compile(rb"\s*\{\s*\}\s*\S")
 
 
 def resembles(start: bytes) -> bool:
-    """Whether what starts like this is meant to be a document: half of the fields of its first object are a document's.
+    """Whether what starts like this is meant to be a document: half of the fields of its first object are a
+    document's.
 
-    >>> resembles(b'{"trace_id": "a", "events": [{"id": '), resembles(b'{"type": "user", "uuid": '), resembles(b"[]")
-    (True, False, False)
-    >>> resembles(b'{"trace_id": "a", "spans": [')  # other systems name traces too
-    False
+    >>> [resembles(text) for text in (b'{"trace_id": "a", "events": [{"id": ', b'{"type": "user", "uuid": ', b"[]")]
+    [True, False, False]
+    >>> resembles(b'{"trace_id": "a", "spans": ['), resembles(b'{}\\n{"a"')  # other systems name traces too
+    (False, False)
     """
     fields = set(top_fields(start))
     named = fields & _FIELDS
-    if named == {b"trace_id"} and fields != named:
+    if (named == {b"trace_id"} and fields != named) or _NOTHING_AND_MORE.match(start):
         return False
     return start.lstrip()[:1] in (b"{", b"[") and 2 * len(named) >= max(len(fields), start.lstrip()[:1] == b"[")
 
@@ -83,7 +85,8 @@ _FIELDS = {f.name.encode() for f in msgspec.structs.fields(Document)}
 
 
 def top_fields(start: bytes) -> Iterator[bytes]:
-    """The fields of the object that this starts with, or of the first in the array that it starts with, as far as it goes.
+    """The fields of the object that this starts with, or of the first in the array that it starts with, as far as
+    it goes.
 
     >>> list(top_fields(b'[{"a": {"b": "]"}, "c": 1}, {"d": '))
     [b'a', b'c']
