@@ -21,7 +21,8 @@ class _Late(BaseException):
 
 @contextmanager
 def interrupted(seconds: float | None, what: str) -> Iterator[None]:
-    """Ends what blocks the main thread for longer, by SIGALRM and once more every tenth of a second, with Fault("timeout")."""
+    """Ends what blocks the main thread for longer, by SIGALRM, again every tenth of a second.
+    Raises Fault("timeout")."""
     if seconds is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""Control groups of the kernel's, of either version: they hold memory and processes of a command, taken together, to a limit."""
+"""Control groups of the kernel's, of either version: they hold a command's processes and memory to a limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pathlib import Path
 
 __all__ = ["Group", "group"]
 
-# Of each limit: its controller, the files that set it (to this value, or to the limit), and where the kernel counts what it refused.
+# Of each limit: its controller; the files that set it, to this value or to the limit; and where the kernel counts
+# what it refused.
 FILES: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "memory": (
         "memory",

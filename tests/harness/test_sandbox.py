@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from podium.harness import sandbox
 from podium.harness.commands import Program, command_tool, file_tools, python_tool, words
 from podium.harness.folder import Folder, checked
-from podium.harness.sandbox import Ended, Limits, NoIsolation, Sandbox, isolation
+from podium.harness.sandbox import Ended, Limits, NoIsolation, Sandbox, isolation, promises
 from podium.harness.types import Caller, Fault, Refused
 
 WHY = asyncio.run(isolation())
@@ -208,8 +208,9 @@ def test_many_at_once(tmp_path: Path) -> None:
 def test_a_program_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="no program 'nonesuch'"):
         ran(tmp_path, "nonesuch")
-    with pytest.raises(Refused, match="at most 32768 are taken"):
-        ran(tmp_path, "echo", "x" * 40_000)
+    for large in (["x" * 40_000], [""] * 40_000):
+        with pytest.raises(Refused, match="at most 32768 are taken"):
+            ran(tmp_path, "echo", *large)
 
 
 @isolated
@@ -243,6 +244,46 @@ def test_where_nothing_isolates_nothing_runs(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(sandbox.os.path, "exists", lambda _: True)
     monkeypatch.setattr(sandbox.seccomp, "call_number", missing)
     assert refusal().startswith("libseccomp is not installed")
+
+
+@isolated
+def test_what_the_kernel_does_not_hold_is_said_and_can_be_refused(tmp_path: Path) -> None:
+    table = {promise.what: promise for promise in asyncio.run(promises())}
+    assert list(table) == list(sandbox.TRIALS)
+    assert all(promise.kept for promise in table.values())
+    weak = [what for what, promise in table.items() if promise.lacks]
+    assert set(weak) <= {"memory", "processes"}
+    if weak:
+        with pytest.raises(NoIsolation, match=r"does not limit .* as was asked for"):
+            ran(tmp_path, "true", limits=replace(SMALL, strict=True))
+    else:
+        assert ran(tmp_path, "true", limits=replace(SMALL, strict=True)).code == 0
+
+
+@isolated
+def test_a_promise_that_a_trial_does_not_bear_out_refuses_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "_known", [])
+    monkeypatch.setitem(sandbox.TRIALS, "network", ("true", "socket"))
+    with pytest.raises(NoIsolation, match="a trial was not held to network"):
+        ran(tmp_path, "true")
+
+
+@isolated
+def test_what_a_command_changed_is_written_back_once_it_has_ended(tmp_path: Path) -> None:
+    for name in ("old", "kept", "folder/inner"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    before = (tmp_path / "kept").stat()
+    script = "rm old; rm -r folder; ln -s kept folder; mkdir -p a/b; echo x > a/b/c; chmod 755 a/b/c; mkfifo pipe"
+    assert ran(tmp_path, "sh", "-c", script).code == 0
+    assert sorted(os.listdir(tmp_path)) == ["a", "folder", "kept"]
+    assert os.readlink(tmp_path / "folder") == "kept"
+    assert ((tmp_path / "a/b/c").read_text(), (tmp_path / "a/b/c").stat().st_mode & 0o777) == ("x\n", 0o755)
+    assert (tmp_path / "kept").stat() == before
+    assert ran(tmp_path, "sh", "-c", "rm kept; yes").hit == "output"
+    assert (tmp_path / "kept").stat() == before
 
 
 # The tools ---------------------------------------------------------------------------------------------------------------
@@ -362,6 +403,15 @@ def test_files_in_a_folder(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"x" * (1 << 20) + b"y")
     with pytest.raises(Fault, match="more than 1048576 bytes"):
         folder.read("large")
+
+
+def test_a_folder_holds_no_more_than_its_quota(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, most=3 * 4096)
+    assert [folder.write(f"f{i}", "x") for i in range(3)] == [1, 1, 1]
+    with pytest.raises(Refused, match="may hold 12288 bytes") as caught:
+        folder.write("f3", "x")
+    assert caught.value.kind == "disk"
+    assert not (tmp_path / "f3").exists()
 
 
 def test_a_pipe_with_nobody_at_its_end_is_no_file(tmp_path: Path) -> None:
