@@ -4,9 +4,9 @@
     trace = attach(trace, "agent", "scope", column)
     score(trace, "outcome + 0.2 * individual('scope')")
 
-A judge gets the texts of one unit and gives a number in the range it states. One that is silent, fails, answers nonsense or
-leaves its range gives NaN, never 0, and the reason is kept. It reads contents only through the mapping that the user hands
-over, from a `content_ref` to a text. A model as a judge is `podium.engine.judge.ChatJudge`.
+A judge gets the texts of one unit and gives a number in the range it states. One that is silent, fails, answers
+nonsense or leaves its range gives NaN, never 0, and the reason is kept. It reads contents only through the mapping
+that the user hands over, from a `content_ref` to a text. A model as a judge is `podium.engine.judge.ChatJudge`.
 """
 
 from __future__ import annotations
@@ -65,9 +65,11 @@ class PythonJudge:
 
 @dataclass(frozen=True)
 class Checker:
-    """A formal checker: a program that reads the texts on its standard input and says by its exit status whether they hold.
+    """A formal checker: a program that reads the texts on its standard input and says by its exit status whether
+    they hold.
 
-    1 if the status is one of `passes`, 0 if it is one of `fails`. Any other status, and no answer in time, is no verdict.
+    1 if the status is one of `passes`, 0 if it is one of `fails`. Any other status, and no answer in time, is no
+    verdict.
     """
 
     command: Sequence[str]
@@ -98,8 +100,9 @@ def judged(
 ) -> Judged:
     """What a judge says of each unit of a trace, from the contents of its events in row order.
 
-    A plain function is a judge with the range 0 to 1. Units with the same texts are judged once; `at_once` is how many
-    judgements may be under way together. A unit without contents, or with one that `contents` does not hold, is not judged.
+    A plain function is a judge with the range 0 to 1. Units with the same texts are judged once; `at_once` is how
+    many judgements may be under way together. A unit without contents, or with one that `contents` does not hold,
+    is not judged.
     """
     asked = judge if isinstance(judge, Judge) else PythonJudge(judge)
     texts, whys = _texts(trace, unit, contents)
@@ -151,7 +154,8 @@ def _asked(judge: Judge, texts: tuple[str, ...]) -> tuple[float, str]:
 
 
 def attach(trace: Trace, unit: str, channel: str, column: Judged | F) -> Trace:
-    """The same trace with one more reward channel: a column at a unit, stated by the row that stands for each (`units.rows`).
+    """The same trace with one more reward channel: a column at a unit, stated by the row that stands for each
+    (`units.rows`).
 
     A column of the team is a reward of the run. `individual`, `step`, `said`, `called`, `decided`, `role_score` and
     `outcome` read it back.
