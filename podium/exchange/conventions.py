@@ -1,7 +1,8 @@
 """What the attributes of a span mean: OpenTelemetry's GenAI conventions, OpenInference, Traceloop, Monocle and MCP.
 
-`span_of` takes a span's name and attributes by key, as any of these exporters writes them. Attributes of messages that are spread over
-many keys (`llm.input_messages.0.message.content`) are not read: the figures of a run are elsewhere.
+`span_of` takes a span's name and attributes by key, as any of these exporters writes them. Attributes of messages
+that are spread over many keys (`llm.input_messages.0.message.content`) are not read: the figures of a run are
+elsewhere.
 """
 
 from __future__ import annotations
@@ -211,7 +212,8 @@ _texts = msgspec.json.Decoder(_Text)
 
 
 def _content(a: Mapping[str, Any], field: str) -> bytes | str | None:
-    """What was said, given or returned: a text, or JSON as it stands in the log (in OTLP inside an object that says its type)."""
+    """What was said, given or returned: a text, or JSON as it stands in the log (in OTLP inside an object that says
+    its type)."""
     for key in FIELDS[field]:
         value = a.get(key)
         if isinstance(value, Raw):

@@ -1,4 +1,5 @@
-"""Streams of LangGraph: chunks of the modes `tasks` and `debug`, as `{"mode", "chunk"}` or as the tuples that `stream` yields.
+"""Streams of LangGraph: chunks of the modes `tasks` and `debug`, as `{"mode", "chunk"}` or as the tuples that
+`stream` yields.
 
 A task of a node is an agent at work, from its start to its result, for the graph. Only `debug` chunks say when.
 """
@@ -102,7 +103,8 @@ def _take(tasks: dict[str, Span], mode: str, above: str, chunk: dict[str, Any], 
 
 
 def _clock(tasks: dict[str, Span]) -> bool:
-    """Gives the graph a span of its own; False where chunks say only in which order (times below zero), not when."""
+    """Gives the graph a span of its own; False where chunks say only in which order (times below zero), not
+    when."""
     times = [t for span in tasks.values() for t in (span.start, span.end) if t is not None]
     timed = bool(times) and all(t >= 0 for t in times)
     for span in tasks.values():

@@ -1,7 +1,7 @@
 """Runs of LangSmith, as its API and exports give them: LangChain and LangGraph.
 
-The root is an agent, and so is a node of a graph that is more than a step of the loop of one agent. A conditional edge (a function
-whose output names nodes) is a decision. Token counts stand on the turns of models.
+The root is an agent, and so is a node of a graph that is more than a step of the loop of one agent. A conditional
+edge (a function whose output names nodes) is a decision. Token counts stand on the turns of models.
 """
 
 from __future__ import annotations

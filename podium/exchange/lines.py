@@ -38,8 +38,9 @@ def _is_object(line: bytes) -> bool:
 
 
 def records(blocks: Iterable[bytes], decoder: Any, complain: Complain) -> Iterator[tuple[int, Any]]:
-    """The records of blocks of whole lines (the last may end within one) with the number of their line. `decoder` is
-    msgspec's, of one record. `complain` hears of broken lines, torn ones, and of several objects on one line (which are read).
+    """The records of blocks of whole lines (the last may end within one) with the number of their line. `decoder`
+    is msgspec's, of one record. `complain` hears of broken lines, torn ones, and of several objects on one line
+    (which are read).
 
     >>> heard = []
     >>> block = b'{"a": 1}{"a": 2}\\n\\n{"a": \\n{"a": 3}\\n{"a"'

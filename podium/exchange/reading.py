@@ -1,6 +1,7 @@
 """Which importer reads a file, which files are one run, and what is said of a file that nobody knows.
 
-Files, folders and archives (.zip, .tar, and .gz, .xz and .zst of anything) are read as they are. A run is held in memory, not more.
+Files, folders and archives (.zip, .tar, and .gz, .xz and .zst of anything) are read as they are. A run is held in
+memory, not more.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ BLOCK = 1 << 18  # bytes that are read at a time
 
 
 class Source(NamedTuple):
-    """A file to import: its name, how it starts, and its content in blocks of whole lines (the last may end within one)."""
+    """A file to import: its name, how it starts, and its content in blocks of whole lines (the last may end within
+    one)."""
 
     name: str
     start: bytes
@@ -68,7 +70,8 @@ def importer_of(start: bytes, name: str) -> str | None:
 
 @register("reader")
 def read_foreign(paths: Sequence[str], keep: bool = False, progress: files.Progress = None) -> Iterator[Read | str]:
-    """The runs that importers read in these files and archives, and the names of the files that are not theirs to read.
+    """The runs that importers read in these files and archives, and the names of the files that are not theirs to
+    read.
 
     A file inside an archive that nobody knows is told in one line, since nobody else reads archives."""
     groups: dict[str, list[Source]] = {}  # by importer
@@ -176,7 +179,8 @@ def _zipped(path: str, progress: files.Progress, broken: dict[str, str]) -> Iter
 
 
 def _member(archive: zipfile.ZipFile, path: str, member: str) -> IO[bytes]:
-    """A file in an archive; what is damaged, encrypted, or packed in a way that this Python does not know, is unreadable."""
+    """A file in an archive; what is damaged, encrypted, or packed in a way that this Python does not know, is
+    unreadable."""
     try:
         return archive.open(member)
     except (NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
