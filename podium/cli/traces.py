@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -10,15 +11,14 @@ import typer
 from rich.text import Text as Line
 
 from podium.cli.app import Json, Paths, app
-from podium.cli.output import out, print_table, reading, say
+from podium.cli.output import UNREADABLE, out, print_table, read_all, reading, say
 from podium.cli.tokens import Allowed, show_tokens, told_tokens
 from podium.trace import files, wire
-from podium.trace.findings import Finding, Unreadable
+from podium.trace.findings import Finding
 from podium.trace.log import CHECKED
 from podium.trace.rules import RULES
 from podium.trace.scan import LOG_EVENTS
 from podium.trace.tokens import Exactness, exactness
-from podium.view.plain import plain
 
 __all__: list[str] = []
 
@@ -38,21 +38,12 @@ def check(
     """Check traces against every rule. Exit 0: clean or warnings only; 1: errors; 2: something cannot be read."""
     findings: list[Finding] = []
     exact: list[tuple[str, Exactness]] = []
-    unreadable = 0
     with reading() as progress:
-        for path in paths:
-            try:
-                for one in files.read(path, shape=LOG_EVENTS if tokens else CHECKED, progress=progress):
-                    findings += one.findings
-                    if tokens and one.trace is not None:
-                        exact.append((one.file, exactness(one.trace)))
-                    for finding in () if json else one.findings:
-                        out.print(Line(plain(finding), style="red" if finding.level == "error" else "yellow"))
-            except Unreadable as error:
-                unreadable += 1
-                findings.append(Finding(error.file, None, "unreadable", "error", error.why))
-                if not json:
-                    print(f"podium: {plain(error)}", file=sys.stderr)
+        read = partial(files.read, shape=LOG_EVENTS if tokens else CHECKED, progress=progress)
+        for one in read_all(paths, read, findings, json):
+            if tokens and one.trace is not None:
+                exact.append((one.file, exactness(one.trace)))
+    unreadable = sum(f.rule == UNREADABLE for f in findings)
     errors = sum(f.level == "error" for f in findings) - unreadable
     token_report = told_tokens(exact, allow or ())
     failed = bool(errors or unreadable or (tokens and not token_report["ok"]))

@@ -144,9 +144,9 @@ class Run:
     def set_content(self, row: int, content: Content) -> None:
         """Sets the content of an event: its hash, and itself if content is kept."""
         event = self.events[row]
-        event["content_ref"], kept = content if isinstance(content, tuple) else self.note(content)
-        if kept is not None:
-            event.setdefault("extra", {})["content"] = msgspec.Raw(kept)
+        event["content_ref"], clean = content if isinstance(content, tuple) else self.note(content)
+        if clean is not None:
+            event.setdefault("extra", {})["content"] = msgspec.Raw(clean)
 
     def edge(self, src: int, dst: int, type: EdgeType, rule: str | None = None) -> None:
         """States that one event is a cause of another; `rule` says by which rule an edge was inferred. One edge of
@@ -172,8 +172,10 @@ class Run:
         keys = np.append(stated, _in_line(agent, theirs & ~np.isin(type_e, _BESIDE)))
         times = _times(t, end, keys >> _SRC, keys >> _DST & _ROW, keys & _KIND_OF)
         if times.moved:
-            said = f"{times.moved} events have causes that are later by the log's clock, by {times.most:.3g} s at most; moved behind them"
-            findings.append(Finding(file, None, "log-order", LEVELS["log-order"], said))
+            later = (
+                f"{times.moved} events have causes that are later by the log's clock, by {times.most:.3g} s at most"
+            )
+            findings.append(Finding(file, None, "log-order", LEVELS["log-order"], f"{later}; moved behind them"))
         begun, ended = times.begun, times.ended
         timed = begun[~np.isnan(begun)]
         start = float(timed.min()) if len(timed) else 0.0
@@ -266,8 +268,8 @@ def _follows(agent: I, times: Times) -> I:
         since, earlier = clock[order[at]], order[max(first[at], at - MOST_BESIDE) : at]
         done = np.flatnonzero(~(ended[earlier] > since) & ~(clock[earlier] > since))
         before[at] = at - len(earlier) + done[-1] if len(done) else -1
-    kept = before >= 0
-    keys: I = order[before[kept]] << _SRC | order[kept] << _DST | _TEMPORAL
+    follows = before >= 0
+    keys: I = order[before[follows]] << _SRC | order[follows] << _DST | _TEMPORAL
     return keys
 
 
@@ -304,11 +306,11 @@ def _times(t: F, end: F, src: I, dst: I, kind: I) -> Times:
             rank[order] = np.arange(len(t))
         src, dst, kind = src[~closing], dst[~closing], kind[~closing]
     if (clock[src] > clock[dst]).any():
-        by_effect, told = np.argsort(rank[dst], kind="stable"), clock.tolist()
+        by_effect, moved = np.argsort(rank[dst], kind="stable"), clock.tolist()
         for a, b in zip(src[by_effect].tolist(), dst[by_effect].tolist(), strict=True):
-            if told[a] > told[b]:
-                told[b] = told[a]
-        clock = np.array(told)
+            if moved[a] > moved[b]:
+                moved[b] = moved[a]
+        clock = np.array(moved)
     begun = np.where(np.isnan(t), np.nan, clock)
     ended = np.where(np.isnan(end), np.nan, np.fmax(end, begun))
     binds = (kind != _TEMPORAL) & ~np.isnan(ended[src])

@@ -240,7 +240,8 @@ class EventWriter:
         if not (launch or item.tool in ASKS or (answer is not None and answer.refusal)):
             end = None if answer is None else answer.t
             approved = self._approve(who, item, answer, by)
-        event = {"type": _CALL, "agent": who.name, "t": item.t, "end": end, "task": self.task, "tool": item.tool or "unnamed"}  # fmt: skip
+        event = {"type": _CALL, "agent": who.name, "t": item.t, "end": end, "task": self.task}
+        event["tool"] = item.tool or "unnamed"
         row = self.run.append(event)
         self._own(who, row)
         if item.content is not None:
@@ -374,7 +375,8 @@ class EventWriter:
         else:
             begun = self._began_work(spawn, end, extra.get("duration_ms")) if silent else end.t
             row = self.run.add(
-                "return", child.name, begun, end=end.t if silent else None, to=parent.name, task=self.task, extra=extra
+                "return", child.name, begun, end=end.t if silent else None, to=parent.name, task=self.task,
+                extra=extra,
             )  # fmt: skip
             self._own(child, row)
             if last is not None and not silent:

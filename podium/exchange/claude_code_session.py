@@ -47,7 +47,8 @@ _TEAMMATE = re.compile(r"<teammate-message\b([^>]*)>(.*?)(?:</teammate-message>|
 _TASK = re.compile(r"<task-id>(.*?)</task-id>", re.DOTALL)
 _TOOL_USE = re.compile(r"<tool-use-id>(.*?)</tool-use-id>", re.DOTALL)
 _INJECTED = (
-    "<local-command", "<bash-stdout", "<bash-stderr", "<system-reminder", "<user-prompt-submit-hook", "Caveat: The messages below",
+    "<local-command", "<bash-stdout", "<bash-stderr", "<system-reminder", "<user-prompt-submit-hook",
+    "Caveat: The messages below",
     "This session is being continued from a previous conversation",
 )  # fmt: skip
 _RECORD = msgspec.json.Decoder(Record)

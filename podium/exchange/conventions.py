@@ -131,7 +131,8 @@ MARKS = (
 def span_of(id: str, parent: str, name: str, start: float | None, end: float | None, a: Mapping[str, Any]) -> Span:
     """A span by its name and its attributes.
 
-    >>> turn = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 90, "gen_ai.usage.cache_read.input_tokens": 80}
+    >>> turn = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 90}
+    >>> turn["gen_ai.usage.cache_read.input_tokens"] = 80
     >>> span = span_of("b", "a", "chat small", 0.0, 1.0, turn)
     >>> span.kind, span.tokens_in, span.cache_read, span.tokens_out
     ('model', 10.0, 80.0, None)

@@ -7,6 +7,7 @@ A task of a node is an agent at work, from its start to its result, for the grap
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -37,7 +38,7 @@ def langgraph(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
         run = Run(_name(source.name), system="langgraph", keep=keep)
         tasks: dict[str, Span] = {}
         order = 0
-        for line, value in objects(source, lambda line, why, run=run, name=source.name: run.fault(name, line, why)):  # type: ignore[misc]
+        for line, value in objects(source, partial(run.fault, source.name)):
             chunk = _chunk(value)
             if chunk is None:
                 run.fault(source.name, line, "expected a chunk of a stream: its mode and what it holds")

@@ -56,10 +56,10 @@ def records(blocks: Iterable[bytes], decoder: Any, complain: Complain) -> Iterat
         try:
             if shortest < SHORTEST:
                 raise msgspec.DecodeError("blank lines")
-            found = decoder.decode_lines(block)
-            if len(found) != lines + (not block.endswith(b"\n")):
+            read = decoder.decode_lines(block)
+            if len(read) != lines + (not block.endswith(b"\n")):
                 raise msgspec.DecodeError("several objects on one line")
-            yield from enumerate(found, first)
+            yield from enumerate(read, first)
         except ERRORS:
             for number, line in enumerate(block.split(b"\n"), first):
                 if line.strip():

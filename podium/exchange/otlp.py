@@ -111,10 +111,10 @@ class _Requests:
     """Decodes requests, also those that write a field in another way than the specification does."""
 
     def decode_lines(self, block: bytes) -> list[Request]:
-        found = _typed.decode_lines(block)
-        if not all(request.resource_spans for request in found):
+        requests = _typed.decode_lines(block)
+        if not all(request.resource_spans for request in requests):
             raise msgspec.DecodeError("requests without resourceSpans")
-        return found
+        return requests
 
     def decode(self, line: bytes) -> Request:
         try:
@@ -333,9 +333,12 @@ def _lines(blocks: Iterable[bytes], complain: Callable[[int | None, str], None])
                 yield request
             elif line.strip():
                 text = line if number == first + len(lines) - 1 else line + b"\n"
-                told = records([text], _Requests(), lambda _, why, number=number: complain(number, why))  # type: ignore[misc]
-                yield from (request for _, request in told)
+                yield from (request for _, request in records([text], _Requests(), _at(number, complain)))
         first += len(lines) - 1
+
+
+def _at(number: int, complain: Callable[[int | None, str], None]) -> Callable[[int, str], None]:
+    return lambda _, why: complain(number, why)
 
 
 def _line_of(data: bytes, error: Exception) -> int | None:

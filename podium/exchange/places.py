@@ -22,9 +22,9 @@ def newest_session(cwd: Path, home: Path, environment: Mapping[str, str] = os.en
     One that is empty, or cannot be opened, is none."""
     claude = Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects"
     codex = Path(environment.get("CODEX_HOME") or home / ".codex") / "sessions"
-    here = claude / re.sub(r"[^A-Za-z0-9]", "-", str(cwd))
+    folder = claude / re.sub(r"[^A-Za-z0-9]", "-", str(cwd))
     sessions = [p for p in claude.glob("*/*.jsonl") if not p.name.startswith("agent-")]
-    return _newest(p for p in sessions if p.parent == here) or _newest(
+    return _newest(p for p in sessions if p.parent == folder) or _newest(
         [*sessions, *codex.rglob("rollout-*.jsonl*")]
     )
 

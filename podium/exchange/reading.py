@@ -73,18 +73,22 @@ def read_foreign(paths: Sequence[str], keep: bool = False, progress: files.Progr
     """The runs that importers read in these files and archives, and the names of the files that are not theirs to
     read.
 
-    A file inside an archive that nobody knows is told in one line, since nobody else reads archives."""
+    A file that nobody knows is told in one line: also one in an archive with logs, since nobody else reads archives."""
     groups: dict[str, list[Source]] = {}  # by importer
     broken: dict[str, str] = {}  # files that could not be read to their end
     for path in paths:
+        known, others = 0, []
         for source in _opened(path, progress, broken, len(paths) > 1):
             importer = importer_of(source.start, source.name)
-            if importer is not None:
-                groups.setdefault(importer, []).append(source)
-            elif source.name == path:
-                yield path
+            if importer is None:
+                others.append(Read(source.name, None, [unknown(source.name, source.start)]))
             else:
-                yield Read(source.name, None, [unknown(source.name, source.start)])
+                groups.setdefault(importer, []).append(source)
+                known += 1
+        if known:
+            yield from others
+        elif others:
+            yield path
     for importer, sources in groups.items():
         for together in _together(sources, facts("importer", importer).get("group")):
             yield from _imported(importer, together, keep, broken)
@@ -195,8 +199,8 @@ def _tarred(path: str, progress: files.Progress, broken: dict[str, str]) -> Iter
         @contextmanager
         def opened() -> Iterator[io.BufferedReader]:
             with files.opened(path) as stream, _tar(path, stream) as archive:
-                found = next(m for m in archive if m.name == member)
-                raw = archive.extractfile(found)
+                wanted = next(m for m in archive if m.name == member)
+                raw = archive.extractfile(wanted)
                 assert raw is not None
                 yield files.uncompressed(raw, f"{path}:{member}")
 
@@ -263,6 +267,8 @@ def looks_like(start: bytes, name: str = "") -> str:
 def _kind(start: bytes, name: str) -> str:
     if not start:
         return "an empty file"
+    if start.startswith(b"PK\x03\x04") or start[257:262] == b"ustar":
+        return "an archive in which there is no such log"
     if start[:1] in b"{[":
         shape = "an array of JSON" if start[:1] == b"[" else "JSON"
         if start[:1] == b"{" and _whole_line(start):
