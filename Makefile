@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-kernels doors proofs setup lm mcp browser clean
+.PHONY: demo test test-kernels doors proofs setup lm mcp browser bubblewrap clean
 
 demo: setup
 	$(BIN)/python examples/learn_the_five.py
@@ -24,8 +24,8 @@ test-kernels: setup lm
 	echo "the learning tests by OpenBLAS' kernel $$kernel"; \
 	$(ONE_THREAD) OPENBLAS_CORETYPE=$$kernel $(BIN)/pytest -n 2 --dist worksteal $(LEARNING)
 
-doors: setup lm mcp browser
-	$(BIN)/pytest -rs tests/doors tests/harness/test_mcp.py
+doors: setup lm mcp browser bubblewrap
+	$(BIN)/pytest -rs tests/doors tests/harness/test_mcp.py $(addprefix tests/harness/test_,sandbox.py permissions.py escapes.py doors_replay.py)
 
 proofs: setup lm mcp browser
 	$(BIN)/python -m bench.proofs
@@ -38,6 +38,10 @@ lm: $(VENV)/lm
 $(VENV)/lm: constraints.txt $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lm]'
 	@touch $@
+
+# What confines the commands of agents. Where it cannot be installed, its tests say so and are skipped.
+bubblewrap:
+	@command -v bwrap > /dev/null || apt-get install -y -qq bubblewrap > /dev/null 2>&1 || echo "doors: bubblewrap is not here and cannot be installed: apt-get install bubblewrap"
 
 # MCP servers from npm and PyPI, to test the client on, in `make doors`. Where they cannot be had, those tests say so and are skipped.
 mcp: $(VENV)/mcp/tried

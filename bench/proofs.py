@@ -34,6 +34,7 @@ BENCHES = (
     "fidelity",
     "harness",
     "harness_doors",
+    "harness_jail",
     "demo",
     "learn",
     "regret",

@@ -32,6 +32,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "store": ("stores", "Many traces in a folder, and SQL over them."),
     "run": ("harness", "Run a team on a task and record it."),
     "replay": ("harness", "Replay a recorded run, with something else at a row and live from there."),
+    "jail": ("harness", "What the commands of agents are held to on this machine, and by what, tried out now."),
     "reward": (
         "rewards",
         "What a reward pays for runs, by run, unit or channel.",
