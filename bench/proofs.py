@@ -18,8 +18,10 @@ from bench.table import Row, figure, missed, show
 
 BENCHES = (
     "cli",
+    "size",
     "trace",
     "exchange",
+    "screen",
     "exchange_mutants",
     "envs",
     "inputs",
@@ -32,6 +34,7 @@ BENCHES = (
     "fidelity",
     "harness",
     "harness_doors",
+    "harness_jail",
     "demo",
     "learn",
     "regret",
@@ -42,6 +45,7 @@ BENCHES = (
     "lm_packed",
     "lm_generate",
     "lm_results",
+    "view",
     "mutation",
 )
 

@@ -95,7 +95,8 @@ def cut(text: str, width: int) -> str:
 def columns(
     rows: Sequence[Sequence[str]], width: int, right: str, wide: int = 0, head: bool = True, indent: int = 0
 ) -> list[Line]:
-    """Rows as lines of text: `right` has an r for each column that is set right, the column `wide` gets what room is left.
+    """Rows as lines of text: `right` has an r for each column that is set right, the column `wide` gets what room
+    is left.
 
     >>> for line in columns([["name", "s"], ["a long name", "12"], ["b", "3"]], 11, "lr"):
     ...     print(line.plain)
@@ -112,12 +113,11 @@ def columns(
     for number, row in enumerate(cells):
         parts = []
         for i, (cell, size) in enumerate(zip(row, sizes, strict=True)):
-            text = cut(cell, size)
-            pad = " " * (size - cell_len(text))
-            parts.append(pad + text if right[i] == "r" else text + pad)
-        lines.append(
-            Line(" " * indent + (" " * gap).join(parts).rstrip(), style="dim" if head and not number else "")
-        )
+            shown = cut(cell, size)
+            pad = " " * (size - cell_len(shown))
+            parts.append(pad + shown if right[i] == "r" else shown + pad)
+        text = cut(" " * indent + (" " * gap).join(parts).rstrip(), width)
+        lines.append(Line(text, style="dim" if head and not number else ""))
     return lines
 
 
