@@ -18,7 +18,7 @@ from podium.audit.relations import (
     stepped,
 )
 from podium.graph import labels, lead
-from podium.graph.grouping import rows_by
+from podium.graph.grouping import any_by, last_by, rows_by
 from podium.graph.path import serial_time
 from podium.graph.people import team_work
 from podium.graph.spans import covered
@@ -396,8 +396,7 @@ def premature_stop(trace: Trace, second: Second, threshold: float) -> Suspects:
 
 def _set_to_work(trace: Trace, kin: Family, agents: I) -> I:
     """Of these agents those that a spawn or a later word set to work: all, but for the idle where words do it."""
-    acts = np.flatnonzero(trace.agent_e >= 0)
-    acted_a = np.bincount(trace.agent_e[acts], minlength=trace.n_agents) > 0
+    acted_a = any_by(trace.agent_e, np.ones(trace.n_events, np.bool_), trace.n_agents)
     boss_x = np.append(kin.parent_a, -2)[trace.agent_e[trace.dst_x]]
     told_x = (
         (trace.agent_e[trace.src_x] == boss_x) & (trace.type_e[trace.src_x] != SPAWN) & (trace.type_x != TEMPORAL)
@@ -418,10 +417,8 @@ def _last_stop(trace: Trace, lead_n: I) -> NDArray[np.int64]:
     own_e = trace.agent_e == lead_n[trace.rollout_e]
     ends_e = own_e & ((trace.type_e == AGGREGATE) | (trace.decision_e == STOP))
     goes_e = own_e & np.isin(trace.type_e, (DECIDES, SPAWN, CALL)) & ~ends_e
-    last_n = np.full((2, len(trace)), -1)
-    for i, rows in enumerate((np.flatnonzero(ends_e), np.flatnonzero(goes_e))):
-        last_n[i, trace.rollout_e[rows]] = rows
-    return np.where(last_n[0] > last_n[1], last_n[0], -1)
+    end_n, go_n = (last_by(trace.rollout_e, which_e, len(trace)) for which_e in (ends_e, goes_e))
+    return np.where(end_n > go_n, end_n, -1)
 
 
 def _agents_answered(trace: Trace, role_a: I) -> F:

@@ -49,9 +49,7 @@ def missing_result(trace: Trace, second: Second, threshold: float) -> Suspects:
     them): its result may be what could not be read.
     """
     waiting = np.array(unmatched_calls(trace)[1], np.int64)
-    figure_e = np.zeros(trace.n_events)
-    figure_e[waiting] = 1.0
-    figure_e[trace.valid_e == 0] = 0.0
+    figure_e = np.where(trace.valid_e == 0, 0.0, np.bincount(waiting, minlength=trace.n_events))
     turn_e = _turn(trace)
     last_a = np.full(trace.n_agents + 1, -1)
     acts = np.flatnonzero(~np.isin(trace.type_e, (RESULT, SPAWN)) & (trace.agent_e >= 0))

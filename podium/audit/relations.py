@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.audit.detector import Suspects
+from podium.audit.detector import Second, Suspects
 from podium.graph.ancestry import ancestors
-from podium.graph.grouping import rows_by, rows_by_time
+from podium.graph.grouping import first_by, rows_by, rows_by_time, take
+from podium.graph.labels import label
 from podium.graph.steps import IS_STEP
 from podium.graph.units import call_of
 from podium.trace.columns import B, F, I, Trace
@@ -28,6 +29,7 @@ __all__ = [
     "median_by",
     "median_of_others",
     "peers",
+    "privileged",
     "specialists",
     "stepped",
 ]
@@ -47,14 +49,10 @@ class Family(NamedTuple):
 
 def family(trace: Trace) -> Family:
     """Who was spawned, by whom, and the first role that an agent's own events state."""
-    born = np.flatnonzero((trace.type_e == SPAWN) & (trace.to_e >= 0))[
-        ::-1
-    ]  # the first is written last, so it stays
-    spawn_a, role_a = np.full(trace.n_agents, -1), np.full(trace.n_agents, -1)
-    spawn_a[trace.to_e[born]] = born
-    said = np.flatnonzero((trace.role_e.codes >= 0) & (trace.agent_e >= 0))[::-1]
-    role_a[trace.agent_e[said]] = trace.role_e.codes[said]
-    return Family(spawn_a, np.append(trace.agent_e, -1)[spawn_a].astype(np.int64), role_a)
+    spawn_a = first_by(trace.to_e, trace.type_e == SPAWN, trace.n_agents)
+    stated_a = first_by(trace.agent_e, trace.role_e.codes >= 0, trace.n_agents)
+    role_a = take(trace.role_e.codes, stated_a).astype(np.int64)
+    return Family(spawn_a, take(trace.agent_e, spawn_a).astype(np.int64), role_a)
 
 
 def peers(trace: Trace, kin: Family) -> NDArray[np.int64]:
@@ -206,3 +204,10 @@ def about_agents(trace: Trace, figure_a: F, threshold: float, rows: I, whose: I,
     rollout = trace.rollout_a[found]
     tells_n = tells_n | (np.bincount(rollout, minlength=len(trace)) > 0)
     return Suspects(rollout, figure_a[found], found, rows[kept], place_a[whose[kept]], tells_n)
+
+
+def privileged(trace: Trace, second: Second) -> B:
+    """Events that were labelled privileged, or whose tool was named as such."""
+    tools = [code for code, word in enumerate(trace.tool_e.words) if word in second.privileged]
+    privileged_e: B = (label(trace, "privileged") == 1) | np.isin(trace.tool_e.codes, tools)
+    return privileged_e

@@ -15,7 +15,9 @@ import numpy as np
 
 from podium.audit.detector import Second, Suspects
 from podium.audit.permissions import Permissions
+from podium.audit.relations import privileged
 from podium.graph import call_of, persons
+from podium.graph.grouping import any_by
 from podium.graph.labels import label, stated
 from podium.graph.taint import flow_edges
 from podium.graph.trust import trusting
@@ -128,15 +130,11 @@ def _taken_up(trace: Trace, entry_e: B, src_x: I, dst_x: I, threshold: float, te
 def _persons(trace: Trace) -> B:
     """Who is a person: as `graph.persons` has it, or was not spawned, does nothing but send messages and never in answer to
     anything."""
-    caused_e = np.zeros(trace.n_events, np.bool_)
-    caused_e[trace.dst_x[trace.type_x != TEMPORAL]] = True
-    acts_a, other_a = np.zeros((2, trace.n_agents + 1), np.bool_)
-    acts_a[trace.agent_e] = True
-    other_a[trace.agent_e[(trace.type_e != MESSAGE) | caused_e]] = True
-    other_a[trace.to_e[trace.type_e == SPAWN]] = True
-    person_a: B = np.append(persons(trace), False) | (acts_a & ~other_a)
-    person_a[-1] = False  # nobody
-    return person_a
+    caused_e = any_by(trace.dst_x, trace.type_x != TEMPORAL, trace.n_events)
+    acts_a = any_by(trace.agent_e, np.ones(trace.n_events, np.bool_), trace.n_agents)
+    other_a = any_by(trace.agent_e, (trace.type_e != MESSAGE) | caused_e, trace.n_agents)
+    other_a |= any_by(trace.to_e, trace.type_e == SPAWN, trace.n_agents)
+    return np.append(persons(trace) | (acts_a & ~other_a), False)  # the last is nobody
 
 
 @register(
@@ -428,7 +426,7 @@ def tainted_privilege(trace: Trace, second: Second, threshold: float) -> Suspect
     """
     seen = trusting(trace, second.writers)
     flow = _flow(seen)
-    found = np.flatnonzero((trace.type_e == CALL) & flow.taint_e & _privileged(trace, second))
+    found = np.flatnonzero((trace.type_e == CALL) & flow.taint_e & privileged(trace, second))
     entered = sweep.latest(flow.entry_e, flow.src_x, flow.dst_x)[found]
     told_n = np.full(len(trace), bool(second.privileged)) | _any(trace, label(trace, "privileged") >= 0)
     other = np.flatnonzero((entered >= 0) & (entered != found))
@@ -440,13 +438,6 @@ def tainted_privilege(trace: Trace, second: Second, threshold: float) -> Suspect
         np.concatenate([other, np.arange(len(found))]),
         told_n & _marked(trace, seen, np.ones(trace.n_events, np.bool_)),
     )
-
-
-def _privileged(trace: Trace, second: Second) -> B:
-    """Events that were labelled privileged, or whose tool was named as such."""
-    tools = [code for code, word in enumerate(trace.tool_e.words) if word in second.privileged]
-    privileged_e: B = (label(trace, "privileged") == 1) | np.isin(trace.tool_e.codes, tools)
-    return privileged_e
 
 
 @register(

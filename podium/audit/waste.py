@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from podium.audit.detector import Second, Suspects
-from podium.audit.relations import Family, about_agents, copies, crossing, doers, family, specialists
-from podium.graph import labels
+from podium.audit.relations import Family, about_agents, copies, crossing, doers, family, privileged, specialists
+from podium.graph.grouping import any_by, last_by, take
 from podium.registry import register
 from podium.trace.columns import B, I, Trace
 from podium.trace.vocabulary import decision, event
@@ -51,7 +51,7 @@ def dead_spawn(trace: Trace, second: Second, threshold: float) -> Suspects:
     used_a[giver[parent_a[taker] != giver]] = True
     above = parent_a[giver]
     used_a[above[(taker != above) & (parent_a[taker] != above)]] = True  # whom it spawned reached others
-    used_a[trace.agent_e[_privileged(trace, second)]] = True
+    used_a[trace.agent_e[privileged(trace, second) & (trace.type_e == CALL)]] = True
     used_a[-1] = False
     spawned_a = kin.spawn_a >= 0
     acted_a = np.bincount(trace.agent_e[trace.agent_e >= 0], minlength=trace.n_agents) > 0
@@ -67,41 +67,21 @@ def dead_spawn(trace: Trace, second: Second, threshold: float) -> Suspects:
 
 def _answers_of_workflows(trace: Trace, kin: Family) -> I:
     """For each agent that only spawns, despawns and returns, the last return of those it spawned: what the workflow gives back."""
-    acts_e = ~np.isin(trace.type_e, (SPAWN, DESPAWN, RETURN, RESULT)) & (trace.agent_e >= 0)
-    workflow_a = np.bincount(trace.agent_e[acts_e], minlength=trace.n_agents) == 0
-    gave = np.flatnonzero((trace.type_e == RETURN) & (trace.agent_e >= 0))
-    above = kin.parent_a[trace.agent_e[gave]]
-    gave, above = gave[above >= 0], above[above >= 0]
-    last_a = np.full(trace.n_agents, -1)
-    last_a[above] = gave  # rows ascend, so the last one stays
-    answers: I = last_a[workflow_a & (last_a >= 0)]
-    return answers
+    acts_e = ~np.isin(trace.type_e, (SPAWN, DESPAWN, RETURN, RESULT))
+    last_a = last_by(take(kin.parent_a, trace.agent_e), trace.type_e == RETURN, trace.n_agents)
+    return last_a[~any_by(trace.agent_e, acts_e, trace.n_agents) & (last_a >= 0)]
 
 
 def _at_work(trace: Trace, kin: Family) -> B:
     """Agents that may still be at work where the record ends: they neither returned nor were despawned, and who spawned
     them does not aggregate, return or stop afterwards."""
-    last_a, end_a = kin.spawn_a.copy(), np.full(trace.n_agents + 1, -1)
-    own = np.flatnonzero(trace.agent_e >= 0)
-    np.maximum.at(last_a, trace.agent_e[own], own)
+    who_e, n = trace.agent_e, trace.n_agents
+    last_a = np.maximum(kin.spawn_a, last_by(who_e, np.ones(trace.n_events, np.bool_), n))
     over_e = np.isin(trace.type_e, (RETURN, AGGREGATE)) | (trace.decision_e == STOP)
-    over = np.flatnonzero(over_e & (trace.agent_e >= 0))
-    end_a[trace.agent_e[over]] = over  # rows ascend, so the last one stays
-    gone_a = np.zeros(trace.n_agents + 1, np.bool_)
-    gone_a[trace.agent_e[trace.type_e == RETURN]] = True
-    despawn_e = trace.type_e == DESPAWN
-    gone_a[np.where(trace.to_e >= 0, trace.to_e, trace.agent_e)[despawn_e]] = True
-    at_work_a: B = (kin.spawn_a >= 0) & ~gone_a[:-1] & (end_a[kin.parent_a] <= last_a)
-    return at_work_a
-
-
-def _privileged(trace: Trace, second: Second) -> B:
-    """Calls that act on the world outside, by their label or by the tools named as such."""
-    codes = np.array([trace.tool_e.code(tool) for tool in second.privileged], np.int64)
-    privileged_e: B = (trace.type_e == CALL) & (
-        (labels.label(trace, "privileged") == 1) | np.isin(trace.tool_e.codes, codes)
-    )
-    return privileged_e
+    end_a = take(last_by(who_e, over_e, n), kin.parent_a)
+    ended_a = any_by(np.where(trace.to_e >= 0, trace.to_e, who_e), trace.type_e == DESPAWN, n)
+    gone_a = ended_a | any_by(who_e, trace.type_e == RETURN, n)
+    return (kin.spawn_a >= 0) & ~gone_a & (end_a <= last_a)
 
 
 @register(

@@ -59,13 +59,7 @@ def _with_silent_agents(trace: Trace, says_e: B) -> B:
     return any_by(trace.rollout_a, spawned(trace) & works_a & ~says_a, len(trace))
 
 
-@register(
-    "score",
-    unit="team",
-    families=("E4",),
-    better="lower",
-    needs=TOKENS,
-)
+@register("score", unit="team", families=("E4",), better="lower", needs=TOKENS)
 def protocol_overhead(trace: Trace) -> F:
     """The share of all tokens that went into coordination rather than work.
 
@@ -81,13 +75,7 @@ def protocol_overhead(trace: Trace) -> F:
     return spent_n / np.where(total_n > 0, total_n, np.nan)
 
 
-@register(
-    "score",
-    unit="team",
-    families=("E4",),
-    better="lower",
-    needs=f"{TOKENS}; delegations",
-)
+@register("score", unit="team", families=("E4",), better="lower", needs=f"{TOKENS}; delegations")
 def tokens_per_delegation(trace: Trace) -> F:
     """What it took to hand out one piece of work: coordination tokens over delegations.
 
