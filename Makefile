@@ -11,11 +11,11 @@ demo: setup
 
 # Each process multiplies matrices by one thread: there are as many processes as cores.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
-LEARNING := $(addprefix tests/learn/test_,ahead.py counterfactual.py critics.py evaluate.py folder.py regimes.py tape.py traced.py train.py update.py)
+LEARNING := $(addprefix tests/learn/test_,ahead.py critics.py evaluate.py folder.py regimes.py tape.py traced.py train.py update.py) tests/experiments/test_counterfactual.py
 
 test: setup lm
-	$(BIN)/ruff check podium tests bench examples
-	$(BIN)/ruff format --check podium tests bench examples
+	$(BIN)/ruff check podium experiments tests bench examples
+	$(BIN)/ruff format --check podium experiments tests bench examples
 	$(BIN)/mypy
 	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist worksteal
 

@@ -13,13 +13,13 @@ from dataclasses import replace
 import numpy as np
 
 from bench.table import Row, at_least, at_most, command, fact
+from experiments.counterfactual import Asked, Fit, Lesson, Work, fit, lesson, unfitted
+from experiments.estimators import pooled_branching, price, within_budget
+from experiments.fidelity import Found, curve, mark, summed
+from experiments.recorded import Decided, Recorded, decided, held_out_teams, recorded, tried
 from podium.envs.planted import Planted, PlantedParams
 from podium.envs.planted_credit import noise_share
 from podium.interval import Estimate, estimate
-from podium.learn.counterfactual import Asked, Fit, Lesson, Work, fit, lesson, unfitted
-from podium.study.estimators import pooled_branching, price, within_budget
-from podium.study.fidelity import Found, curve, mark, summed
-from podium.study.recorded import Decided, Recorded, decided, held_out_teams, recorded, tried
 from podium.trace.columns import F
 from podium.trace.vocabulary import decision, event
 

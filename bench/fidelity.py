@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from bench.table import Row, at_least, at_most, command, fact
+from experiments.fidelity import Found, row
+from experiments.report import Study, pictures, study
 from podium.methods import METHODS
-from podium.study.fidelity import Found, row
-from podium.study.report import Study, pictures, study
 
 __all__ = ["measure", "rows", "write"]
 

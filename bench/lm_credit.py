@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.estimators import branching, leave_one_out, pooled_branching, within_budget
+from experiments.fidelity import mark
+from experiments.recorded import Decided
 from podium.envs.branch import branch, choices
 from podium.envs.draws import U, seeds, uniform
 from podium.envs.planted import Planted
@@ -20,9 +23,6 @@ from podium.learn.lm.models import Team
 from podium.learn.lm.play import Manner, Talk, recorded
 from podium.learn.traced import at_rows, stepped
 from podium.methods import credit_of
-from podium.study.estimators import branching, leave_one_out, pooled_branching, within_budget
-from podium.study.fidelity import mark
-from podium.study.recorded import Decided
 from podium.trace.columns import F, Trace
 from podium.trace.do import Do
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from bench.table import Row, at_least, at_most, calibration, fact, show
+from experiments.legs import ARMS, SETTINGS, Arm, Run, Study, expedition, learn, optimal_play
 from podium.interval import estimate
-from podium.study.legs import ARMS, SETTINGS, Arm, Run, Study, expedition, learn, optimal_play
 from podium.trace.columns import F
 
 __all__ = ["figure", "measure", "rows", "run"]

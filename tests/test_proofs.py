@@ -17,7 +17,7 @@ from bench.table import KINDS, at_least, at_most, fact, missed
 
 BENCH = Path(trace.__file__).parent
 ELSEWHERE = {  # whose small size is a test of its own
-    "counterfactual": "tests/learn/test_counterfactual.py",
+    "counterfactual": "tests/experiments/test_counterfactual.py",
     "demo": "tests/test_demo.py",
     "lm": "tests/learn/lm",
     "sb3": "tests/test_sb3.py",

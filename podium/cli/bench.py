@@ -13,8 +13,8 @@ from podium.cli.output import out, print_rows, progress, say
 from podium.learn.folder import BadRecipe
 from podium.learn.train import Recipe
 from podium.registry import alternatives
+from podium.study.checkout import import_experiment
 from podium.study.regret import PROMISES, rows
-from podium.study.report import pictures, study, told
 
 __all__: list[str] = []
 
@@ -34,12 +34,13 @@ def fidelity(
     json: Json = False,
 ) -> None:
     """How true the credit of every method is: its rank correlation with exact credit, and its price in rollouts."""
-    found = study(full)
+    report = import_experiment("report")
+    found = report.study(full)
     if out_ is not None:
         out_.mkdir(parents=True, exist_ok=True)
-        for name, drawn in pictures(found).items():
+        for name, drawn in report.pictures(found).items():
             (out_ / f"{name}.svg").write_text(drawn)
-    rows = told(found)["rows"]
+    rows = report.told(found)["rows"]
     if json:
         say({"rows": rows})
         return

@@ -11,6 +11,7 @@ from rich.text import Text as Line
 from podium.cli.app import Json, app
 from podium.cli.limits import number
 from podium.cli.output import out, print_rows, progress, say
+from podium.study.checkout import NoCheckout
 from podium.study.question import SHIPPED, Says, last, measured, names, read, write
 
 __all__: list[str] = []
@@ -21,7 +22,7 @@ KEPT, TOLD = Path("out") / "study", Path("out") / "studies"
 @app.command(epilog="Example: podium study diffusion --quick --json")
 def study(
     name: Annotated[
-        str, typer.Argument(help="A study, or all: a list with their last results.", metavar="NAME")
+        str, typer.Argument(help="A study, FILE.py:NAME, or all: a list with their last results.", metavar="NAME")
     ] = "all",
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes and few seeds, to try it out.")] = False,
     cores: Annotated[int, number("cores", "Processes.")] = 2,
@@ -44,17 +45,17 @@ def study(
     if json:
         say(
             {
-                "study": name,
+                "study": question.name,
                 "question": question.asks,
                 "seeds": len(question.seeds),
-                "rows": [_row(name, s) for s in told.headline],
+                "rows": [_row(question.name, s) for s in told.headline],
             }
         )
         return
     out.print(Line(question.asks))
-    rows = [{**_short(name, s)} for s in told.headline]
+    rows = [{**_short(question.name, s)} for s in told.headline]
     print_rows(rows, False, list(rows[0]))
-    out.print(f"figure: {folder / name}.svg")
+    out.print(f"figure: {folder / question.name}.svg")
 
 
 def _row(name: str, s: Says) -> dict[str, Any]:
@@ -75,6 +76,8 @@ def _short(name: str, s: Says) -> dict[str, str]:
 
 def _listed(folder: Path, json: bool) -> None:
     """Every study: its question, and the first figures of its last result."""
+    if not names():
+        raise NoCheckout
     rows: list[dict[str, Any]] = []
     for name in names():
         question = read(name)

@@ -1,11 +1,14 @@
 """A question of the survey as an experiment: a recipe, arms, seeds, and what is told of them.
 
-A question is a recipe (`recipes/NAME.toml`: the question in a sentence, the seeds, and all sizes) and a module (`questions/NAME.py`) with
+A question is a module that registers an `Experiment`, and beside it a recipe `NAME.toml`: the question in a sentence, the
+number of seeds, and all sizes. Those of the survey are in `experiments/questions` of a checkout; a study of a user's
+own is given as FILE.py:NAME:
 
-    class How                            the settings of the recipe
-    arms(how)                            what is compared
-    measure(how, arm, seed)              one arm on one seed: a pure function, numbers out
-    told(how, found)                     headline, tables and the figure, from the numbers of all
+    @dataclass(frozen=True)
+    class Settings:
+        trials: int
+
+    coin = register("study", "coin")(Experiment(Settings, arms, measure, told))
 
 What was measured is kept, and not measured again by the same code and recipe. Seconds are kept apart: they are all that two runs of one seed
 may differ in.
@@ -20,9 +23,8 @@ import tomllib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from time import process_time
@@ -35,10 +37,14 @@ import podium
 from podium.interval import student
 from podium.learn.folder import BadRecipe
 from podium.learn.train import one_thread
-from podium.registry import alternatives
+from podium.outside import use
+from podium.registry import alternatives, find
+from podium.registry import names as registered
+from podium.study.checkout import NoCheckout
 from podium.trace.files import write_whole
 
 __all__ = [
+    "Experiment",
     "Found",
     "Question",
     "Says",
@@ -61,10 +67,14 @@ __all__ = [
     "write",
 ]
 
-HERE = Path(__file__).parent
-SHIPPED = Path(podium.__path__[0]).parent / "docs" / "studies"  # where a clone has what was measured last
+PACKAGE = Path(podium.__path__[0])
+SHIPPED = PACKAGE.parent / "docs" / "studies"  # where a clone has what was measured last
 FORMS = ("trace", "interval", "registry", "view", "cli")  # how things are written down, which decides no number
-TELLS = ("study.question", "study.figure", "study.chart")  # which keep and draw what was measured
+TELLS = (
+    "podium.study.question",
+    "podium.study.figure",
+    "podium.study.chart",
+)  # which keep and draw what was measured
 
 
 class Says(NamedTuple):
@@ -97,60 +107,90 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Question:
-    name: str
-    asks: str
-    seeds: tuple[int, ...]
-    how: Any  # the module's How
+class Experiment:
+    """What a study is made of. `measure` is a pure function: numbers out, and the same for the same seed."""
+
+    settings: Any  # a class, which the recipe is read into
+    arms: Callable[[Any], list[str]]  # settings: what is compared
+    measure: Callable[[Any, str, int], dict[str, Any]]  # settings, arm, seed: one arm on one seed
+    told: Callable[[Any, Found], Told]  # settings, numbers of all: headline, tables and the figure
 
     @property
-    def module(self) -> Any:
-        return import_module(f"podium.study.questions.{self.name}")
+    def path(self) -> Path:
+        """The file that defines it; recipes lie beside it."""
+        return Path(self.measure.__code__.co_filename)
+
+
+@dataclass(frozen=True)
+class Question:
+    name: str
+    spec: str  # what it is read by: its name, or FILE.py:NAME
+    asks: str
+    seeds: tuple[int, ...]
+    how: Any  # the experiment's settings
+    experiment: Experiment
 
 
 def names() -> list[str]:
     """The questions that there are."""
-    return sorted(path.stem for path in (HERE / "recipes").glob("*.toml"))
+    return registered("study")
 
 
-def read(name: str, quick: bool = False) -> Question:
-    """A question by its name; `quick` takes the sizes under [quick], which are for trying it out."""
-    path = HERE / "recipes" / f"{name}.toml"
-    if name not in names():
-        raise BadRecipe(f"no study called {name!r}; {alternatives(name, [*names(), 'all'], 'study')}")
-    said = tomllib.loads(path.read_text())
-    small = said.pop("quick", {})
+def read(spec: str, quick: bool = False) -> Question:
+    """A question by its name or as FILE.py:NAME; `quick` takes the sizes under [quick], which are for trying it out."""
+    known = names()  # ours first, so that a clash is the newcomer's
+    name = use("study", spec)
+    if name == spec and name not in known:
+        if not known:
+            raise NoCheckout
+        raise BadRecipe(f"no study called {name!r}; {alternatives(name, [*known, 'all'], 'study')}")
+    experiment: Experiment = find("study", name)
+    path = experiment.path.with_name(f"{name}.toml")
+    if not path.is_file():
+        raise BadRecipe(f"the study {name!r} has no recipe: there is no file {path}")
+    recipe = tomllib.loads(path.read_text())
+    small = recipe.pop("quick", {})
     if quick:
-        said |= small
-    asks, seeds = said.pop("question"), said.pop("seeds")
-    module = import_module(f"podium.study.questions.{name}")
-    return Question(name, asks, tuple(range(seeds)), msgspec.convert(said, module.How))
+        recipe |= small
+    asks, seeds = recipe.pop("question"), recipe.pop("seeds")
+    return Question(name, spec, asks, tuple(range(seeds)), msgspec.convert(recipe, experiment.settings), experiment)
 
 
 def key(question: Question) -> str:
     """What the numbers depend on: settings, seeds and code."""
     asked = msgspec.json.encode([question.name, list(question.seeds), question.how])
-    return hashlib.sha256(asked + _code(question.name)).hexdigest()[:12]
+    return hashlib.sha256(asked + _code(question.experiment.path)).hexdigest()[:12]
 
 
 @cache
-def _code(name: str) -> bytes:
-    """A fingerprint of the code: the question's module up to `told`, the modules of `study` that it imports, and the packages that those
-    import. What comes from `told` on only tells and draws."""
-    root, found, packages = Path(podium.__path__[0]), set[str](), set[str]()
-    todo = [f"study.questions.{name}"]
+def _code(own: Path) -> bytes:
+    """A fingerprint of the code: the question's module up to `told`, what it imports of `podium.study` and from its own
+    checkout or folder, and the packages of Podium that those import. What comes from `told` on only tells and draws."""
+    found, packages, todo = set[Path](), set[Path](), [own]
     while todo:
-        found.add(module := todo.pop())
-        for part in imports((root / module.replace(".", "/")).with_suffix(".py").read_text()):
-            if part.startswith("study."):
-                todo += [part] if part not in found and part not in TELLS else []
-            elif (package := part.split(".")[0]) not in FORMS:
-                packages.add(package)
-    paths = [(root / m.replace(".", "/")).with_suffix(".py") for m in sorted(found)]
-    paths += [path for p in sorted(packages) for path in sorted((root / p).glob("*.py"))]
-    own = root / "study" / "questions" / f"{name}.py"
+        found.add(path := todo.pop())
+        for module in imports(path.read_text()):
+            file = _file_of(module, own)
+            if file is None or module in TELLS:
+                continue
+            if module.startswith("podium.") and not module.startswith("podium.study."):
+                if (package := module.split(".")[1]) not in FORMS:
+                    packages.add(PACKAGE / package)
+            elif file not in found:
+                todo.append(file)
+    paths = sorted(found) + [path for folder in sorted(packages) for path in sorted(folder.glob("*.py"))]
     meant = (meaning(path.read_text(), "told" if path == own else None) for path in paths)
     return hashlib.sha256(b"".join(meant)).digest()
+
+
+def _file_of(module: str, own: Path) -> Path | None:
+    """Where the source of a module is: ours, of the same checkout, or beside the question's file."""
+    for root in (PACKAGE.parent, own.parent):
+        path = root / module.replace(".", "/")
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if file.is_file():
+                return file
+    return None
 
 
 def meaning(source: str, until: str | None = None) -> bytes:
@@ -176,9 +216,13 @@ def meaning(source: str, until: str | None = None) -> bytes:
 
 
 def imports(source: str) -> list[str]:
-    """The modules of Podium that a source imports, without the first name."""
-    named = [n.module or "" for n in ast.walk(ast.parse(source)) if isinstance(n, ast.ImportFrom)]
-    return [n.removeprefix("podium.") for n in named if n.startswith("podium.")]
+    """The modules that a source imports from, and what it imports of them, which may be modules too.
+
+    >>> imports("from podium.graph import units")
+    ['podium.graph', 'podium.graph.units']
+    """
+    named = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.ImportFrom) and n.module]
+    return [name for n in named for name in (n.module, *(f"{n.module}.{a.name}" for a in n.names)) if name]
 
 
 def measured(
@@ -186,7 +230,8 @@ def measured(
 ) -> Found:
     """Every arm on every seed; what the folder has of the same key is taken from there, and what is measured is put there at once."""
     folder.mkdir(parents=True, exist_ok=True)
-    jobs = [(question, arm, seed, folder) for arm in question.module.arms(question.how) for seed in question.seeds]
+    arms = question.experiment.arms(question.how)
+    jobs = [(question, arm, seed, folder) for arm in arms for seed in question.seeds]
     found = Found({}, {}, {})
     for number, ((_, arm, seed, _), one) in enumerate(zip(jobs, _mapped(jobs, cores), strict=True), 1):
         found.arms.setdefault(arm, []).append(one["found"])
@@ -202,16 +247,23 @@ def _mapped(jobs: Sequence[tuple[Question, str, int, Path]], cores: int) -> Any:
         yield from (_kept(*job) for job in jobs)
         return
     with ProcessPoolExecutor(cores, get_context("spawn")) as pool:
-        yield from pool.map(_kept, *zip(*jobs, strict=True))
+        orders = [(q.spec, msgspec.to_builtins(q.how), *rest) for q, *rest in jobs]
+        yield from pool.map(_kept_by, *zip(*orders, strict=True))
+
+
+def _kept_by(spec: str, settings: dict[str, Any], arm: str, seed: int, folder: Path) -> dict[str, Any]:
+    """As `_kept`, in a process of its own, which has to load a user's file first."""
+    question = read(spec)
+    return _kept(replace(question, how=msgspec.convert(settings, question.experiment.settings)), arm, seed, folder)
 
 
 def _kept(question: Question, arm: str, seed: int, folder: Path) -> dict[str, Any]:
-    asked = msgspec.json.encode([question.name, question.how, arm, seed]) + _code(question.name)
+    asked = msgspec.json.encode([question.name, question.how, arm, seed]) + _code(question.experiment.path)
     path = folder / f"{question.name}-{hashlib.sha256(asked).hexdigest()[:16]}.json"
     if not path.exists():
         began = process_time()
         with one_thread():
-            found = question.module.measure(question.how, arm, seed)
+            found = question.experiment.measure(question.how, arm, seed)
         took = found.pop("took", {})
         told = {"found": _plain(found), "seconds": process_time() - began, "took": took}
         write_whole(path, msgspec.json.encode(told))
@@ -234,10 +286,10 @@ def _plain(value: Any) -> Any:
 
 def tell(question: Question, found: Found) -> Told:
     """Headline, tables and figure; the table `headline` and the table `seconds` are there in all of them."""
-    told: Told = question.module.told(question.how, found)
+    told: Told = question.experiment.told(question.how, found)
     rows = [[f"`7.{question.name}.{s.id}`", s.what, *_cells(s)] for s in told.headline]
     head = table(["id", "what", "figure", "95 % interval", "promised"], rows)
-    order = [arm for arm in question.module.arms(question.how) if np.sum(found.seconds[arm])]
+    order = [arm for arm in question.experiment.arms(question.how) if np.sum(found.seconds[arm])]
     took = [[arm, f"{np.mean(found.seconds[arm]):.1f}", _played(found.arms[arm])] for arm in order]
     spent = table(["arm", "seconds of one core, mean of seeds", "played"], took)
     return told._replace(tables=told.tables | {"headline": head, "seconds": spent})

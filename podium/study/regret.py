@@ -93,7 +93,8 @@ def _code() -> bytes:
     while todo:
         found.add(module := todo.pop())
         source = (root / module.replace(".", "/")).with_suffix(".py").read_text()
-        todo += [m for m in imports(source) if m.startswith("learn.") and m not in found]
+        names = {m.removeprefix("podium.") for m in imports(source) if m.startswith("podium.learn.")}
+        todo += sorted(m for m in names - found if (root / m.replace(".", "/")).with_suffix(".py").is_file())
     files = [(root / m.replace(".", "/")).with_suffix(".py") for m in sorted(found)]
     files += sorted((root / "envs").glob("*.py"))
     return hashlib.sha256(b"".join(meaning(f.read_text()) for f in files if f.name != "params.py")).digest()

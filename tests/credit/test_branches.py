@@ -11,10 +11,10 @@ import pytest
 from grown import NAN, choose, decides, near, on, paid, run, runs, seeded
 from numpy.typing import NDArray
 
+from experiments.effects import forest
 from podium.credit import BadCredit, Credit
 from podium.credit.branches import Effects, alternatives, effects
 from podium.interval import student
-from podium.study.effects import forest
 from podium.trace.columns import Text, Trace, concat
 
 # C3: alternatives are nodes

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 import bench.study
+from experiments.questions import leaderboard
 from podium.learn.folder import BadRecipe
 from podium.study import question
 from podium.study.loop import Lesson
@@ -29,7 +30,6 @@ from podium.study.question import (
     tell,
     write,
 )
-from podium.study.questions import leaderboard
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,8 +43,8 @@ def test_a_study_runs_at_a_small_size_and_is_kept(
     told = write(asked, found, tmp_path / "told")
     ElementTree.fromstring(told.figure)
     assert len({s.id for s in told.headline}) == len(told.headline) > 0
-    assert set(found.arms) == set(asked.module.arms(asked.how))
-    monkeypatch.setattr(asked.module, "measure", lambda *args: pytest.fail("it was measured already"))
+    assert set(found.arms) == set(asked.experiment.arms(asked.how))
+    monkeypatch.setattr(question, "one_thread", lambda: pytest.fail("it was measured already"))
     again = measured(asked, tmp_path / "kept", cores=1)
     assert again == found
     there = kept(asked, tmp_path / "told")
@@ -56,8 +56,8 @@ def test_a_study_runs_at_a_small_size_and_is_kept(
 @pytest.mark.parametrize("name", ["diffusion", "identify", "dr_mas"])
 def test_the_same_seed_gives_the_same_bytes(name: str, tmp_path: Path) -> None:
     asked = read(name, quick=True)
-    arm = asked.module.arms(asked.how)[0]
-    one, two = (question._plain(asked.module.measure(asked.how, arm, 1)) for _ in range(2))
+    arm = asked.experiment.arms(asked.how)[0]
+    one, two = (question._plain(asked.experiment.measure(asked.how, arm, 1)) for _ in range(2))
     assert json.dumps(one) == json.dumps(two)
 
 

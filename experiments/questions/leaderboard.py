@@ -1,0 +1,255 @@
+"""The leader-board: every method of the table that can act in each world, at equal budgets, beside optimum and trivial policies.
+
+Network, episodes (branches count), update and dice are the same for all; what differs is the credit, the method's own expression on the traces. Methods whose
+expressions are equal are trained once and share a row's figures. A row says what share of the policy's
+decisions its method pays; one that pays none
+in a world, or 0 to all that it pays, is not ranked there. Beside them: `same-prefix`, the credit of `podium
+train`, with about as many decisions;
+GRPO's credit, dealt out anew among all decisions of an update (the control); GRPO and Dr. MAS with more iterations; and a single agent, which takes the first
+candidate, plays best with one worker at a time, or asks one source as often.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from podium.credit import BadCredit, apply
+from podium.envs.draws import seeds
+from podium.envs.jury import Jury
+from podium.envs.scouts import Scouts
+from podium.envs.world import World, make, play
+from podium.learn.evaluate import DICE, Judged, beside
+from podium.learn.params import held_out, training
+from podium.learn.policy import Net
+from podium.learn.traced import at_rows, branching, cannot, credited, dressed, record
+from podium.learn.train import Learner, Recipe, begin, taught
+from podium.methods import METHODS, Method, scored
+from podium.registry import register
+from podium.rewards.ledger import BadReward, Now
+from podium.study.figure import dots
+from podium.study.loop import OURS, SHUFFLED, Lesson, learned, marks, recipe_of
+from podium.study.question import Experiment, Found, Told, column, says, table
+
+__all__ = ["How", "arms", "different", "measure", "shuffled", "told"]
+
+LONGER, SINGLE = "longer", "one agent"
+KNOWN = (
+    "grpo",
+    "rloo",
+    "dr_mas",
+    "magrpo",
+    "gigpo",
+    "parl",
+    "puppeteer",
+)  # told in the short table wherever they stand
+FIRST = 8  # and so many that stand first
+
+
+@dataclass(frozen=True)
+class How:
+    envs: tuple[str, ...]
+    methods: tuple[str, ...]
+    tests: int
+    judged: int
+    longer: float
+    ours: dict[str, int]
+    budget: dict[str, int | float]
+
+
+def _key(method: Method) -> tuple[str, str, str, bool]:
+    return method.reward, method.credit, method.unit, branching(method)
+
+
+@cache
+def different(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Methods that can be tried, each with those whose expressions are the same; all of the table, if none is named."""
+    same: dict[Any, list[str]] = {}
+    for name in names or tuple(METHODS):
+        if not cannot(METHODS[name]):
+            same.setdefault(_key(METHODS[name]), []).append(name)
+    return {some[0]: tuple(some) for some in same.values()}
+
+
+def arms(how: How) -> list[str]:
+    longer = [f"{name}, {LONGER}" for name in ("grpo", "dr_mas") if name in different(how.methods)]
+    return [
+        f"{env}/{name}" for env in how.envs for name in (*different(how.methods), OURS, *longer, SHUFFLED, SINGLE)
+    ]
+
+
+def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
+    """Share of the gap and regret in held-out worlds; or why the method cannot be paid in this world."""
+    env, name = arm.split("/")
+    recipe, tests = recipe_of(how.budget), [held_out(env, i) for i in range(how.tests)]
+    if name == SINGLE:
+        return _told([_single(world, how.judged) for world in tests])
+    if name == OURS:
+        recipe = replace(recipe, rows=how.ours[env], entropy=Recipe().entropy)
+    if name.endswith(LONGER):
+        name = name.partition(",")[0]
+        recipe = replace(recipe, iterations=round(recipe.iterations * how.longer))
+
+    try:
+        if name == SHUFFLED:
+            lesson = shuffled(env, recipe, seed)
+        else:
+            lesson = learned(name, recipe, lambda i, k: training(env, seed, i + 1, k), seed)
+    except (BadCredit, BadReward) as error:
+        return {**_told([]), "paid": 0.0, "refused": str(error).partition("; there are")[0]}
+    if lesson.credit == 0:
+        return {**_told([], lesson.decisions, lesson.paid), "refused": "every decision that it pays gets 0"}
+    return _told(marks(lesson, tests, how.judged, recipe.most), lesson.decisions, lesson.paid)
+
+
+def _told(found: list[Judged], decisions: int = 0, paid: float | None = None) -> dict[str, Any]:
+    share, regret = (
+        float(np.mean([getattr(j, what) for j in found])) if found else float("nan") for what in ("share", "regret")
+    )
+    return {"share": share, "regret": regret, "decisions": decisions, "paid": paid, "refused": ""}
+
+
+def _single(world: World, episodes: int) -> Judged:
+    """The first candidate; best play with one worker at a time; one source that is asked as often as there are ballots."""
+    if isinstance(world, Jury | Scouts):
+        fewer = {"s": 1} if isinstance(world, Jury) else {"widest": 1}
+        one = make(world.name, **{**asdict(world.params), **fewer})
+        found = beside(
+            world, lambda dice: play(world, world.optimal(), dice.copy()).score, episodes, batch=episodes
+        )
+        return found._replace(value=one.optimum())
+    first = play(world, lambda view: np.where(view.facts[:, 1] < 1, 1, 0), seeds(DICE, episodes)).score
+    return beside(world, lambda dice: first, episodes, batch=episodes)
+
+
+def shuffled(env: str, recipe: Recipe, seed: int) -> Lesson:
+    """GRPO, what decisions are paid dealt out anew among all of a kind."""
+    net, method, played = Net(training(env, seed, 0, 0)), METHODS["grpo"], 0
+    learner: Learner = begin(net, seed)
+    dice = np.random.default_rng([seed, 0x5F1E])
+    while learner.iteration < recipe.iterations:
+        rows = []
+        for number in range(recipe.worlds):
+            each = recipe.episodes // recipe.worlds
+            start = seeds(seed * 1_000_003 + learner.iteration, each, number * each)
+            one = record(
+                training(env, seed, learner.iteration + 1, number), net, learner.w, start, f"{number}", recipe.most
+            )
+            given = apply(scored(dressed(one.trace), method, Now(0.0, ())), method.credit)
+            for made in one.made:
+                paid = at_rows(given, made.row)
+                there = ~np.isnan(paid)
+                paid[there] = dice.permutation(paid[there])
+                rows += credited(made, paid)
+                played += len(made.entry)
+        learner = replace(taught(net, recipe, rows, learner)[0], iteration=learner.iteration + 1)
+    return Lesson(net, learner, played, {})
+
+
+def told(how: How, found: Found) -> Told:
+    rows, marks_, headline, refused = [], [], [], []
+    for env in how.envs:
+        here = [arm for arm in arms(how) if arm.startswith(f"{env}/")]
+        there = [arm for arm in here if not _refused(found, arm)]
+        refused += [
+            [f"`{arm.split('/')[1]}`", env, _percent(found, arm), _refused(found, arm)]
+            for arm in here
+            if arm not in there
+        ]
+        ranked = sorted(there, key=lambda arm: float(column(found, arm, "share").mean()))
+        for arm in ranked:
+            rows.append(_row(how, found, arm, ranked))
+            made, name = says("", "", column(found, arm, "share")), arm.split("/")[1]
+            if name in (*_shown(how, found), OURS, SHUFFLED, SINGLE):
+                marks_.append((f"{env}: {name}", min(made.mean, 3.0), min(made.low, 3.0), min(made.high, 3.0)))
+        best = next(arm for arm in ranked if arm.split("/")[1] in different(how.methods))
+        for id, arm in (
+            ("best", best),
+            ("grpo", f"{env}/grpo"),
+            ("ours", f"{env}/{OURS}"),
+            ("shuffled", f"{env}/{SHUFFLED}"),
+            ("single", f"{env}/{SINGLE}"),
+        ):
+            what = f"{env}: share of the gap left, {'the best method, ' if id == 'best' else ''}{arm.split('/')[1]}"
+            headline.append(says(f"{env}.{id}", what, column(found, arm, "share")))
+    head = ["world", "method", "share of the gap", "95 % interval", "regret", "decisions paid", "the same here as"]
+    tables = {
+        "board": table([*head, "decisions played", "seconds"], rows),
+        "short": _short(how, found),
+        "refused": table(["not paid here", "world", "decisions paid", "why not"], refused),
+    }
+    figure = dots(
+        "The leader-board: share of the gap left, at equal budgets",
+        "share of the gap (3 and more at 3)",
+        marks_,
+        {"optimum": 0.0, "best trivial": 1.0},
+    )
+    return Told(headline, tables, figure)
+
+
+def _refused(found: Found, arm: str) -> str:
+    """Why a method is not ranked in a world, empty if it is; and on how many seeds, if not on all."""
+    why = [one["refused"] for one in found.arms[arm] if one["refused"]]
+    return (
+        f"{why[0]} ({len(why)} of {len(found.arms[arm])} seeds)"
+        if 0 < len(why) < len(found.arms[arm])
+        else "".join(why[:1])
+    )
+
+
+def _percent(found: Found, arm: str) -> str:
+    """The share of decisions that is paid, where it was recorded."""
+    there = [one["paid"] for one in found.arms[arm] if one.get("paid") is not None]
+    return f"{np.mean(there):.0%}" if there else ""
+
+
+def _row(how: How, found: Found, arm: str, ranked: list[str]) -> list[str]:
+    """A row of the board. Methods that leave the same figures on every seed to the last bit gave every
+    decision the same credit."""
+    env, name = arm.split("/")
+    made, lost = says("", "", column(found, arm, "share")), says("", "", column(found, arm, "regret"))
+    names = ", ".join(f"`{n}`" for n in different(how.methods).get(name, (name,)))
+    same = [f"`{other.split('/')[1]}`" for other in ranked if other != arm and found.arms[other] == found.arms[arm]]
+    cells = [f"{made.mean:.2f}", f"{made.low:.2f} to {made.high:.2f}", f"{lost.mean:.1%}", _percent(found, arm)]
+    spent = [f"{column(found, arm, 'decisions').mean():,.0f}", f"{np.mean(found.seconds[arm]):.1f}"]
+    return [env, names, *cells, ", ".join(same), *spent]
+
+
+def _ranked(how: How, found: Found) -> list[str]:
+    """The methods that act in all worlds, by the mean of their shares."""
+
+    def mean(name: str) -> float:
+        return float(np.mean([column(found, f"{env}/{name}", "share").mean() for env in how.envs]))
+
+    whole = [n for n in different(how.methods) if not any(_refused(found, f"{env}/{n}") for env in how.envs)]
+    return sorted(whole, key=mean)
+
+
+def _shown(how: How, found: Found) -> list[str]:
+    """Those that stand first, and the best known ones."""
+    return [n for i, n in enumerate(_ranked(how, found)) if i < FIRST or n in KNOWN]
+
+
+def _short(how: How, found: Found) -> str:
+    """Methods by worlds, each with the share of decisions paid, and what they are to be compared with."""
+
+    def cells(name: str) -> list[str]:
+        made = [says("", "", column(found, f"{env}/{name}", "share")) for env in how.envs]
+        paid = [_percent(found, f"{env}/{name}") for env in how.envs]
+        return [
+            f"{s.mean:.2f} ± {s.high - s.mean:.2f}" + (f" ({share} paid)" if share else "")
+            for s, share in zip(made, paid, strict=True)
+        ]
+
+    ranked = _ranked(how, found)
+    rows = [["*optimum*", *(["0"] * len(how.envs))], [f"`podium train` ({OURS})", *cells(OURS)]]
+    rows += [[f"{1 + ranked.index(n)}. `{n}`", *cells(n)] for n in _shown(how, found)]
+    rows += [["*best trivial policy*", *(["1"] * len(how.envs))]]
+    rows += [["*shuffled credit*", *cells(SHUFFLED)], ["*one agent*", *cells(SINGLE)]]
+    return table([f"share of the gap left, {len(ranked)} rows", *how.envs], rows)
+
+
+register("study", "leaderboard")(Experiment(How, arms, measure, told))
