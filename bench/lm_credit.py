@@ -21,7 +21,8 @@ from podium.envs.planted import Planted
 from podium.learn.lm.exact import Exact, exact
 from podium.learn.lm.models import Team
 from podium.learn.lm.play import Manner, Talk, recorded
-from podium.learn.traced import at_rows, stepped
+from podium.learn.requirements import with_step_rewards
+from podium.learn.unpaid import at_rows
 from podium.methods import credit_of
 from podium.trace.columns import F, Trace
 from podium.trace.do import Do
@@ -143,7 +144,7 @@ def fidelity(world: Planted, team: Team, manner: Manner, runs: int, budget: int,
         lines.append(_line(name, told, here.decisions, tokens))
     more = max(runs, runs * most // max(here.tokens, 1))
     flat = played(world, team, manner, tables, seed + 1, more)
-    trace = stepped(flat.trace)
+    trace = with_step_rewards(flat.trace)
     for method in ("magrpo", "grpo"):
         told = at_rows(credit_of(trace, method), flat.event)
         lines.append(_line(method, told, flat.decisions, flat.tokens))

@@ -46,8 +46,9 @@ class Log:
         self.n = n  # runs so far
         self.run = np.append(np.arange(n), np.full(room, -1))  # of each row of the state: the run that it writes
         self.decided = np.full(n + room, -1)  # ... and the handle of its latest decision
-        self._latest = np.full(n + room, -np.inf)  # ... and the time of the latest event
-        self._forks: list[tuple[NDArray[Any], ...]] = []  # parents, how many events there were, times of the latest
+        self.length = np.zeros(n + room, np.int64)  # ... how many events its run has so far
+        self._latest = np.full(n + room, -np.inf)  # ... and the time of the latest of them
+        self._forks: list[tuple[NDArray[Any], ...]] = []  # parents, and of each how many events there were, and the latest
         self._agents: dict[str, int] = {}
         self._words: dict[str, dict[str, int]] = {}
         self._events: list[tuple[NDArray[np.int64], dict[str, Any]]] = []
@@ -56,15 +57,16 @@ class Log:
         self._menus: dict[tuple[str, ...], NDArray[np.int64]] = {}
         self._offers: list[tuple[Any, ...]] = []
         self._notes: dict[str, list[tuple[Any, ...]]] = {}
-        self.count = 0  # of events so far
+        self._count = 0  # of events so far
+        self._rank = np.zeros(0, np.int64)  # of each event its row, once they are a trace
 
     def fork(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.int64]:
         """Rows of the state go on as branches of others, which share all that these wrote so far; gives the numbers of their runs."""
         parent = self.run[source]
         runs = np.arange(self.n, self.n + len(target))
         self.n += len(target)
-        self._forks.append((parent, np.full(len(target), self.count), self._latest[source]))
-        for column in (self.decided, self._latest):
+        self._forks.append((parent, self.length[source], self._latest[source]))
+        for column in (self.decided, self.length, self._latest):
             column[target] = column[source]
         self.run[target] = runs
         return runs
@@ -88,8 +90,9 @@ class Log:
         run = self.run[rows]
         if len(run) and run.min() < 0:  # rows that are no run yet
             return self._add_some(np.flatnonzero(run >= 0), rows, kind, agent, t, after, columns)
-        handles = np.arange(self.count, self.count + len(rows))
-        self.count += len(rows)
+        handles = np.arange(self._count, self._count + len(rows))
+        self._count += len(rows)
+        np.add.at(self.length, rows, 1)
         if np.ndim(t):
             np.maximum.at(self._latest, rows, t)
         else:
@@ -125,6 +128,15 @@ class Log:
         more = {name: some(values) for name, values in columns.items()}
         handles[at] = self.add(rows[at], kind, some(agent), some(t), causes, **more)
         return handles
+
+    def parents(self) -> NDArray[np.int64]:
+        """The number of each run's parent, -1 for none."""
+        up = [up for up, *_ in self._forks]
+        return np.concatenate([np.full(self.n - sum(map(len, up)), -1), *up])
+
+    def rows(self, handles: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows of events in the trace or the forest that was made last."""
+        return self._rank[handles]
 
     def note(self, name: str, rows: NDArray[np.int64], values: Any) -> None:
         """A column of the latest decision of each of these episodes, of which the world itself knows nothing."""
@@ -222,12 +234,13 @@ class Log:
         order = by_run
         if len(repeats[0]):
             run = np.concatenate([run, repeats[0]])
-            handle = np.concatenate([np.arange(self.count), repeats[1]])
+            handle = np.concatenate([np.arange(self._count), repeats[1]])
             flat = {name: values[handle] for name, values in flat.items()}
             order = np.lexsort((handle, flat["t"], run))
         elif late.any():
             order = np.lexsort((flat["t"], run))
-        rows = _Rows(self.count, run, order, repeats)
+        rows = _Rows(self._count, run, order, repeats)
+        self._rank = rows.rank
         src, dst, kind = self._causes(rows)
         rollout, columns = run[order], {name: values[order] for name, values in flat.items()}
         agents, name_a, rollout_a = self._cast(rollout, columns)
@@ -257,17 +270,15 @@ class Log:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Of each run its parent and how many rows they share; and what was written before a branch though it is later than its
         first event, which the branch repeats: runs, handles."""
-        parent, shared = np.full(self.n, -1), np.zeros(self.n, np.int64)
+        parent, shared = self.parents(), np.zeros(self.n, np.int64)
         none = np.zeros(0, np.int64)
         if not self._forks:
             return parent, shared, (none, none)
-        up, before, latest = (np.concatenate(part) for part in zip(*self._forks, strict=True))
+        up, length, latest = (np.concatenate(part) for part in zip(*self._forks, strict=True))
         branch = np.arange(self.n - len(up), self.n)
         if (parent[up] >= 0).any() or (first[branch + 1] == first[branch]).any():
             raise AssertionError("a branch of a branch, or one in which nothing happened")
-        parent[branch] = up
-        key = run[by_run] * (self.count + 1) + by_run
-        shared[branch] = np.searchsorted(key, up * (self.count + 1) + before) - first[up]
+        shared[branch] = length
         begins = t[by_run[first[branch]]]
         if not (over := np.flatnonzero(latest > begins)).size:
             return parent, shared, (none, none)
@@ -299,7 +310,7 @@ class Log:
     def _noted(self) -> dict[str, NDArray[Any]]:
         columns = {}
         for name, parts in self._notes.items():
-            columns[name] = np.full(self.count, np.nan if _KIND[f"{name}_e"] == "float" else -1)
+            columns[name] = np.full(self._count, np.nan if _KIND[f"{name}_e"] == "float" else -1)
             for handles, values in parts:
                 columns[name][handles] = values
         return columns
@@ -326,7 +337,7 @@ class Log:
         handle, many, *parts = zip(*self._offers, strict=True)
         sizes = [len(h) for h in parts[0]]
         asked, number = np.concatenate(handle), np.concatenate(many)
-        place = np.full(self.count, -1)
+        place = np.full(self._count, -1)
         place[handles] = np.arange(len(handles))
         if (place[asked] < 0).any() or (counts[place[asked]] != number).any():
             raise AssertionError("a world logged other options than it allowed")

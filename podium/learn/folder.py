@@ -24,12 +24,15 @@ from podium.errors import WrongUse
 from podium.learn import checkpoint
 from podium.learn.collect import capped, greedy
 from podium.learn.evaluate import DICE, Judged, judged
+from podium.learn.loop import TRIES, Iteration, learn
 from podium.learn.params import TRAINING, held_out, trainable, training
 from podium.learn.policy import Net
 from podium.learn.regimes import network, roles_of, started, wrong
-from podium.learn.traced import TRIED, cannot, traced_step
-from podium.learn.train import Learner, Mapped, Progress, Recipe, begin, one_thread, players, train
+from podium.learn.requirements import cannot
+from podium.learn.source import Mapped, WorldSource
+from podium.learn.train import Learner, NetPolicy, Recipe, begin, one_thread, players
 from podium.methods import METHODS
+from podium.methods.update import read_update
 from podium.registry import alternatives
 from podium.trace import files
 from podium.trace.columns import Trace
@@ -114,24 +117,24 @@ def checked(asked: Asked, where: str) -> Asked:
             raise BadRecipe(f"{where}: {name} must be {least} or more, got {getattr(how, name)}")
     if why := wrong(how, roles_of(training(asked.world, asked.seed, 0, 0))):
         raise BadRecipe(f"{where}: {asked.world}: {why}")
+    if why := cannot(METHODS[asked.method]):
+        raise BadRecipe(f"{where}: {why}")
     if asked.method != OURS:
-        if why := cannot(METHODS[asked.method]):
-            raise BadRecipe(f"{where}: {why}")
-        _tried(asked, where)
+        _try(asked, where)
     return asked
 
 
-def _tried(asked: Asked, where: str) -> None:
+def _try(asked: Asked, where: str) -> None:
     """A tiny iteration, or a few until a decision is paid: a method that needs what the world cannot give says
     so before anything runs."""
     world = training(asked.world, asked.seed, 0, 0)
-    net = Net(world)
-    small = Recipe(iterations=TRIED, worlds=1, episodes=64, epochs=1, parts=1)
-    learner, paid = begin(net, asked.seed), 0.0
+    net, method = Net(world), METHODS[asked.method]
+    small = Recipe(iterations=TRIES, worlds=1, episodes=64, rows=64, epochs=1, parts=1)
+    policy = NetPolicy(net, small, begin(net, asked.seed))
     try:
-        while not paid and learner.iteration < TRIED:
-            learner, progress = traced_step(net, small, lambda i, k: world, METHODS[asked.method], learner)
-            paid = progress.paid or 0.0
+        for done in learn(WorldSource(lambda i, k: world, method, by_doubt=False), policy, method, read_update("any"), TRIES):
+            if done.change.paid:
+                break
     except ValueError as error:
         raise BadRecipe(f"{where}: {asked.method} cannot be paid in {asked.world}: {error}") from None
 
@@ -244,11 +247,12 @@ class Run:
     def iterations(self) -> Iterator[dict[str, Any]]:
         """Goes on to the end of the recipe, or until nothing gets better; tells of every iteration."""
         recipe, watched = self.asked.recipe, _watched(self.asked)
+        policy = NetPolicy(self.net, recipe, self.learner)
 
         def step() -> dict[str, Any]:
-            self.learner, told = next(steps)
-            line = told._asdict()
-            return line if told.paid is not None else {k: line[k] for k in line if k not in ("paid", "credit")}
+            line = next(steps).line()
+            self.learner = policy.learner
+            return line
 
         def look() -> float:
             seen = [judged(w, self.net, self.learner.w, WATCHED, most=recipe.most, batch=WATCHED) for w in watched]
@@ -258,19 +262,17 @@ class Run:
             checkpoint.save(self.learner, self.folder / "learner.npz")
 
         with one_thread(), players(self.cores) as mapped:
-            steps = self._steps(mapped)
+            steps = self._steps(policy, mapped)
             yield from self.held.follow(recipe.iterations, self.asked.patience, step, look, save)
 
-    def _steps(self, mapped: Mapped) -> Iterator[tuple[Learner, Progress]]:
-        asked = self.asked
+    def _steps(self, policy: NetPolicy, mapped: Mapped) -> Iterator[Iteration]:
+        asked, method = self.asked, METHODS[self.asked.method]
 
         def drawn(iteration: int, number: int) -> World:
             return training(asked.world, asked.seed, iteration + 1, number)
 
-        if asked.method == OURS:
-            yield from train(self.net, asked.recipe, drawn, self.learner, mapped)
-        while True:
-            yield traced_step(self.net, asked.recipe, drawn, METHODS[asked.method], self.learner)
+        source = WorldSource(drawn, method, asked.method == OURS, mapped)
+        return learn(source, policy, method, read_update("any"), asked.recipe.iterations)
 
     def judged(self, tests: int = 4, episodes: int = 20_000) -> list[Judged]:
         """The policy on held-out worlds; also kept as judged.json."""

@@ -25,6 +25,7 @@ from podium.methods import Method, credit_of
 from podium.methods.update import Update
 from podium.rewards.ledger import Now
 from podium.trace.columns import F, Trace
+from podium.trace.forest import Forest
 
 __all__ = ["TRIES", "Change", "Iteration", "Keep", "Policy", "Rollouts", "Source", "Stopwatch", "learn"]
 
@@ -34,7 +35,7 @@ TRIES = 3  # iterations without a paid decision, before any update, after which 
 class Rollouts(NamedTuple):
     """Runs of one task (one set of parameters of a world, one task of a team) by the policy."""
 
-    trace: Trace  # the record; a `Forest` where runs branched
+    trace: Trace | Forest  # the record; packed where runs branched
     observations: Any  # what the policy saw at its decisions, in its own form; None: it reads all from the trace
     score: F  # of the runs that went as the policy wanted, one each; those that explored are left out
     decisions: int  # that the policy made, branches counted by what they add
@@ -133,7 +134,7 @@ def learn(
             keep(number, rollouts, credit)
         change = policy.update(rollouts, credit, update)
         if change.paid == 0 and not policy.updates and policy.iteration >= min(TRIES, iterations):
-            why = unpaid(rollouts[0].trace, method, rollouts[0].rows, now)
+            why = unpaid(credit[0].trace, method, rollouts[0].rows, now)
             raise BadCredit(f"no decision of the policy is paid: {why}")
         watch.lap("update")
         scores = [float(one.score.mean()) for one in rollouts if len(one.score)]

@@ -1,53 +1,37 @@
-"""The loop: episodes, what other options would have earned, credit, update; a step is a pure function of the state before it."""
+"""The small network as a policy that learns: its recipe, all that it remembers between iterations, and its gradient steps."""
 
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from podium.envs.draws import U, seeds
-from podium.envs.world import World
+from podium.credit import Credit
 from podium.learn import tape
-from podium.learn.ahead import foreseen
-from podium.learn.collect import Batch, Rows, collect
-from podium.learn.credit import same_prefix
-from podium.learn.mix import shares
-from podium.learn.policy import Made, Net, Parameters, Seen, entries_of, joined, prepared, taken
+from podium.learn.bootstrap import bootstrap_returns
+from podium.learn.critics import fitted
+from podium.learn.loop import Change, Rollouts
+from podium.learn.policy import Net, Parameters, entries_of, prepared, taken
 from podium.learn.regimes import Plan, acting, learners, remembered, truncated_credit
+from podium.learn.rows import TrainingRows, made_of, training_rows
+from podium.learn.requirements import with_anchors, with_decision_tokens
 from podium.learn.update import adam, every_option
-from podium.trace.columns import F
+from podium.methods import Method, reads_forest
+from podium.methods.update import Update
+from podium.trace.columns import Trace
+from podium.trace.forest import Forest
 
-__all__ = [
-    "Credited",
-    "Learner",
-    "Mapped",
-    "Progress",
-    "Recipe",
-    "Stopwatch",
-    "Worlds",
-    "begin",
-    "entropy_of",
-    "one_thread",
-    "players",
-    "step",
-    "taught",
-    "train",
-    "updated",
-]
+__all__ = ["Learner", "NetPolicy", "Recipe", "begin", "one_thread", "players"]
 
 N64 = NDArray[np.int64]
-Worlds = Callable[[int, int], World]  # by iteration and number
-Mapped = Callable[..., Iterable[Any]]  # map, or a pool's
-APART = 0.3  # the weight of the loss that fits how far options lie apart
+SPREAD = 0.3  # the weight of the loss that fits how far options lie apart
 
 
 @dataclass(frozen=True)
@@ -90,58 +74,14 @@ class Learner:
     held: Parameters = field(default_factory=dict)  # what the regime and the schedule remember, by name
 
 
-class Progress(NamedTuple):
-    """What an iteration did."""
-
-    iteration: int
-    score: float
-    decisions: int
-    rows: int
-    entropy: float
-    gradient: float
-    gradients: dict[str, float]  # of each role that learned
-    mix: dict[str, dict[str, Any]]  # what was decided: `mix.shares`
-    seconds: dict[str, float]
-    paid: float | None = (
-        None  # where a method is paid from traces: the share of the policy's decisions that it paid ...
-    )
-    credit: float | None = None  # ... and the root mean square of what those got; none where it paid none
-
-
-class Stopwatch:
-    """Seconds by stage: `lap` adds those since the lap before."""
-
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys(("rollout", "graph", "reward", "credit", "update"), 0.0)
-        self._since = time.perf_counter()
-
-    def lap(self, stage: str) -> None:
-        now = time.perf_counter()
-        self.seconds[stage] += now - self._since
-        self._since = now
-
-
-@dataclass(frozen=True)
-class Credited:
-    """Training rows of one kind."""
-
-    seen: Seen
-    logp: tape.Array
-    credit: tape.Array
-    weight: tape.Array  # of each row
-    apart: F | None = (
-        None  # of each row: the standard deviation of what its options earned, where all were tried alike
-    )
-
-
 def one_thread() -> Any:
     """A context in which matrices are multiplied by one thread: these are small, and threads that wait for a core that others use
-    made learning six times slower. Cores are used by processes (`train`'s `mapped`) instead."""
+    made learning six times slower. Cores are used by processes (`WorldSource.mapped`) instead."""
     return threadpool_limits(1, "blas")
 
 
 @contextmanager
-def players(cores: int) -> Iterator[Mapped]:
+def players(cores: int) -> Iterator[Callable[..., Iterable[Any]]]:
     """What episodes are played by: this process, or so many others, which leave Ctrl-C to this one."""
     if cores == 1:
         yield map
@@ -162,148 +102,66 @@ def begin(net: Net, seed: int) -> Learner:
     )
 
 
-def step(net: Net, recipe: Recipe, worlds: Worlds, old: Learner, mapped: Mapped = map) -> tuple[Learner, Progress]:
-    """One iteration; `old` stays as it is. `mapped` may be a pool's, to play on several cores: the result is the same."""
-    return next(train(net, recipe, worlds, old, mapped))
+class NetPolicy:
+    """A small network that acts and learns. `learner` holds all that the next iteration depends on."""
 
+    def __init__(self, net: Net, recipe: Recipe, learner: Learner) -> None:
+        if recipe.regime != "shared" and not net.shape.per_role:
+            raise ValueError(f"regime {recipe.regime!r} needs parameters for each role; `regimes.network` makes them")
+        self.net, self.recipe, self.learner = net, recipe, learner
 
-def train(
-    net: Net, recipe: Recipe, worlds: Worlds, learner: Learner, mapped: Mapped = map
-) -> Iterator[tuple[Learner, Progress]]:
-    """Iteration after iteration, from wherever the learner is to the end of the recipe.
+    @property
+    def iteration(self) -> int:
+        return self.learner.iteration
 
-    Where weights that act may be stale, a pool plays the next episodes while this process learns from the last: the result is the same.
-    """
+    @property
+    def updates(self) -> int:
+        return self.learner.updates
 
-    def begun(known: Learner) -> tuple[list[_Order], Iterable[Batch]]:
-        orders = _orders(net, recipe, worlds, known)
-        return orders, mapped(_carried_out, orders)
+    def fit(self, rollouts: Sequence[Rollouts], method: Method) -> list[Rollouts]:
+        """The same with what has to be fitted: values of what came after stretches of a task, or critics."""
+        if all(isinstance(one.trace, Forest) for one in rollouts) and reads_forest(method):
+            return bootstrap_returns(rollouts)
+        anchors = "anchor" in method.credit
+        traces = [with_decision_tokens(with_anchors(one) if anchors else _whole(one)) for one in rollouts]
+        w = acting(self.recipe, self.learner.w, self.learner.held)
+        made = [[made_of(t, d) for d in one.observations.decisions] for t, one in zip(traces, rollouts, strict=True)]
+        traces = fitted(method, traces, made, self.net, w)
+        return [one._replace(trace=trace) for one, trace in zip(rollouts, traces, strict=True)]
 
-    ahead = None
-    while learner.iteration < recipe.iterations:
-        watch, old = Stopwatch(), learner
-        orders, playing = ahead or begun(old)
-        batches = foreseen(list(playing))
-        watch.lap("rollout")
-        met = _met(recipe, old, orders, batches)
-        ahead = begun(met) if recipe.staleness and met.iteration < recipe.iterations else None
-        rows = [_credited(part) for part in _kinds([rows for batch in batches for rows in batch.rows])]
-        watch.lap("credit")
-        new, gradient, gradients = taught(net, recipe, rows, old)
+    def update(self, rollouts: Sequence[Rollouts], credit: Sequence[Credit], update: Update) -> Change:
+        """The update of the recipe's regime on the rows of those who learn now."""
+        old, recipe = self.learner, self.recipe
+        learned = training_rows([one.observations.decisions for one in rollouts], credit)
+        new, gradient, gradients = _updated_by_regime(self.net, recipe, learned.rows, old)
+        scores = [float(one.score.mean()) for one in rollouts if len(one.score)]
+        held = remembered(recipe, old.held, old.w, float(np.mean(scores)) if scores else np.nan)
         counts = {name: x for name, x in new.held.items() if name.startswith("updates/")}
-        learner = replace(met, w=new.w, m=new.m, v=new.v, updates=new.updates, held=met.held | counts)
-        watch.lap("update")
-        yield (
-            learner,
-            Progress(
-                old.iteration,
-                _score(batches),
-                sum(batch.decisions for batch in batches),
-                sum(len(r.seen) for r in rows),
-                entropy_of(rows),
-                gradient,
-                gradients,
-                shares(item for batch in batches for item in batch.mix.items()),
-                watch.seconds,
-            ),
-        )
+        self.learner = replace(new, iteration=old.iteration + 1, held=held | counts)
+        self._pace(rollouts)
+        rows = sum(len(r.seen) for r in learned.rows)
+        return Change(rows, learned.entropy, gradient, gradients, learned.paid, learned.credit)
+
+    def _pace(self, rollouts: Sequence[Rollouts]) -> None:
+        """How many decisions of an episode are branched, and how undecided they are, for the next iteration."""
+        observed = [one.observations for one in rollouts if one.observations.doubt is not None]
+        if observed:
+            rows = sum(len(d.row) for some in observed for d in some.decisions)
+            self.learner.doubt = max(float(np.mean([some.doubt for some in observed])), 1e-3)
+            self.learner.branched = max(0.05, rows / sum(some.episodes for some in observed))
 
 
-def _score(batches: list[Batch]) -> float:
-    """The mean over worlds in which some episode did not wander."""
-    told = [float(batch.score.mean()) for batch in batches if len(batch.score)]
-    return float(np.mean(told)) if told else np.nan
+def _whole(one: Rollouts) -> Trace:
+    return one.trace.whole() if isinstance(one.trace, Forest) else one.trace
 
 
-def _met(recipe: Recipe, old: Learner, orders: list[_Order], batches: list[Batch]) -> Learner:
-    """The learner after its episodes, before it learned from them."""
-    rows = sum(len(part.seen) for batch in batches for part in batch.rows)
-    return replace(
-        old,
-        iteration=old.iteration + 1,
-        doubt=max(float(np.mean([batch.doubt for batch in batches])), 1e-3),
-        branched=max(0.05, rows / sum(len(order.seed) for order in orders)),
-        held=remembered(recipe, old.held, old.w, _score(batches)),
-    )
-
-
-class _Order(NamedTuple):
-    """What one call of `collect` is given."""
-
-    world: World
-    net: Net
-    w: Parameters
-    seed: U
-    share: float
-    recipe: Recipe
-    room: int
-    roles: tuple[str, ...] | None
-
-
-def _carried_out(order: _Order) -> Batch:
-    r = order.recipe
-    how: dict[str, Any] = {
-        "tries": r.tries,
-        "most": r.most,
-        "room": order.room,
-        "sharp": r.sharp,
-        "wander": r.wander,
-        "roles": order.roles,
-        "whole": r.whole,
-    }
-    return collect(order.world, order.net, order.w, order.seed, order.share, **how)
-
-
-def _orders(net: Net, recipe: Recipe, worlds: Worlds, old: Learner) -> list[_Order]:
-    """Episodes in some worlds, as many as should give the rows wanted."""
-    share = recipe.spread / old.doubt
-    rows = round(recipe.rows * np.sqrt(len(net.kinds)) * (recipe.shorter if net.stretches else 1.0))
-    each = int(np.clip(rows / recipe.worlds / old.branched, 64, rows))
-    w, roles = acting(recipe, old.w, old.held), learners(recipe, net.roles, old.iteration, old.held)
-    orders = []
-    for number in range(recipe.worlds):
-        world = worlds(old.iteration, number)
-        seed = seeds(old.seed * 1_000_003 + old.iteration, each, number * each)
-        room = int(1.3 * rows / recipe.worlds) * min(recipe.tries, len(world.options))
-        orders.append(_Order(world, net, w, seed, share, recipe, room, roles))
-    return orders
-
-
-def _kinds(parts: list[Rows]) -> list[list[Rows]]:
-    kinds: dict[tuple[str, str], list[Rows]] = {}
-    for part in parts:
-        kinds.setdefault((part.seen.kind, part.seen.role), []).append(part)
-    return list(kinds.values())
-
-
-def _credited(parts: list[Rows]) -> Credited:
-    seen = joined([p.seen for p in parts])
-    logp, earned = (np.concatenate([getattr(p, name) for p in parts]) for name in ("logp", "earned"))
-    chance = np.concatenate([p.chance for p in parts])
-    return Credited(seen, logp, same_prefix(earned, logp, seen.start), 1.0 / chance, _apart(earned, seen.start))
-
-
-def _apart(earned: F, start: N64) -> F:
-    """sd_k Q_k over the options k of each row."""
-    first, many = start[:-1], tape.lengths(start)
-    off = earned - np.repeat(np.add.reduceat(earned, first) / many, many)
-    apart: F = np.sqrt(np.add.reduceat(off * off, first) / many)
-    return apart
-
-
-def entropy_of(rows: Sequence[Credited | Made]) -> float:
-    """Of a decision, on average."""
-    total = sum(float(-(np.exp(r.logp) * r.logp).sum()) for r in rows)
-    return total / max(1, sum(len(r.seen) for r in rows))
-
-
-def taught(net: Net, recipe: Recipe, rows: list[Credited], old: Learner) -> tuple[Learner, float, dict[str, float]]:
+def _updated_by_regime(
+    net: Net, recipe: Recipe, rows: list[TrainingRows], old: Learner
+) -> tuple[Learner, float, dict[str, float]]:
     """The learner after the update of its regime on the rows of those who learn now; the mean length of its gradients, and of each role's.
 
     Decoupled roles share nothing, so that each is updated as if it were alone, with its own count of Adam's steps.
     """
-    if recipe.regime != "shared" and not net.shape.per_role:
-        raise ValueError(f"regime {recipe.regime!r} needs parameters for each role; `regimes.network` makes them")
     who = learners(recipe, net.roles, old.iteration, old.held)
     rows = [r for r in rows if who is None or r.seen.role in who]
     if recipe.staleness and recipe.correction == "truncated":
@@ -322,14 +180,14 @@ def taught(net: Net, recipe: Recipe, rows: list[Credited], old: Learner) -> tupl
     return new, float(np.sqrt(sum(x * x for x in lengths.values()))), lengths
 
 
-def _current(net: Net, w: Parameters, row: Credited, most: float) -> Credited:
+def _current(net: Net, w: Parameters, row: TrainingRows, most: float) -> TrainingRows:
     """A row that others' weights acted in, as one of these weights, its credit by truncated importance weights."""
     now = net.log_odds(w, row.seen)
     return replace(row, logp=now, credit=truncated_credit(row.credit, row.logp, now, most))
 
 
 def updated(
-    net: Net, recipe: Recipe, rows: list[Credited], old: Learner
+    net: Net, recipe: Recipe, rows: list[TrainingRows], old: Learner
 ) -> tuple[Learner, float, dict[str, float]]:
     """The learner after some gradient steps on credited rows; the mean length of its gradients, and of each role's part of them."""
     if not rows:
@@ -341,7 +199,7 @@ def updated(
     rows = [_in_units(net, old.w, replace(row, seen=prepared(row.seen)), usual) for row in rows]
     total = sum(float(r.weight.sum()) for r in rows)
     dice = np.random.default_rng([old.seed, old.iteration, 0xBA7C])
-    together = _Together(w, m, v)
+    flat = FlatAdamState(w, m, v)
     norms: list[float] = []
     lengths: dict[str, list[float]] = {}
     for _ in range(recipe.epochs):
@@ -363,12 +221,12 @@ def updated(
             norms.append(norm)
             shrink = min(1.0, recipe.norm / (norm + 1e-12))
             new.updates += 1
-            adam(*together(grad), new.updates, recipe.rate * left, shrink)
+            adam(*flat(grad), new.updates, recipe.rate * left, shrink)
             net.fade(new.w, grad, recipe.fade * recipe.rate * left)
     return new, float(np.mean(norms)), {role: float(np.mean(some)) for role, some in lengths.items()}
 
 
-class _Together:
+class FlatAdamState:
     """Parameters and both moments of Adam as one array each, on which it takes less than half as long. A step that has gradients of others than the first had is made one by one."""
 
     def __init__(self, w: Parameters, m: Parameters, v: Parameters) -> None:
@@ -411,20 +269,20 @@ def _length(grad: Parameters) -> float:
     return float(np.sqrt(sum(float(np.vdot(g, g)) for g in grad.values())))
 
 
-def _in_units(net: Net, w: Parameters, row: Credited, usual: float) -> Credited:
+def _in_units(net: Net, w: Parameters, row: TrainingRows, usual: float) -> TrainingRows:
     """Credit as a multiple of what is usual: of all rows or, where options were tried alike, of rows like this one, A / (usual e^h).
 
     Where stakes differ a lot, the largest alone would else set the unit, and the rest would be lost in the entropy that is added. Rows
     count by the root of their unit: between each alike, and each by what is lost if it is decided wrongly.
     """
-    if row.apart is None:
+    if row.spread is None:
         return replace(row, credit=row.credit / usual)
     stake = net.stake(w, row.seen, tape.value_of(net.context(w, row.seen)[0]))
     unit = np.repeat(usual * stake * stake, tape.lengths(row.seen.start))
-    return replace(row, credit=row.credit / unit, apart=row.apart / usual, weight=row.weight * stake)
+    return replace(row, credit=row.credit / unit, spread=row.spread / usual, weight=row.weight * stake)
 
 
-def _loss(net: Net, recipe: Recipe, w: Parameters, row: Credited, index: N64, left: float, weight: float) -> Any:
+def _loss(net: Net, recipe: Recipe, w: Parameters, row: TrainingRows, index: N64, left: float, weight: float) -> Any:
     """Of some rows: `every_option`, and what fits e^h to how far options lie apart, d:  Σ_i w_i (h_i + d_i e^-h_i)."""
     at, seen = entries_of(row.seen, index), taken(row.seen, index)
     context, items = net.context(w, seen)
@@ -437,8 +295,8 @@ def _loss(net: Net, recipe: Recipe, w: Parameters, row: Credited, index: N64, le
         recipe.clip,
         recipe.entropy * left,
     )
-    if row.apart is None:
+    if row.spread is None:
         return loss
     h = net.apart(w, seen, tape.value_of(context))
-    off = tape.add(h, tape.mul(tape.exp(tape.mul(h, -1.0)), row.apart[index].astype(np.float32)))
-    return tape.add(loss, tape.mul(tape.sum_all(tape.mul(off, each)), APART))
+    off = tape.add(h, tape.mul(tape.exp(tape.mul(h, -1.0)), row.spread[index].astype(np.float32)))
+    return tape.add(loss, tape.mul(tape.sum_all(tape.mul(off, each)), SPREAD))

@@ -27,7 +27,7 @@ from podium.learn.lm.live import Door, Live, branched, earned, judged, lifted, l
 from podium.learn.lm.models import Team
 from podium.learn.lm.run import ModelRun, converted, settings_of
 from podium.learn.lm.train import Settings, paid, speaking
-from podium.learn.traced import cannot, stepped
+from podium.learn.requirements import cannot, with_step_rewards
 from podium.methods import METHODS, scored
 from podium.registry import alternatives
 from podium.rewards.ledger import Now
@@ -245,7 +245,7 @@ def rehearsed(live: Live, asked: AskedLive, team: Team) -> None:
     half: F = np.arange(len(forest), dtype=np.float64) % 2  # a method may pay nothing where all earn alike
     mixed = replace(forest, reward_n={"team": half})
     try:
-        pay = paid(mixed, apply(scored(stepped(mixed), method, Now(0.0, ())), method.credit))
+        pay = paid(mixed, apply(scored(with_step_rewards(mixed), method, Now(0.0, ())), method.credit))
     except ValueError as error:
         raise BadRecipe(f"{where}: {method.name} cannot be paid here: {error}") from None
     if not pay.share_k.any():

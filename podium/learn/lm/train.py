@@ -29,7 +29,9 @@ from podium.learn.lm.play import Manner, answered, grown, options_of, recorded
 from podium.learn.lm.tree import Tree, join, tree_of
 from podium.learn.mix import shares
 from podium.learn.policy import role_of
-from podium.learn.traced import TRIED, at_rows, stepped
+from podium.learn.loop import TRIES
+from podium.learn.requirements import with_step_rewards
+from podium.learn.unpaid import at_rows
 from podium.learn.train import Stopwatch
 from podium.learn.unpaid import unpaid
 from podium.methods import Method, scored
@@ -228,7 +230,7 @@ def learned(
     Raises BadCredit, with the reason, if the method has paid no decision in its first iterations."""
     left = 1.0 - learner.iteration / last
     now = Now(1.0 - left, ())
-    rewards = [scored(stepped(trace), method, now) for trace in forests]
+    rewards = [scored(with_step_rewards(trace), method, now) for trace in forests]
     watch.lap("reward")
     given = [apply(reward, method.credit) for reward in rewards]
     pays = [
@@ -238,8 +240,8 @@ def learned(
     own = [_own_decisions(trace) for trace in forests]
     got = np.concatenate([at_rows(credit, rows) for credit, rows in zip(given, own, strict=True)])
     share = float((~np.isnan(got)).mean()) if len(got) else 0.0
-    if not share and not learner.updates and learner.iteration + 1 >= min(TRIED, last):
-        raise BadCredit(f"no decision of the policy is paid: {unpaid(stepped(forests[0]), method, own[0], now)}")
+    if not share and not learner.updates and learner.iteration + 1 >= min(TRIES, last):
+        raise BadCredit(f"no decision of the policy is paid: {unpaid(with_step_rewards(forests[0]), method, own[0], now)}")
     watch.lap("credit")
     lines = updated(learner, settings, update, pays, left)
     watch.lap("update")
