@@ -1,6 +1,8 @@
-"""The loop that asks for branches where they change the answer (`credit.asks`), against as many branches spent evenly.
+"""The loop that asks for branches where they change the answer (`credit.asks`), against as many branches spent
+evenly.
 
-Runs the loop of the design: an estimator that wants more branches returns interventions, they are played, and it is asked again.
+Runs the loop of the design: an estimator that wants more branches returns interventions, they are played, and it is
+asked again.
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ def _odds(world: Planted, trace: Trace) -> dict[int, F]:
 
 
 def asked(teams: list[Planted], runs: int, seed: int, each: int = 8, rounds: int = 4) -> list[Found]:
-    """Marks of `branching_policy` with so many branches a decision: asked for in one round, which spends them evenly but for the options'
-    weights, and in several."""
+    """Marks of `branching_policy` with so many branches a decision: asked for in one round, which spends them
+    evenly but for the options' weights, and in several."""
     found = [Found(f"branching, asked in {n} rounds") for n in (1, rounds)]
     for world in teams:
         trace = recorded_trace(world, runs, seed)

@@ -1,7 +1,7 @@
 """Credit diffusion: how much one decision shows in the credit it gets, when the same number is paid to a whole run.
 
-A run is n decisions, each good or bad with equal chance; it earns the share of good ones. A decision is worth 1/n of the range, and
-what all the others did is noise in the number that is broadcast.
+A run is n decisions, each good or bad with equal chance; it earns the share of good ones. A decision is worth 1/n
+of the range, and what all the others did is noise in the number that is broadcast.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ REACTS = 0.1  # the share of later decisions that react to one, and so are drawn
 
 
 class Diffused(NamedTuple):
-    """Signal to noise of one decision's credit in runs of a length: half the gap between good and bad, over the spread of either."""
+    """Signal to noise of one decision's credit in runs of a length: half the gap between good and bad, over the
+    spread of either."""
 
     length: int
     broadcast: float
@@ -54,7 +55,8 @@ def long_runs(runs: int, length: int, dice: np.random.Generator) -> Trace:
 
 
 def diffusion(lengths: tuple[int, ...] = LENGTHS, events: int = EVENTS, seed: int = 0) -> list[Diffused]:
-    """Signal to noise against length: of GRPO's kind of broadcast credit, and of eight pairs of continuations at a decision."""
+    """Signal to noise against length: of GRPO's kind of broadcast credit, and of eight pairs of continuations at a
+    decision."""
     found = []
     for length in lengths:
         dice = np.random.default_rng([seed, length])

@@ -1,7 +1,8 @@
 """Effects of decisions to spawn and to stop: how far they are off, and how often their intervals hold the truth.
 
-Each is forced both ways at the same prefix. The estimator is `credit.branches.effects`; it gets forests in which only the decision itself
-is on record, because all that it reads of a run is where it branched, what was chosen, its seed and its outcome.
+Each is forced both ways at the same prefix. The estimator is `credit.branches.effects`; it gets forests in which
+only the decision itself is on record, because all that it reads of a run is where it branched, what was chosen, its
+seed and its outcome.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def points(teams: list[Planted], kind: Decision, seed: int, least: float = 0.01)
 
 
 def _played(point: Effect, repeats: int, sets: int, seed: int) -> tuple[F, U]:
-    """(repeats, 2, sets): what going on with option 0 and with option 1 earned under the same luck; and its seeds."""
+    """(repeats, 2, sets): what going on with option 0 and with option 1 earned under the same luck; and its
+    seeds."""
     luck = (
         (uniform(seeds(seed, 1)[0], np.arange(repeats * sets)) * 2.0**53).astype(np.uint64).reshape(repeats, sets)
     )

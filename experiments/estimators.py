@@ -1,7 +1,8 @@
 """Estimates of what a decision was worth, from what tries of its options earned.
 
-A try is a run that shares all that came before the decision. Tries of one number share their luck over the options, so
-that options are compared under the same random numbers. `earned` is (decisions, options, tries), NaN where nothing was tried.
+A try is a run that shares all that came before the decision. Tries of one number share their luck over the options,
+so that options are compared under the same random numbers. `earned` is (decisions, options, tries), NaN where
+nothing was tried.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def every_option(decisions: Decided, tries: int) -> B:
 
 
 def within_budget(decisions: Decided, budget: int, dice: np.random.Generator) -> B:
-    """At most so many continuations a decision: whole sets of one try an option, the run itself being one of the first set.
+    """At most so many continuations a decision: whole sets of one try an option, the run itself being one of the
+    first set.
 
     Too few for one set: other options are drawn, each as likely as the policy takes it rather than the one taken.
     """
@@ -127,10 +129,11 @@ def leave_one_out(first: F, others: F) -> F:
 def pooled(found: Estimates, *keys: V) -> F:
     """Each estimate drawn towards the mean of those it is like, as far as its own noise says.
 
-        m_0 = 0,   m_l = m_{l-1} + τ²_l / (τ²_l + v_g) (mean_g - m_{l-1}),   g the group of the decision by the l-th key
+        m_0 = 0,   m_l = m_{l-1} + τ²_l / (τ²_l + v_g) (mean_g - m_{l-1}),
+        g the group of the decision by the l-th key
 
-    Keys go from coarse to fine, the last is the decision itself. v_g is the variance of the group's mean, τ²_l how much means of
-    groups differ beyond it (by moments).   from: James & Stein 1961; nested.
+    Keys go from coarse to fine, the last is the decision itself. v_g is the variance of the group's mean, τ²_l how
+    much means of groups differ beyond it (by moments).   from: James & Stein 1961; nested.
     """
     groups = [*keys, np.arange(len(found.credit))]
     noise = _noise(found, groups) / found.tries
@@ -147,10 +150,11 @@ def pooled(found: Estimates, *keys: V) -> F:
 
 
 def pooled_branching(decisions: Decided, earned: F, by: Literal["step", "state"]) -> F:
-    """`branching` for every option that was tried, as if it had been taken, `pooled`; of each decision that of the option taken.
+    """`branching` for every option that was tried, as if it had been taken, `pooled`; of each decision that of the
+    option taken.
 
-    What was tried at a decision tells of all its options, so that decisions are alike whatever was taken in them. Alike by step: the same row of
-    the work. By state: also all that anything later depends on is the same.
+    What was tried at a decision tells of all its options, so that decisions are alike whatever was taken in them.
+    Alike by step: the same row of the work. By state: also all that anything later depends on is the same.
     """
     d, option = np.nonzero(~np.isnan(earned).all(axis=2))
     as_if = replace(decisions.take(d), taken=option)

@@ -1,8 +1,8 @@
 """How true credit is: its rank correlation with exact credit, against what it cost in continuations.
 
-In planted teams with an outcome of 0 or 1, half of its variance noise. The rank correlation is over decisions whose exact credit
-is at least 0.01 in size, inside a team, and then the mean over teams, with an interval. The others are inert: how many of them
-are credited all the same is reported apart.
+In planted teams with an outcome of 0 or 1, half of its variance noise. The rank correlation is over decisions whose
+exact credit is at least 0.01 in size, inside a team, and then the mean over teams, with an interval. The others are
+inert: how many of them are credited all the same is reported apart.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ def _both(found: dict[str, Found], name: str, decisions: Decided, earned: F, wan
 def _c3(
     found: dict[str, Found], name: str, runs: Recorded, decisions: Decided, earned: F, dice: Any, budget: int
 ) -> None:
-    """So many alternatives drawn from the policy, each with luck of its own, against the run itself; from 16 on the continuations go to
-    eight alternatives, the choice of the run among them."""
+    """So many alternatives drawn from the policy, each with luck of its own, against the run itself; from 16 on the
+    continuations go to eight alternatives, the choice of the run among them."""
     d = np.arange(len(decisions))
     each = budget // ALTERNATIVES
     if each < 2:

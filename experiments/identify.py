@@ -1,8 +1,10 @@
-"""When an effect cannot be known: what spawning does, from runs of a policy alone and from branches that force both options.
+"""When an effect cannot be known: what spawning does, from runs of a policy alone and from branches that force both
+options.
 
-The policy spawns where what it saw was promising, but for a share of its decisions that is at random: its coverage. Runs in which it
-spawned then differ from the others in more than the spawn. Compared inside states the difference is right, as long as both options
-occur in a state; without coverage they never do, and no number of runs helps. A branch takes the option not taken.
+The policy spawns where what it saw was promising, but for a share of its decisions that is at random: its coverage.
+Runs in which it spawned then differ from the others in more than the spawn. Compared inside states the difference
+is right, as long as both options occur in a state; without coverage they never do, and no number of runs helps. A
+branch takes the option not taken.
 """
 
 from __future__ import annotations
@@ -53,8 +55,8 @@ def spawns_that_react(teams: list[Planted], least: float = 0.02) -> list[tuple[P
 
 
 def biased(team: Team, i: int, coverage: float) -> Team:
-    """The team with a policy that spawns (1) where its parents are in the upper half together, does not (0) elsewhere, and in a
-    share of `coverage` does the other."""
+    """The team with a policy that spawns (1) where its parents are in the upper half together, does not (0)
+    elsewhere, and in a share of `coverage` does the other."""
     row = team.rows[i]
     shape = row.table.shape[:-1]
     level = sum((np.indices(shape)[a] / max(k - 1, 1) for a, k in enumerate(shape)), np.zeros(shape))
@@ -101,7 +103,8 @@ def _rms(off: F) -> float:
 
 
 def _on_policy(team: Team, i: int, values: V, earned: F, exact: float) -> tuple[float, float, float]:
-    """How far runs that spawned less runs that did not are off; the same inside states; and the share of runs in states with both."""
+    """How far runs that spawned less runs that did not are off; the same inside states; and the share of runs in
+    states with both."""
     did = values[:, i] > 0
     if did.all() or not did.any():
         return float("nan"), float("nan"), 0.0

@@ -1,4 +1,5 @@
-"""A lead in `expedition` whose policy is a table, and the plainest policy gradient: for questions about rewards and credit, not about networks.
+"""A lead in `expedition` whose policy is a table, and the plainest policy gradient: for questions about rewards and
+credit, not about networks.
 
 Many runs learn at once, each with a policy, an arm and a seed of its own. A run does not depend on who else runs.
 """
@@ -62,7 +63,8 @@ MARGINS = 3  # 0, 1, 2 and more
 
 @dataclass(frozen=True)
 class Arm:
-    """What is added to the outcome; with `end` every weight goes to 0 on a straight line, until that share of training."""
+    """What is added to the outcome; with `end` every weight goes to 0 on a straight line, until that share of
+    training."""
 
     parallel: float = 0.0  # for instantiating scouts
     finished: float = 0.0  # for their finishing
@@ -71,7 +73,8 @@ class Arm:
 
     @property
     def reward(self) -> str:
-        """The same in Podium's language of rewards. The entropy bonus is no reward: it is the policy's, not the run's."""
+        """The same in Podium's language of rewards. The entropy bonus is no reward: it is the policy's, not the
+        run's."""
         if not self.parallel and not self.finished:
             return "outcome"
         if self.end is not None:
@@ -82,7 +85,8 @@ class Arm:
         return 1.0 if self.end is None else max(0.0, 1.0 - progress / self.end)
 
     def auxiliary(self, spawned: I) -> F:
-        """What it pays beside the outcome at full weight, after so many scouts; each of them finishes in this world."""
+        """What it pays beside the outcome at full weight, after so many scouts; each of them finishes in this
+        world."""
         return _auxiliary(self.parallel, self.finished, spawned)
 
 
@@ -135,7 +139,8 @@ class Run(NamedTuple):
 
 @cache
 def expedition(legs: int = 4) -> Expedition:
-    """The world of the studies; with more legs there are as many more scouts, so that no leg takes them from a later one."""
+    """The world of the studies; with more legs there are as many more scouts, so that no leg takes them from a
+    later one."""
     world = make("expedition", **{**WORLD, "legs": legs, "pool": 10 * legs})
     assert isinstance(world, Expedition)
     return world
@@ -157,8 +162,8 @@ def sizes(world: Expedition) -> dict[str, int]:
 
 
 def _place(world: Expedition, state: Travelling, view: View) -> I:
-    """The row of the table that applies: stake and difficulty; the kind, for whom to ask; context and stake, for how to brief; and
-    the margin among distinct sources, for how to aggregate."""
+    """The row of the table that applies: stake and difficulty; the kind, for whom to ask; context and stake, for
+    how to brief; and the margin among distinct sources, for how to aggregate."""
     p, facts = world.params, view.facts
     kind, context, hard = (facts[:, i].astype(np.int64) for i in (1, 2, 4))
     stake = np.searchsorted(p.stakes, facts[:, 3])
@@ -174,7 +179,8 @@ def _place(world: Expedition, state: Travelling, view: View) -> I:
 
 
 def margin(world: Expedition, state: Travelling, view: View) -> I:
-    """By how many distinct sources the one side leads, of this leg: what the view's items show, from the columns behind them."""
+    """By how many distinct sources the one side leads, of this leg: what the view's items show, from the columns
+    behind them."""
     row = view.row
     width = state.width[row, state.leg[row]]
     scout = np.arange(int(width.max()))
@@ -204,7 +210,8 @@ class Step(NamedTuple):
 
 
 def played(world: Expedition, tables: Mapping[str, F], seed_n: Any, run_n: I) -> tuple[Travelling, list[Step]]:
-    """Episodes by the policies of their runs. Dice are drawn by address, so that a run does not depend on who else runs."""
+    """Episodes by the policies of their runs. Dice are drawn by address, so that a run does not depend on who else
+    runs."""
     state = world.start(seed_n)
     below = {kind: np.cumsum(softmax(table), axis=-1)[..., :-1] for kind, table in tables.items()}
     steps = []
@@ -219,7 +226,8 @@ def played(world: Expedition, tables: Mapping[str, F], seed_n: Any, run_n: I) ->
 
 
 def learn(study: Study, arms: Mapping[str, Arm], seeds: Sequence[int]) -> list[Run]:
-    """Every arm on every seed, all at once: policy gradient with the reward to go and the mean of its place as the baseline.
+    """Every arm on every seed, all at once: policy gradient with the reward to go and the mean of its place as the
+    baseline.
 
     θ[place, option] += rate / batch · Σ over decisions of (G - mean G of that place) · ∂ log π + weight · ∂ entropy
     """

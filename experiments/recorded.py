@@ -1,7 +1,8 @@
 """Recorded runs of a planted team, what each of their decisions was worth exactly, and how they would have gone on.
 
-A continuation is what `envs.branch` plays: all that was recorded before a decision, there an option, then the behaviour policy. Thousands
-of them are played on the model's columns, without a log; the same seeds give the same outcomes (a test holds them together).
+A continuation is what `envs.branch` plays: all that was recorded before a decision, there an option, then the
+behaviour policy. Thousands of them are played on the model's columns, without a log; the same seeds give the same
+outcomes (a test holds them together).
 """
 
 from __future__ import annotations
@@ -119,7 +120,8 @@ def decided(runs: Recorded) -> Decided:
 
 
 def luck(runs: Recorded, decisions: Decided, tries: int) -> U:
-    """A seed for each decision and try: try 0 has the luck of the run itself, the others are fresh. (decisions, tries)"""
+    """A seed for each decision and try: try 0 has the luck of the run itself, the others are fresh. (decisions,
+    tries)"""
     own = runs.seed[decisions.run][:, None]
     fresh = (uniform(own ^ seeds(0, 1)[0], decisions.row[:, None], np.arange(tries)[None]) * 2.0**53).astype(
         np.uint64
@@ -131,7 +133,8 @@ def luck(runs: Recorded, decisions: Decided, tries: int) -> U:
 def continued(team: Team, values: V, row: int, seed: U) -> F:
     """What runs earn that were so up to a row, have each of its options there, and go on by the behaviour policy.
 
-    `seed` is (runs, tries), the result (runs, options, tries). What does not depend on the option is drawn once for all.
+    `seed` is (runs, tries), the result (runs, options, tries). What does not depend on the option is drawn once for
+    all.
     """
     held: list[V] = [column[:, None, None] for column in values[:, :row].T]
     held.append(np.arange(team.rows[row].arity)[None, :, None])
@@ -163,7 +166,8 @@ def _needed(team: Team) -> frozenset[int]:
 def tried(runs: Recorded, decisions: Decided, tries: int) -> F:
     """What tries of every option earned: (decisions, options, tries), NaN where there is no such option.
 
-    Tries of one number share their luck over the options of a decision. Try 0 of the option taken is the run itself.
+    Tries of one number share their luck over the options of a decision. Try 0 of the option taken is the run
+    itself.
     """
     if any(row.attack is not None for row in runs.team.rows):
         raise ValueError("continuations of a team under attack are played by envs.branch")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments.asked import asked
+from experiments.chart import chart
 from experiments.diffusion import LENGTHS, Diffused, diffusion
 from experiments.effects import coverage, errors, points
 from experiments.estimators import branching, pooled_branching, price, within_budget
@@ -19,7 +20,7 @@ from experiments.worlds import world_table
 from podium.envs.planted import Planted, PlantedParams
 from podium.envs.planted_credit import noise_share
 from podium.envs.world import BadParameter
-from podium.study.chart import Line, chart
+from podium.study.figure import Line
 
 __all__ = ["Study", "pictures", "study", "told"]
 

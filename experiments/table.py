@@ -1,7 +1,8 @@
 """Every method of the table against exact credit, in planted teams: its own unit, on traces as they are recorded.
 
-Runs are played and branched with logs. What a method needs beyond them is given to it: branches at every decision, runs with agents masked, tokens
-(one for each choice), and where it needs a critic the exact expectation, so that its row is a ceiling for a fitted one.
+Runs are played and branched with logs. What a method needs beyond them is given to it: branches at every decision,
+runs with agents masked, tokens (one for each choice), and where it needs a critic the exact expectation, so that
+its row is a ceiling for a fitted one.
 """
 
 from __future__ import annotations
@@ -92,8 +93,8 @@ def exact_at(world: Planted, trace: Trace, unit: str) -> F:
 
 
 def summed_at(trace: Trace, credit_e: F, unit: str) -> F:
-    """The sum of the credit of events over each unit; NaN where none has any. Of a decision or a message it is its own, not that of what
-    followed from it."""
+    """The sum of the credit of events over each unit; NaN where none has any. Of a decision or a message it is its
+    own, not that of what followed from it."""
     if unit in ("orchestrator", "message", "tool_call"):
         own: F = credit_e[units.rows(trace, unit)]
         return own
@@ -122,7 +123,8 @@ def _numbers(label: Text) -> NDArray[np.int64]:
 
 
 def dressed(world: Planted, trace: Trace) -> Trace:
-    """A planted trace with what methods may ask for: exact values as critics, probabilities, states and a token for each choice."""
+    """A planted trace with what methods may ask for: exact values as critics, probabilities, states and a token for
+    each choice."""
     row, values = _model(world, trace)
     tables, team = worth(world.model), world.model
     before = np.full((len(trace), len(team)), np.nan)
@@ -186,7 +188,8 @@ class _Sets:
         self._made: dict[str, tuple[Trace, float]] = {}
 
     def of(self, method: Method) -> tuple[Trace, float]:
-        """The runs for a method, and how many runs more than the recorded ones they are, for each decision or agent of those."""
+        """The runs for a method, and how many runs more than the recorded ones they are, for each decision or agent
+        of those."""
         if "greedy" in method.needs:
             return self.of(replace(method, needs=()))[0], 1.0
         kind = "plain"
@@ -247,7 +250,8 @@ class _Sets:
         return branch(self.world, self.runs, dos, self.world.behaviour(started))
 
     def presence(self, given: Credit) -> F:
-        """What each agent adds to the team by being there, over the orders in which nobody comes before who spawned it."""
+        """What each agent adds to the team by being there, over the orders in which nobody comes before who spawned
+        it."""
         if given.unit != "agent":
             raise BadCredit(f"presence is worth something of agents, not of {given.unit}")
         number = {"lead": 0} | {f"agent{a}": a for a in range(1, len(self.world.model.spawner))}

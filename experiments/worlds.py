@@ -1,7 +1,7 @@
 """Methods in worlds of one or two of the five decisions, whose values under best play are closed forms.
 
-The policy takes the best option or, as often, any option; a branch goes on by best play. The exact credit of a decision is what its option is worth
-beyond the mean of all options, both followed by best play.
+The policy takes the best option or, as often, any option; a branch goes on by best play. The exact credit of a
+decision is what its option is worth beyond the mean of all options, both followed by best play.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def search_values(world: CostlySearch, view: View) -> F:
 def scout_values(world: Scouts, view: View) -> F:
     """What stopping and rounds of 1, 2, ... scouts are worth.
 
-    stop: x - spent,     k scouts: E[max(x, M_k, z*)] - spent - c k - latency = 1 - (1 - y^(k+1))/(k+1) - ...,   y = max(x, z*)
+    stop: x - spent,     k scouts: E[max(x, M_k, z*)] - spent - c k - latency = 1 - (1 - y^(k+1))/(k+1) - ...,
+    y = max(x, z*)
     """
     rounds, workers, best = view.facts[:, 2], view.facts[:, 3], view.facts[:, 4]
     spent = world.params.c * workers + world.params.latency * rounds
@@ -125,7 +126,8 @@ def _mixed(
 
 
 def _exact(record: list[tuple[NDArray[np.int64], NDArray[np.int64], F]]) -> F:
-    """The exact credit of each option of each decision, and last of the one taken; decisions as a trace has them."""
+    """The exact credit of each option of each decision, and last of the one taken; decisions as a trace has
+    them."""
     run, taken, worth = (np.concatenate(part) for part in zip(*record, strict=True))
     order = np.argsort(run, kind="stable")
     found: F = np.column_stack([worth, worth[np.arange(len(run)), taken]])[order]
@@ -133,7 +135,8 @@ def _exact(record: list[tuple[NDArray[np.int64], NDArray[np.int64], F]]) -> F:
 
 
 def _branched(world: World, trace: Trace, exact: F, tries: int) -> tuple[Trace, F, float]:
-    """Branches for every option of every decision, so many of each, followed by best play; their exact credit; and their price.
+    """Branches for every option of every decision, so many of each, followed by best play; their exact credit; and
+    their price.
 
     What is paid are the branches: the runs themselves did not go on by best play, so their outcomes are left out.
     """

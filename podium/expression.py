@@ -55,7 +55,8 @@ def parse(text: str) -> Node:
     """The tree of an expression.
 
     >>> parse("a - 0.1 * b(2, c, by='x')")
-    Sum(parts=(Call(name='a', args=(), options=()), Scaled(weight=-0.1, part=Call(name='b', args=(2, Call(name='c', args=(), options=())), options=(('by', 'x'),)))))
+    Sum(parts=(Call(name='a', args=(), options=()), Scaled(weight=-0.1, part=Call(name='b', args=(2, Call(name='c',
+    args=(), options=())), options=(('by', 'x'),)))))
     """
     try:
         body = ast.parse(text.strip(), mode="eval").body
@@ -131,7 +132,8 @@ def _scaled(weight: float, value: Node) -> Node:
 def _wrong(node: ast.expr, text: str) -> BadExpression:
     part = ast.get_source_segment(text.strip(), node) or text
     return BadExpression(
-        f"expected names, calls, numbers, + - * / and >>, got {part!r} at character {node.col_offset + 1} of {text!r}"
+        f"expected names, calls, numbers, + - * / and >>, got {part!r} at character {node.col_offset + 1} of "
+        f"{text!r}"
     )
 
 

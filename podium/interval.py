@@ -13,7 +13,8 @@ __all__ = ["Estimate", "estimate", "student"]
 
 
 class Estimate(NamedTuple):
-    """A mean, the interval that covers it in 95 of 100 repetitions, and the number of values; NaN where there are too few."""
+    """A mean, the interval that covers it in 95 of 100 repetitions, and the number of values; NaN where there are
+    too few."""
 
     mean: float
     low: float

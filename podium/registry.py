@@ -140,10 +140,11 @@ def name_of(kind: str, thing: Any) -> str | None:
 
 
 def alternatives(name: str, known: Iterable[str], kind: str = "") -> str:
-    """What there is instead of an unknown name: all where they are few, else the nearest and the command that lists all.
+    """What there is instead of an unknown name: all where they are few, else the nearest and the command that lists
+    all.
 
-    Every error about an unknown name ends with this. `kind` says which command that is (`LISTED_BY`). Without one, all
-    are listed where none is near.
+    Every error about an unknown name ends with this. `kind` says which command that is (`LISTED_BY`). Without one,
+    all are listed where none is near.
 
     >>> alternatives("stp", ["go", "stop"])
     'there are go, stop'

@@ -39,7 +39,8 @@ class Fit:
         return told.hexdigest()
 
     def worth(self, asked: Asked) -> F:
-        """What each option of each decision is worth, less the mean over options: (decisions, options), NaN where there is none."""
+        """What each option of each decision is worth, less the mean over options: (decisions, options), NaN where
+        there is none."""
         found = steps(asked)
         told = tape.value_of(worth(self.parameters, batched(asked.work, found, _mean(asked))))[:, 0]
         out: F = np.full(asked.pi.shape, np.nan)
@@ -75,9 +76,11 @@ class Lesson:
 def lesson(seen: Asked, kept: F) -> Lesson:
     """`kept` are tries of the same decisions that the estimator does not see: (decisions, options, tries).
 
-    A row weighs as often as the policy comes by it, over what the credit of its step and the noise of the target are in size:
+    A row weighs as often as the policy comes by it, over what the credit of its step and the noise of the target
+    are in size:
 
-        weight = count π / (mean A² of the step + 0.2 mean A² of the team + mean noise² / kept sets of the step),   A as unfitted
+        weight = count π / (mean A² of the step + 0.2 mean A² of the team + mean noise² / kept sets of the step),
+        A as unfitted
     """
     found = steps(seen)
     batch = batched(seen.work, found, _mean(seen))

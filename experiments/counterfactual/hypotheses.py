@@ -1,7 +1,8 @@
 """Guesses at which decisions are alike, and what each guess makes of the tries.
 
-A guess says how much of the likeness of two states is left where one of the things they depend on differs. Under it the worth of an option is a random
-function of the state with a mean and a spread that are not known yet; what was tried then tells the expected worth, and how likely the guess is.
+A guess says how much of the likeness of two states is left where one of the things they depend on differs. Under it
+the worth of an option is a random function of the state with a mean and a spread that are not known yet; what was
+tried then tells the expected worth, and how likely the guess is.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ LEAST = 1e-5  # variance of a try that was never seen to vary
 
 
 class Step(NamedTuple):
-    """The decisions of one step, by state, in units of the noise of a try. Guesses times spreads are M, the guess the slower."""
+    """The decisions of one step, by state, in units of the noise of a try. Guesses times spreads are M, the guess
+    the slower."""
 
     number: int  # of the step in the work
     state: V  # of each decision
@@ -47,7 +49,8 @@ class Step(NamedTuple):
 
 
 def guesses(work: Work, i: int) -> V:
-    """Which likeness is left for each live step: nothing matters, all does, all that meet, ... and some drawn, the same every time."""
+    """Which likeness is left for each live step: nothing matters, all does, all that meet, ... and some drawn, the
+    same every time."""
     live, meets = work.live[i], work.meets(i)
     near = np.array([j in meets for j in live], np.bool_)
     dice = np.random.default_rng([i, len(live)])
@@ -82,7 +85,8 @@ def _step(asked: Asked, i: int) -> Step:
 
 
 def contrasts(earned: F, state: V, many: int) -> tuple[F, F, F]:
-    """Of each state: tries of all options under one luck, the mean of each option less that of all, and the variance of one try about it.
+    """Of each state: tries of all options under one luck, the mean of each option less that of all, and the
+    variance of one try about it.
 
     A state in which nothing was tried has a mean of 0 from no tries.
     """
@@ -106,7 +110,8 @@ def _told(likeness: F, y: F, sets: F) -> tuple[F, F, F, F, F]:
         S = v C (v C + N)^-1,   worth = S y + (1 - S 1) m
         2 log p = - (y - m)ᵀ (v C + N)^-1 (y - m) - (K - 1) log |1 + v N^-½ C N^-½|
 
-    C is the likeness of states, N the noise of their means, K the options. log p is up to what is the same for all guesses.
+    C is the likeness of states, N the noise of their means, K the options. log p is up to what is the same for all
+    guesses.
     """
     root = np.sqrt(sets)
     size, axes = np.linalg.eigh(root[:, None] * likeness * root[None])

@@ -1,6 +1,8 @@
-"""Which guess to believe, and what to expect of an option before any try: a small network over sets, learned over many teams.
+"""Which guess to believe, and what to expect of an option before any try: a small network over sets, learned over
+many teams.
 
-It is told of a step what the record shows, never what is exact: what kind of decision, where in the work, what depends on what.
+It is told of a step what the record shows, never what is exact: what kind of decision, where in the work, what
+depends on what.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ OFFERED = OPTIONS + 2
 
 
 class Batch(NamedTuple):
-    """Steps of one or more teams, ragged. Options of step s are entries option_first[s] to option_first[s + 1], and so on."""
+    """Steps of one or more teams, ragged. Options of step s are entries option_first[s] to option_first[s + 1], and
+    so on."""
 
     facts: Array  # (steps, FACTS)
     things: Array  # (things, ABOUT): what each guess says of each live step
@@ -198,7 +201,8 @@ def initial(seed: int) -> Parameters:
 
 
 def worth(w: Parameters, batch: Batch) -> Node:
-    """What each option is expected to be worth in each state, less the mean over options: (rows, 1), in units of the outcome.
+    """What each option is expected to be worth in each state, less the mean over options: (rows, 1), in units of
+    the outcome.
 
     c = relu(F facts),   e_h = Σ_j tanh(T [level_hj, thing_j])                       a set of things
     m_k = mean · relu(c, option_k), less its mean over k

@@ -28,8 +28,9 @@ STEP, VALUE = "row", "value"  # labels: which step of the work an event is, and 
 def stamped(trace: Trace, fit: Fit, name: str = "counterfactual", reward: str = "outcome") -> Trace:
     """The trace with what the fit says of the decisions of its runs; branches tell, and are paid nothing.
 
-    The column `name` of events is their credit, for `plugged`; the label `{name}_q` the worth of each option, for `own_action`; the label
-    `{name}_fit` the id of the fit. Runs of one world with the same parameters are one team; teams tell nothing of each other.
+    The column `name` of events is their credit, for `plugged`; the label `{name}_q` the worth of each option, for
+    `own_action`; the label `{name}_fit` the id of the fit. Runs of one world with the same parameters are one team;
+    teams tell nothing of each other.
     """
     team_n = numbered_together(trace.batch_n + 1, trace.env_n.codes + 1, trace.params_n.codes + 1)
     credit_e = np.full(trace.n_events, np.nan)
@@ -49,14 +50,17 @@ def stamped(trace: Trace, fit: Fit, name: str = "counterfactual", reward: str = 
 
 
 def asked_of(trace: Trace, reward: str = "outcome") -> tuple[Asked, I]:
-    """The decisions of the runs of one team that branched from none, and their rows; what was tried at them are branches and the runs themselves.
+    """The decisions of the runs of one team that branched from none, and their rows; what was tried at them are
+    branches and the runs themselves.
 
-    Tries that share a seed share their luck; without seeds the first tries of all options are taken together, and so on.
+    Tries that share a seed share their luck; without seeds the first tries of all options are taken together, and
+    so on.
     """
     for label in (STEP, VALUE):
         if label not in trace.extra_e:
             raise BadCredit(
-                f"the learned counterfactual needs the label {label!r}; there are {', '.join(trace.extra_e) or 'none'}"
+                f"the learned counterfactual needs the label {label!r}; there are "
+                f"{', '.join(trace.extra_e) or 'none'}"
             )
     work, values = _work(trace)
     credit = Credit(trace, "orchestrator", score(trace, reward, "orchestrator"))
@@ -110,7 +114,8 @@ def _numbers(label: Text) -> V:
 
 
 def _work(trace: Trace) -> tuple[Work, V]:
-    """The steps of the work as all runs show them, and the value of each step in each run, 0 where it was not done."""
+    """The steps of the work as all runs show them, and the value of each step in each run, 0 where it was not
+    done."""
     step_e, value_e = _numbers(trace.extra_e[STEP]), _numbers(trace.extra_e[VALUE])
     n, told = int(step_e.max(initial=-1)) + 1, np.flatnonzero(step_e >= 0)
     agent_e = np.append(trace.name_a.codes, -1)[trace.agent_e]

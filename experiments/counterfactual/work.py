@@ -1,4 +1,5 @@
-"""What is known of the decisions of a team: the steps of its work and which follow from which, and what was tried at each decision."""
+"""What is known of the decisions of a team: the steps of its work and which follow from which, and what was tried
+at each decision."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ V = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Work:
-    """The steps that a team's runs are made of, in order, as the record shows them. No table, no weight and no rule of the outcome is in it."""
+    """The steps that a team's runs are made of, in order, as the record shows them. No table, no weight and no rule
+    of the outcome is in it."""
 
     type: V  # code of the type of event
     kind: V  # code of the kind of decision, -1 if it is none
@@ -30,7 +32,8 @@ class Work:
 
     @cached_property
     def live(self) -> tuple[tuple[int, ...], ...]:
-        """Of each step the earlier ones that it, a later one or the outcome depends on: the state it is taken in."""
+        """Of each step the earlier ones that it, a later one or the outcome depends on: the state it is taken
+        in."""
         needed, found = set(self.ends), []
         for i in reversed(range(len(self))):
             needed = (needed - {i}) | set(self.causes[i])
@@ -46,7 +49,8 @@ class Work:
         return found
 
     def meets(self, i: int) -> set[int]:
-        """The live steps that have a part in something that also follows from i. The others meet it in the outcome alone."""
+        """The live steps that have a part in something that also follows from i. The others meet it in the outcome
+        alone."""
         follows = self.after(i)
         found: set[int] = set()
         for r in reversed(range(i + 1, len(self))):

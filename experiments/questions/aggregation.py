@@ -1,8 +1,10 @@
-"""Aggregation with correlated voters: accuracy as ballots copy their sources more and more, in `jury`, whose optimum is Bayes' rule.
+"""Aggregation with correlated voters: accuracy as ballots copy their sources more and more, in `jury`, whose
+optimum is Bayes' rule.
 
-Beside what is learned: Bayes' rule, the majority of ballots, the majority of sources (each its own majority), and a single agent that is asked
-as often as there are ballots, which is a jury of one source. Other credit is tried at one copying: GRPO's, which takes as long as the one
-method, the one method with as many decisions as GRPO, and shuffled credit.
+Beside what is learned: Bayes' rule, the majority of ballots, the majority of sources (each its own majority), and a
+single agent that is asked as often as there are ballots, which is a jury of one source. Other credit is tried at
+one copying: GRPO's, which takes as long as the one method, the one method with as many decisions as GRPO, and
+shuffled credit.
 """
 
 from __future__ import annotations
@@ -16,8 +18,7 @@ from podium.envs.draws import seeds
 from podium.envs.jury import Jury
 from podium.envs.world import View, World, make, play
 from podium.registry import register
-from podium.study.chart import Line
-from podium.study.figure import Panel, band, lines_of, picture
+from podium.study.figure import Line, Panel, band, lines_of, picture
 from podium.study.loop import OURS, SAID, budget, learned, marks
 from podium.study.question import Experiment, Found, Told, column, says, table
 
@@ -45,7 +46,8 @@ def arms(how: How) -> list[str]:
 
 
 def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
-    """The accuracy on juries that it was not trained with, and how far from Bayes' rule that is; of the rules, theirs."""
+    """The accuracy on juries that it was not trained with, and how far from Bayes' rule that is; of the rules,
+    theirs."""
     credit, copy = arm.split("/")
     tests = [_jury(m, s, float(copy)) for m, s in how.tests]
     if credit == "rules":
@@ -107,13 +109,30 @@ def told(how: How, found: Found) -> Told:
     k = how.copies.index(at)
     best, lost = curves["Bayes' rule (optimum)"][:, k], f"{OURS}/{at:g}"
     headline = [
-        says("lost", f"accuracy that the learned rule loses against Bayes' rule, mean over copying {how.copies}", np.mean([column(found, f"{OURS}/{c:g}", "lost") for c in how.copies], axis=0), most=0.015),
-        says("majority", f"accuracy that the majority of ballots loses at copying {at:g}", best - curves["majority of ballots"][:, k]),
+        says(
+            "lost",
+            f"accuracy that the learned rule loses against Bayes' rule, mean over copying {how.copies}",
+            np.mean([column(found, f"{OURS}/{c:g}", "lost") for c in how.copies], axis=0),
+            most=0.015,
+        ),
+        says(
+            "majority",
+            f"accuracy that the majority of ballots loses at copying {at:g}",
+            best - curves["majority of ballots"][:, k],
+        ),
         says("learned", f"accuracy that the learned rule loses at copying {at:g}", column(found, lost, "lost")),
         *(says(c, f"the same, {SAID[c]}", column(found, f"{c}/{at:g}", "lost")) for c in how.controls),
-        says("team", f"what a jury with Bayes' rule adds to one agent asked as often, at copying {at:g}", best - curves["one agent, asked as often"][:, k]),
-        says("free", "the same without copying", curves["Bayes' rule (optimum)"][:, 0] - curves["one agent, asked as often"][:, 0]),
-    ]  # fmt: skip
+        says(
+            "team",
+            f"what a jury with Bayes' rule adds to one agent asked as often, at copying {at:g}",
+            best - curves["one agent, asked as often"][:, k],
+        ),
+        says(
+            "free",
+            "the same without copying",
+            curves["Bayes' rule (optimum)"][:, 0] - curves["one agent, asked as often"][:, 0],
+        ),
+    ]
     rows = [[name, *(f"{x:.3f}" for x in curve.mean(axis=0))] for name, curve in curves.items()]
     for credit, copies in how.controls.items():
         cells = [

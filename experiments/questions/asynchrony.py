@@ -1,9 +1,11 @@
-"""Rollout cost and asynchronous collection: where the time goes, what staleness costs, and what a correction gives back, in `scouts`.
+"""Rollout cost and asynchronous collection: where the time goes, what staleness costs, and what a correction gives
+back, in `scouts`.
 
-With a staleness of s the episodes of iteration i are played by the weights of iteration i - s. Waiting costs rollout + update an iteration;
-not waiting costs the longer of the two, so that an asynchronous run has (r + u) / max(r, u) times the iterations in the same time: the arms "as
-long" have those, with r and u the seconds of rollout and of all else that the synchronous arm took on the machine the recipe was written on
-(`faster`; what this machine took is in the table). The single agent is the best play with one worker at a time.
+With a staleness of s the episodes of iteration i are played by the weights of iteration i - s. Waiting costs
+rollout + update an iteration; not waiting costs the longer of the two, so that an asynchronous run has (r + u) /
+max(r, u) times the iterations in the same time: the arms "as long" have those, with r and u the seconds of rollout
+and of all else that the synchronous arm took on the machine the recipe was written on (`faster`; what this machine
+took is in the table). The single agent is the best play with one worker at a time.
 """
 
 from __future__ import annotations
@@ -16,8 +18,7 @@ import numpy as np
 from podium.envs.world import World, make
 from podium.learn.params import held_out, training
 from podium.registry import register
-from podium.study.chart import Line
-from podium.study.figure import Panel, band, lines_of, picture
+from podium.study.figure import Line, Panel, band, lines_of, picture
 from podium.study.loop import OURS, SHUFFLED, learned, marks, recipe_of
 from podium.study.question import Experiment, Found, Told, column, says, table
 
@@ -75,12 +76,23 @@ def told(how: How, found: Found) -> Told:
     last = how.corrections[-1]
     headline = [
         says("sync", "regret without staleness", regret["0/clip"], most=0.05),
-        *(says(f"{worst}.{c}", f"regret, {worst} iterations late, correction: {c}", regret[f"{worst}/{c}"]) for c in how.corrections),
-        says(f"{worst}.bias", f"what {worst} iterations late cost in optima, correction: {last}", regret[f"{worst}/{last}"] - regret["0/clip"]),
-        says(f"{worst}.long", f"the same with {how.faster:g} times the iterations, as many as fit in the same time", regret[f"{worst}/{last}/{LONG}"] - regret["0/clip"]),
+        *(
+            says(f"{worst}.{c}", f"regret, {worst} iterations late, correction: {c}", regret[f"{worst}/{c}"])
+            for c in how.corrections
+        ),
+        says(
+            f"{worst}.bias",
+            f"what {worst} iterations late cost in optima, correction: {last}",
+            regret[f"{worst}/{last}"] - regret["0/clip"],
+        ),
+        says(
+            f"{worst}.long",
+            f"the same with {how.faster:g} times the iterations, as many as fit in the same time",
+            regret[f"{worst}/{last}/{LONG}"] - regret["0/clip"],
+        ),
         says("shuffled", "regret with shuffled credit", regret[SHUFFLED]),
         says("alone", "regret of best play with one worker at a time", regret[ALONE]),
-    ]  # fmt: skip
+    ]
     rows = []
     for arm in arms(how):
         r, s = says("", "", regret[arm]), says("", "", column(found, arm, "share"))
@@ -104,7 +116,11 @@ def told(how: How, found: Found) -> Told:
     ]
     long = band(worst, regret[f"{worst}/{last}/{LONG}"])
     lines.append(Line(f"correction: {last}, as long", [long]))
-    lines.append(lines_of("best play, one worker at a time", how.staleness, np.tile(regret[ALONE][:, None], len(how.staleness))))  # fmt: skip
+    lines.append(
+        lines_of(
+            "best play, one worker at a time", how.staleness, np.tile(regret[ALONE][:, None], len(how.staleness))
+        )
+    )
     panel = Panel("regret in held-out worlds", "iterations that the weights that act are late", lines)
     took = found.took["0/clip"]
     total = sum(sum(one.values()) for one in took)

@@ -1,7 +1,8 @@
-"""Communication under a price: what is said and what is earned as words get dearer, in `relay`, whose best rules are found by enumeration.
+"""Communication under a price: what is said and what is earned as words get dearer, in `relay`, whose best rules
+are found by enumeration.
 
-Words are counted as the world prices them: a brief message is one, a full one two. Beside what is learned: the best team, every fixed length
-with a lead who knows it, and a lead alone, who hears nothing and guesses.
+Words are counted as the world prices them: a brief message is one, a full one two. Beside what is learned: the best
+team, every fixed length with a lead who knows it, and a lead alone, who hears nothing and guesses.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from podium.envs.world import Policy, World, make, play
 from podium.learn.collect import greedy
 from podium.learn.evaluate import DICE
 from podium.registry import register
-from podium.study.chart import Line
-from podium.study.figure import Panel, lines_of, picture
+from podium.study.figure import Line, Panel, lines_of, picture
 from podium.study.loop import FEW, OURS, SAID, SHUFFLED, budget, learned
 from podium.study.question import Experiment, Found, Told, column, says, table
 
@@ -80,12 +80,31 @@ def told(how: How, found: Found) -> Told:
     words = {c: column(found, c, "words") for c in CREDITS}
     off = np.abs(words[OURS] - column(found, "rules", "words"))
     headline = [
-        says("lost", "score lost against the best team, mean over trained prices, same-prefix credit", lost[OURS][:, inside].mean(axis=1), most=0.01),
-        says("words", "words that it says too many or too few, mean over trained prices", off[:, inside].mean(axis=1)),
-        says("beyond", "score lost at prices outside those of training", np.delete(lost[OURS], inside, axis=1).mean(axis=1) if len(inside) < len(how.prices) else np.nan),
-        *(says(c, f"score lost, {SAID[c]}, mean over trained prices", lost[c][:, inside].mean(axis=1)) for c in CREDITS if c != OURS),
-        says("alone", "score lost by a lead alone, who hears nothing, mean over trained prices", (best - column(found, "rules", "silent"))[:, inside].mean(axis=1)),
-    ]  # fmt: skip
+        says(
+            "lost",
+            "score lost against the best team, mean over trained prices, same-prefix credit",
+            lost[OURS][:, inside].mean(axis=1),
+            most=0.01,
+        ),
+        says(
+            "words", "words that it says too many or too few, mean over trained prices", off[:, inside].mean(axis=1)
+        ),
+        says(
+            "beyond",
+            "score lost at prices outside those of training",
+            np.delete(lost[OURS], inside, axis=1).mean(axis=1) if len(inside) < len(how.prices) else np.nan,
+        ),
+        *(
+            says(c, f"score lost, {SAID[c]}, mean over trained prices", lost[c][:, inside].mean(axis=1))
+            for c in CREDITS
+            if c != OURS
+        ),
+        says(
+            "alone",
+            "score lost by a lead alone, who hears nothing, mean over trained prices",
+            (best - column(found, "rules", "silent"))[:, inside].mean(axis=1),
+        ),
+    ]
     scores = [lines_of("best team (optimum)", how.prices, best)]
     scores += [lines_of(f"learned, {SAID[c]}", how.prices, column(found, c, "score")) for c in CREDITS]
     for name in ("silent", "brief", "full"):
@@ -99,9 +118,13 @@ def told(how: How, found: Found) -> Told:
     ]
     rows = [["best team", *(f"{x:.3f}" for x in best.mean(axis=0)), ""]]
     rows += [
-        [f"learned, {SAID[c]}", *(f"{x:.3f}" for x in column(found, c, "score").mean(axis=0)), f"{np.mean(column(found, c, 'decisions')):,.0f}"]
+        [
+            f"learned, {SAID[c]}",
+            *(f"{x:.3f}" for x in column(found, c, "score").mean(axis=0)),
+            f"{np.mean(column(found, c, 'decisions')):,.0f}",
+        ]
         for c in CREDITS
-    ]  # fmt: skip
+    ]
     rows += [
         [f"all {n}", *(f"{x:.3f}" for x in column(found, "rules", n).mean(axis=0)), ""]
         for n in ("silent", "brief", "full")

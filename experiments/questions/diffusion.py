@@ -1,15 +1,21 @@
 """Credit diffusion as learning: how many episodes a policy needs as runs grow, by how its credit is spread.
 
-A run is n decisions, each good (1) or bad (0). It earns the mean of those that matter, and noise. The policy is p_j = σ(θ_j), and learns by
+A run is n decisions, each good (1) or bad (0). It earns the mean of those that matter, and noise. The policy is p_j
+= σ(θ_j), and learns by
 
     θ_j += rate · mean over episodes of Â (a_j - p_j),     Â = credit in units of its root mean square
 
     broadcast   Â is the outcome less the mean of the batch, the same for every decision of a run
-    branches    one run a batch; the others are branches of it, one at a decision by lot: the other option, and the same luck but for the
+    branches
+    one run a batch; the others are branches of it, one at a decision by lot: the other option, and the same luck
+    but for the
                 tenth of later decisions that react. A decision is paid what its option earned beyond the other
-    local       a decision is paid for its own result, which the graph says is its own (no noise is spared: its result has its share)
-    shuffled    local, given to other decisions and runs, by lot: the control
-    alone       the single agent: every ten decisions are a run of their own with an outcome of its own, broadcast inside it; as many decisions
+    local
+    a decision is paid for its own result, which the graph says is its own (no noise is spared: its result has its
+    share) shuffled    local, given to other decisions and runs, by lot: the control
+    alone
+    the single agent: every ten decisions are a run of their own with an outcome of its own, broadcast inside it; as
+    many decisions
 """
 
 from __future__ import annotations
@@ -60,7 +66,8 @@ def arms(how: How) -> list[str]:
 
 
 def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
-    """The value of the policy as it learns, and the episodes after which half of the gap was closed (all, if it never was)."""
+    """The value of the policy as it learns, and the episodes after which half of the gap was closed (all, if it
+    never was)."""
     case, paid, length = arm.split("/")
     rate = _best_rate(how, case, paid, int(length))
     curve = learned(how, case, paid, int(length), rate, seed)
@@ -131,7 +138,8 @@ def credit(how: How, paid: str, p: F, matter: NDArray[np.bool_], dice: np.random
 
 
 def _branches(how: How, p: F, matter: NDArray[np.bool_], spread: float, dice: np.random.Generator) -> F:
-    """One run and a branch at each of some decisions: Σ p (1 - p) D, D = what good earned less what bad earned there."""
+    """One run and a branch at each of some decisions: Σ p (1 - p) D, D = what good earned less what bad earned
+    there."""
     n, many = len(p), int(matter.sum())
     at = dice.integers(0, n, how.batch - 1)
     later = np.maximum(many - np.cumsum(matter)[at], 0)
@@ -173,7 +181,8 @@ def told(how: How, found: Found) -> Told:
         headline.append(
             says(
                 f"own.{paid}",
-                f"a parameter each, {long:,} decisions: value learned, credit {SAID[paid]} (.5 at random, 1 the optimum)",
+                f"a parameter each, {long:,} decisions: value learned, credit {SAID[paid]} (.5 at random, 1 the "
+                "optimum)",
                 end,
             )
         )

@@ -1,21 +1,24 @@
-"""Dr. MAS against GRPO: gradient lengths by role, and what is learned, in a team whose roles act unequally often and in unequal places.
+"""Dr. MAS against GRPO: gradient lengths by role, and what is learned, in a team whose roles act unequally often
+and in unequal places.
 
-A run is of one of two types, which all see. The planner picks a plan (one of three is right for the type). The worker makes six steps of three kinds
-(one of three options is right for each). A few runs turn out hard; only then is the critic called (one of three is right for the type). A run succeeds with
+A run is of one of two types, which all see. The planner picks a plan (one of three is right for the type). The
+worker makes six steps of three kinds (one of three options is right for each). A few runs turn out hard; only then
+is the critic called (one of three is right for the type). A run succeeds with
 
-    easy   .84 + .05 plan + .10 work          hard   .05 + .10 plan + .20 work + .60 critic        (work: the share of right steps)
+    easy   .84 + .05 plan + .10 work          hard   .05 + .10 plan + .20 work + .60 critic
+    (work: the share of right steps)
 
-so that most runs succeed, and those in which the critic acts mostly do not. Credit, in groups of runs of a task (a test holds it
-to what `podium.credit` gives on traces of them):
+so that most runs succeed, and those in which the critic acts mostly do not. Credit, in groups of runs of a task (a
+test holds it to what `podium.credit` gives on traces of them):
 
     grpo        A = (R - mean of the group) / deviation of the group
     dr_mas      the same over the calls of one agent in the group
     mean only   the agent's own mean, without the deviation: which half of Dr. MAS does it
     shuffled    dr_mas, dealt out anew among all decisions of an update: the control
 
-The theory (Dr. MAS): the second moment of agent k's gradient under GRPO is (σ_k² + (μ_k - μ)²) / σ² times that under Dr. MAS. It is
-compared with the second moments of many batches at the start. A *spike* is a gradient of more than so many times the median of those within 25
-updates of it.
+The theory (Dr. MAS): the second moment of agent k's gradient under GRPO is (σ_k² + (μ_k - μ)²) / σ² times that
+under Dr. MAS. It is compared with the second moments of many batches at the start. A *spike* is a gradient of more
+than so many times the median of those within 25 updates of it.
 """
 
 from __future__ import annotations
@@ -120,7 +123,8 @@ def value(how: How, tables: Tables) -> float:
 
 
 def _standard(value: F, group: N64, deviation: bool = True) -> F:
-    """(v - mean) / (deviation + 1e-6) in its group, the deviation with n - 1; alone: v. As `credit.zscore` and `credit.center` on a trace."""
+    """(v - mean) / (deviation + 1e-6) in its group, the deviation with n - 1; alone: v. As `credit.zscore` and
+    `credit.center` on a trace."""
     n = np.bincount(group)
     mean = np.bincount(group, value) / np.maximum(n, 1)
     ahead = value - mean[group]
@@ -130,7 +134,8 @@ def _standard(value: F, group: N64, deviation: bool = True) -> F:
 
 
 def credit(how: How, team: str, name: str, runs: Runs, dice: np.random.Generator) -> F:
-    """What each decision is paid. GRPO pays runs, and their decisions the same; the others pay the calls of an agent."""
+    """What each decision is paid. GRPO pays runs, and their decisions the same; the others pay the calls of an
+    agent."""
     if name == "grpo":
         return _standard(runs.success, np.arange(len(runs.success)) // how.group)[runs.run]
     agent = runs.role if team == "three roles" else np.zeros_like(runs.role)
@@ -195,7 +200,8 @@ def gradient(logits: F, runs: Runs, given: F, role: int) -> F:
 
 
 def moments(how: How, team: str, name: str, seed: int) -> tuple[list[float], list[float]]:
-    """E |A ∂ log π|² of a call of each role at the start, over some batches; and (σ_k² + (μ_k - μ)²) / σ² over all of them."""
+    """E |A ∂ log π|² of a call of each role at the start, over some batches; and (σ_k² + (μ_k - μ)²) / σ² over all
+    of them."""
     dice = np.random.default_rng([seed, 77])
     tables: Tables = {role: np.zeros((places, 3)) for role, (_, places) in ROLES.items()}
     squares: list[list[F]] = [[] for _ in ROLES]
@@ -256,15 +262,47 @@ def told(how: How, found: Found) -> Told:
     theory = column(found, f"{three}/grpo", "theory")
     right = {arm: column(found, arm, "right") for arm in arms(how)}
     headline = [
-        says("gain", f"success that Dr. MAS gains over GRPO, three roles, as many runs (optimum {best:.3f}, start {start:.3f})", gain),
-        says("moment", "second moment of the critic's gradient under GRPO, times that under Dr. MAS, at the start", ratio[:, critic], least=1.5),
+        says(
+            "gain",
+            f"success that Dr. MAS gains over GRPO, three roles, as many runs (optimum {best:.3f}, start "
+            f"{start:.3f})",
+            gain,
+        ),
+        says(
+            "moment",
+            "second moment of the critic's gradient under GRPO, times that under Dr. MAS, at the start",
+            ratio[:, critic],
+            least=1.5,
+        ),
         says("theory", "what the theory says of that", theory[:, critic]),
         says("moment.worker", "the same of the worker's, who acts in every run", ratio[:, 1]),
-        *(says(f"{c}.spikes", f"{c}: share of the critic's gradients that are spikes, three roles", spikes[f"{three}/{c}"][:, critic]) for c in ("grpo", "dr_mas")),
-        *(says(f"{c}.right", f"{c}: how often the critic is right after training, three roles", right[f"{three}/{c}"]) for c in ("grpo", "dr_mas")),
-        says("one", "success that Dr. MAS gains over GRPO where one agent makes all decisions", ends[f"{how.teams[1]}/dr_mas"] - ends[f"{how.teams[1]}/grpo"]),
-        says("shuffled", "how often the critic is right after shuffled credit, three roles", right[f"{three}/shuffled"]),
-    ]  # fmt: skip
+        *(
+            says(
+                f"{c}.spikes",
+                f"{c}: share of the critic's gradients that are spikes, three roles",
+                spikes[f"{three}/{c}"][:, critic],
+            )
+            for c in ("grpo", "dr_mas")
+        ),
+        *(
+            says(
+                f"{c}.right",
+                f"{c}: how often the critic is right after training, three roles",
+                right[f"{three}/{c}"],
+            )
+            for c in ("grpo", "dr_mas")
+        ),
+        says(
+            "one",
+            "success that Dr. MAS gains over GRPO where one agent makes all decisions",
+            ends[f"{how.teams[1]}/dr_mas"] - ends[f"{how.teams[1]}/grpo"],
+        ),
+        says(
+            "shuffled",
+            "how often the critic is right after shuffled credit, three roles",
+            right[f"{three}/shuffled"],
+        ),
+    ]
     rows = []
     for arm in arms(how):
         team, name = arm.split("/")

@@ -1,15 +1,19 @@
-"""Non-identifiability of spawn credit as learning: how far a policy gets from a start that nearly always does the same.
+"""Non-identifiability of spawn credit as learning: how far a policy gets from a start that nearly always does the
+same.
 
-The decision is one spawn of a `planted` team; all else stays as it is. The policy is a table by what the decision reacts to. A decision is paid
+The decision is one spawn of a `planted` team; all else stays as it is. The policy is a table by what the decision
+reacts to. A decision is paid
 
     outcome    the outcome of its run less the mean of all (GRPO)
     decision   the mean outcome of runs that decided the same, less the mean of all: E[R | d], which mixes prefixes
-    state      the mean outcome of runs that decided the same in the same state, less that of the state, where both were seen
+    state
+    the mean outcome of runs that decided the same in the same state, less that of the state, where both were seen
     branches   both options forced at the same prefix, under the same luck, in half as many runs: Y_1 - Y_0
     shuffled   branches, their outcomes dealt out anew among options and prefixes: the control
     single     nothing is learned: it never spawns, which is the agent that there is without the team
 
-and the odds of a state, θ = log(p / (1 - p)), move along the natural gradient, so that a sure policy is not slow only because a softmax is flat there:
+and the odds of a state, θ = log(p / (1 - p)), move along the natural gradient, so that a sure policy is not slow
+only because a softmax is flat there:
 
     θ_s += clip(rate · mean over runs of Â 1[s] (d - p) / (p (1 - p)), -1, 1)        of branches: Â 1[s]
 
@@ -218,11 +222,27 @@ def told(how: How, found: Found) -> Told:
     alone = ends[SINGLE]
     low = how.coverage[-1]
     headline = [
-        *(says(f"{c}", f"left of the gap after training from a coverage of {low:g}, credit: {SAID[c]}", ends[f"{c}/{low:g}"], most=0.1 if c == "branches" else None) for c in how.credits),
-        says("outcome.even", f"the same from even odds, credit: {SAID['outcome']}", ends[f"outcome/{how.coverage[0]:g}"]),
-        says("decision.even", f"the same from even odds, credit: {SAID['decision']}", ends[f"decision/{how.coverage[0]:g}"]),
+        *(
+            says(
+                f"{c}",
+                f"left of the gap after training from a coverage of {low:g}, credit: {SAID[c]}",
+                ends[f"{c}/{low:g}"],
+                most=0.1 if c == "branches" else None,
+            )
+            for c in how.credits
+        ),
+        says(
+            "outcome.even",
+            f"the same from even odds, credit: {SAID['outcome']}",
+            ends[f"outcome/{how.coverage[0]:g}"],
+        ),
+        says(
+            "decision.even",
+            f"the same from even odds, credit: {SAID['decision']}",
+            ends[f"decision/{how.coverage[0]:g}"],
+        ),
         says("single", "left of the gap by a single agent, which never spawns", alone),
-    ]  # fmt: skip
+    ]
     rows = [[SAID[c], *(f"{ends[f'{c}/{s:g}'].mean():.2f}" for s in how.coverage)] for c in how.credits]
     rows.append(["none: a single agent, which never spawns", *([f"{alone.mean():.2f}"] * len(how.coverage))])
     at = np.linspace(0, how.updates, how.looks + 1).round() * how.batch
@@ -244,9 +264,14 @@ def told(how: How, found: Found) -> Told:
     )
     every = [f"{c}/{low:g}" for c in how.credits]
     timed = [
-        [SAID[c], f"{np.median(found.seconds[arm]):.1f}", f"{in_time(found, arm, 'left', every).mean():.2f}", f"{ends[arm].mean():.2f}"]
+        [
+            SAID[c],
+            f"{np.median(found.seconds[arm]):.1f}",
+            f"{in_time(found, arm, 'left', every).mean():.2f}",
+            f"{ends[arm].mean():.2f}",
+        ]
         for c, arm in zip(how.credits, every, strict=True)
-    ]  # fmt: skip
+    ]
     clock = table(["credit", "seconds", "left after as many seconds", "left after as many runs"], timed)
     tables = {"clock": clock, "ends": table(["credit", *(f"coverage {s:g}" for s in how.coverage)], rows)}
     return Told(headline, tables, picture("What spawning does, learned from runs that hardly differ", panels))

@@ -1,8 +1,9 @@
 """A person speaks up in the middle of a run: does the policy learn to follow?
 
-In `costly_search` a person may say, after any look and with a chance h each time, "stop now" or "go on", as often. After "stop now" another look
-costs 1, after "go on" an eighth of its price. The word is a fact that the policy sees; what it means is only in the score. With V_1 = x (nothing is worth
-a look any more) and V_2(x) = max(x, 1 - √(c/4)), the best play before a word solves, on a grid,
+In `costly_search` a person may say, after any look and with a chance h each time, "stop now" or "go on", as often.
+After "stop now" another look costs 1, after "go on" an eighth of its price. The word is a fact that the policy
+sees; what it means is only in the score. With V_1 = x (nothing is worth a look any more) and V_2(x) = max(x, 1 -
+√(c/4)), the best play before a word solves, on a grid,
 
     V_0(x) = max(x, -c + E[(1 - h) V_0(y) + h/2 V_1(y) + h/2 V_2(y)]),   y = max(x, X), X uniform
 
@@ -149,7 +150,8 @@ def arms(how: How) -> list[str]:
 
 
 def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
-    """On worlds where somebody may always speak up: score, regret, how often "stop now" is followed at once, and looks after "go on"."""
+    """On worlds where somebody may always speak up: score, regret, how often "stop now" is followed at once, and
+    looks after "go on"."""
     policies: list[Policy] = []
     worlds = [Steered(c, how.hazard, 1.0, arm != HIDDEN) for c in how.tests]
     played = 0
@@ -196,13 +198,23 @@ def told(how: How, found: Found) -> Told:
         return column(found, arm, what)
 
     headline = [
-        says("followed", f'share of runs told "stop now" that stop at once, trained with words in {float(top):.0%} of episodes', of(top, "followed"), least=0.95),
+        says(
+            "followed",
+            f'share of runs told "stop now" that stop at once, trained with words in {float(top):.0%} of episodes',
+            of(top, "followed"),
+            least=0.95,
+        ),
         says("untold", "the same, never told in training", of(none, "followed")),
-        says("regret", f"regret where somebody may always speak, trained with words in {float(top):.0%}", of(top, "regret"), most=0.03),
+        says(
+            "regret",
+            f"regret where somebody may always speak, trained with words in {float(top):.0%}",
+            of(top, "regret"),
+            most=0.03,
+        ),
         says("untold.regret", "the same, never told in training", of(none, "regret")),
         says("hidden", "regret of a policy that is not shown the word", of(HIDDEN, "regret")),
         says("shuffled", "regret with shuffled credit", of(SHUFFLED, "regret")),
-    ]  # fmt: skip
+    ]
     names = {
         **{s: f"told in {float(s):.0%} of training" for s in shares},
         HIDDEN: "words not shown",
@@ -230,10 +242,38 @@ def told(how: How, found: Found) -> Told:
         return lines_of(name, xs, np.array(cells).T)
 
     panels = [
-        Panel('"stop now" followed at once', "share of training episodes with a person", [line("learned", "followed"), line("words not shown", "followed", HIDDEN), line("best play", "followed", "optimal")], low=0.0, log_x=True),
-        Panel('looks after "go on"', "share of training episodes with a person", [line("learned", "more"), line("words not shown", "more", HIDDEN), line("best play", "more", "optimal")], log_x=True),
-        Panel("regret", "share of training episodes with a person", [line("learned", "regret"), line("words not shown", "regret", HIDDEN), line("best play, ignoring words", "regret", "deaf")], log_x=True),
-    ]  # fmt: skip
+        Panel(
+            '"stop now" followed at once',
+            "share of training episodes with a person",
+            [
+                line("learned", "followed"),
+                line("words not shown", "followed", HIDDEN),
+                line("best play", "followed", "optimal"),
+            ],
+            low=0.0,
+            log_x=True,
+        ),
+        Panel(
+            'looks after "go on"',
+            "share of training episodes with a person",
+            [
+                line("learned", "more"),
+                line("words not shown", "more", HIDDEN),
+                line("best play", "more", "optimal"),
+            ],
+            log_x=True,
+        ),
+        Panel(
+            "regret",
+            "share of training episodes with a person",
+            [
+                line("learned", "regret"),
+                line("words not shown", "regret", HIDDEN),
+                line("best play, ignoring words", "regret", "deaf"),
+            ],
+            log_x=True,
+        ),
+    ]
     return Told(headline, {"arms": table(head, rows)}, picture("What a person says in the middle of a run", panels))
 
 
@@ -244,7 +284,8 @@ def _xs(shares: Sequence[float]) -> list[float]:
 
 
 def _where_told(values: F, form: str) -> str:
-    """The mean over seeds in which somebody came to speak, and how many those were if not all: who stops at once is told nothing."""
+    """The mean over seeds in which somebody came to speak, and how many those were if not all: who stops at once is
+    told nothing."""
     there = values[~np.isnan(values)]
     if not len(there):
         return "nobody spoke"

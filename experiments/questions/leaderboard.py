@@ -1,12 +1,14 @@
-"""The leader-board: every method of the table that can act in each world, at equal budgets, beside optimum and trivial policies.
+"""The leader-board: every method of the table that can act in each world, at equal budgets, beside optimum and
+trivial policies.
 
-Network, episodes (branches count), update and dice are the same for all; what differs is the credit, the method's own expression on the traces. Methods whose
-expressions are equal are trained once and share a row's figures. A row says what share of the policy's
-decisions its method pays; one that pays none
+Network, episodes (branches count), update and dice are the same for all; what differs is the credit, the method's
+own expression on the traces. Methods whose expressions are equal are trained once and share a row's figures. A row
+says what share of the policy's decisions its method pays; one that pays none
 in a world, or 0 to all that it pays, is not ranked there. Beside them: `same-prefix`, the credit of `podium
 train`, with about as many decisions;
-GRPO's credit, dealt out anew among all decisions of an update (the control); GRPO and Dr. MAS with more iterations; and a single agent, which takes the first
-candidate, plays best with one worker at a time, or asks one source as often.
+GRPO's credit, dealt out anew among all decisions of an update (the control); GRPO and Dr. MAS with more iterations;
+and a single agent, which takes the first candidate, plays best with one worker at a time, or asks one source as
+often.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from podium.credit import BadCredit, apply
+from podium.credit import BadCredit
 from podium.envs.draws import seeds
 from podium.envs.jury import Jury
 from podium.envs.scouts import Scouts
@@ -25,11 +27,12 @@ from podium.envs.world import World, make, play
 from podium.learn.evaluate import DICE, Judged, beside
 from podium.learn.params import held_out, training
 from podium.learn.policy import Net
-from podium.learn.traced import at_rows, branching, cannot, credited, dressed, record
-from podium.learn.train import Learner, Recipe, begin, taught
-from podium.methods import METHODS, Method, scored
+from podium.learn.requirements import branching, cannot
+from podium.learn.source import iterations
+from podium.learn.train import NetPolicy, Recipe, begin
+from podium.methods import METHODS, Method
 from podium.registry import register
-from podium.rewards.ledger import BadReward, Now
+from podium.rewards.ledger import BadReward
 from podium.study.figure import dots
 from podium.study.loop import OURS, SHUFFLED, Lesson, learned, marks, recipe_of
 from podium.study.question import Experiment, Found, Told, column, says, table
@@ -66,7 +69,8 @@ def _key(method: Method) -> tuple[str, str, str, bool]:
 
 @cache
 def different(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Methods that can be tried, each with those whose expressions are the same; all of the table, if none is named."""
+    """Methods that can be tried, each with those whose expressions are the same; all of the table, if none is
+    named."""
     same: dict[Any, list[str]] = {}
     for name in names or tuple(METHODS):
         if not cannot(METHODS[name]):
@@ -113,7 +117,8 @@ def _told(found: list[Judged], decisions: int = 0, paid: float | None = None) ->
 
 
 def _single(world: World, episodes: int) -> Judged:
-    """The first candidate; best play with one worker at a time; one source that is asked as often as there are ballots."""
+    """The first candidate; best play with one worker at a time; one source that is asked as often as there are
+    ballots."""
     if isinstance(world, Jury | Scouts):
         fewer = {"s": 1} if isinstance(world, Jury) else {"widest": 1}
         one = make(world.name, **{**asdict(world.params), **fewer})
@@ -127,26 +132,10 @@ def _single(world: World, episodes: int) -> Judged:
 
 def shuffled(env: str, recipe: Recipe, seed: int) -> Lesson:
     """GRPO, what decisions are paid dealt out anew among all of a kind."""
-    net, method, played = Net(training(env, seed, 0, 0)), METHODS["grpo"], 0
-    learner: Learner = begin(net, seed)
-    dice = np.random.default_rng([seed, 0x5F1E])
-    while learner.iteration < recipe.iterations:
-        rows = []
-        for number in range(recipe.worlds):
-            each = recipe.episodes // recipe.worlds
-            start = seeds(seed * 1_000_003 + learner.iteration, each, number * each)
-            one = record(
-                training(env, seed, learner.iteration + 1, number), net, learner.w, start, f"{number}", recipe.most
-            )
-            given = apply(scored(dressed(one.trace), method, Now(0.0, ())), method.credit)
-            for made in one.made:
-                paid = at_rows(given, made.row)
-                there = ~np.isnan(paid)
-                paid[there] = dice.permutation(paid[there])
-                rows += credited(made, paid)
-                played += len(made.entry)
-        learner = replace(taught(net, recipe, rows, learner)[0], iteration=learner.iteration + 1)
-    return Lesson(net, learner, played, {})
+    policy = NetPolicy(net := Net(training(env, seed, 0, 0)), recipe, begin(net, seed))
+    policy.deal = np.random.default_rng([seed, 0x5F1E]).permutation
+    done = list(iterations(policy, lambda i, k: training(env, seed, i + 1, k), "grpo"))
+    return Lesson(net, policy.learner, sum(one.decisions for one in done), {})
 
 
 def told(how: How, found: Found) -> Told:

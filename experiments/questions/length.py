@@ -1,15 +1,17 @@
-"""Uniform against structured credit as runs grow: legs of `expedition`, a table for a policy, and four ways to pay a decision.
+"""Uniform against structured credit as runs grow: legs of `expedition`, a table for a policy, and four ways to pay
+a decision.
 
-A run is L legs; nothing of one leg reaches the next, which the graph of the run shows: there is no path from a leg's decisions to a later leg's
-answer. With the score s_l of each leg, a decision in leg l is paid, less the mean of the decisions in the same place of the table,
+A run is L legs; nothing of one leg reaches the next, which the graph of the run shows: there is no path from a
+leg's decisions to a later leg's answer. With the score s_l of each leg, a decision in leg l is paid, less the mean
+of the decisions in the same place of the table,
 
     outcome    Σ_k s_k          the same for the whole run (GRPO)
     togo       Σ_{k ≥ l} s_k    what came after it in time
     graph      s_l              what followed from it
     shuffled   s of any leg     the control
 
-and the table moves by  rate · Σ Â ∂ log π / legs,  Â in units of its root mean square. As many legs an update is equal time, as many runs are equal
-rollouts. The single agent is the best play with one scout a leg, exactly.
+and the table moves by  rate · Σ Â ∂ log π / legs,  Â in units of its root mean square. As many legs an update is
+equal time, as many runs are equal rollouts. The single agent is the best play with one scout a leg, exactly.
 """
 
 from __future__ import annotations
@@ -143,11 +145,25 @@ def told(how: How, found: Found) -> Told:
     rows.append(["", "none: the best play with one scout a leg", *([f"{alone:.1%}"] * len(how.legs))])
     long = how.legs[-1]
     headline = [
-        says(f"{b}.{c}", f"as many {b} an update, {xs[-1]:,} events a run, credit {SAID[c]}: lacks of the optimum", ends[f"{b}/{c}/{long}"], most=0.15 if (b, c) == ("legs", "graph") else None)
+        says(
+            f"{b}.{c}",
+            f"as many {b} an update, {xs[-1]:,} events a run, credit {SAID[c]}: lacks of the optimum",
+            ends[f"{b}/{c}/{long}"],
+            most=0.15 if (b, c) == ("legs", "graph") else None,
+        )
         for b in how.budgets
         for c in how.credits
-    ]  # fmt: skip
-    headline.insert(0, says("gain", f"what credit by the graph gains over the outcome at {xs[-1]:,} events, as many legs an update, in optima", ends[f"legs/outcome/{long}"] - ends[f"legs/graph/{long}"], least=0.0))  # fmt: skip
+    ]
+    headline.insert(
+        0,
+        says(
+            "gain",
+            f"what credit by the graph gains over the outcome at {xs[-1]:,} events, as many legs an update, in "
+            "optima",
+            ends[f"legs/outcome/{long}"] - ends[f"legs/graph/{long}"],
+            least=0.0,
+        ),
+    )
     headline.append(says("single", "best play with one scout a leg: lacks of the optimum", ends[SINGLE]))
     panels = [
         Panel(

@@ -1,9 +1,12 @@
-"""An open reproduction of PARL: serial collapse without the instantiation reward, learned width, and time against a single agent as the task grows.
+"""An open reproduction of PARL: serial collapse without the instantiation reward, learned width, and time against a
+single agent as the task grows.
 
-The arms in `expedition` are those of `experiments.legs`. In `scouts` a lead that starts by spawning one worker a round learns width and stop by the outcome to go
-(a table by the best answer so far); `time` is then the critical steps, S_main + max S_sub = 2 a round, until an answer is worth the target, of the width
-that was learned for a first round, and of one agent, who needs 1 / (1 - target) rounds. `shuffled` is annealed PARL there, what runs are paid dealt out
-anew among their decisions. The single agent in `expedition` is the best play with one scout a leg, exactly.
+The arms in `expedition` are those of `experiments.legs`. In `scouts` a lead that starts by spawning one worker a
+round learns width and stop by the outcome to go (a table by the best answer so far); `time` is then the critical
+steps, S_main + max S_sub = 2 a round, until an answer is worth the target, of the width that was learned for a
+first round, and of one agent, who needs 1 / (1 - target) rounds. `shuffled` is annealed PARL there, what runs are
+paid dealt out anew among their decisions. The single agent in `expedition` is the best play with one scout a leg,
+exactly.
 """
 
 from __future__ import annotations
@@ -27,7 +30,14 @@ __all__ = ["How", "arms", "measure", "rounds_to", "told"]
 
 N64 = NDArray[np.int64]
 SPAWNS, SINGLE = ("plain", "parl", "entropy", "shuffled"), "one scout"
-WORDS = {"plain": "the outcome alone", "constant": "+ instantiation, constant", "parl": "+ PARL, annealed", "entropy": "+ entropy, annealed", "both": "+ both, annealed", "shuffled": "+ PARL, annealed, shuffled"}  # fmt: skip
+WORDS = {
+    "plain": "the outcome alone",
+    "constant": "+ instantiation, constant",
+    "parl": "+ PARL, annealed",
+    "entropy": "+ entropy, annealed",
+    "both": "+ both, annealed",
+    "shuffled": "+ PARL, annealed, shuffled",
+}
 BINS, DICE, ONE, BLOCKS, END = 20, 0x9A21, 4.0, 40, 1 / 3
 
 
@@ -133,8 +143,8 @@ def _played(world: Scouts, logits: F, dice: Any) -> tuple[N64, N64, N64, F]:
 
 
 def _search(logits: F, target: float, seed: int, n: int = 1_000) -> tuple[F, F]:
-    """Rounds and workers until an answer is worth the target, every round as wide as the first that was learned: the learned stop
-    knows a price that the target does not."""
+    """Rounds and workers until an answer is worth the target, every round as wide as the first that was learned:
+    the learned stop knows a price that the target does not."""
     dice = seeds(2 * 10**6 + seed, n)
     below = np.cumsum(softmax(logits[0, 1:]))[:-1]
     best, rounds, workers = np.zeros(n), np.zeros(n), np.zeros(n)
@@ -169,11 +179,29 @@ def told(how: How, found: Found) -> Told:
         says("constant.short", "constant instantiation reward: lacks of the optimum", short["constant"]),
         says("plain.short", "the outcome alone: lacks of the optimum", short["plain"]),
         says("entropy.short", "annealed entropy alone: lacks of the optimum", short["entropy"]),
-        says("single.short", "best play with one scout a leg: lacks of the optimum", column(found, SINGLE, "short")),
-        *(says(f"time.{arm}", f"{WORDS[arm]}: times faster than one agent to an answer of {how.targets[-1]:g}", faster[arm][:, -1], least=3.0 if arm == "parl" else None) for arm in SPAWNS),
-        says("time.parl.easy", f"annealed PARL: times faster to an answer of {how.targets[0]:g}", faster["parl"][:, 0]),
-        says("time.parl.workers", f"annealed PARL: workers to an answer of {how.targets[-1]:g}, times those of one agent", column(found, "time/parl", "workers")[:, -1]),
-    ]  # fmt: skip
+        says(
+            "single.short", "best play with one scout a leg: lacks of the optimum", column(found, SINGLE, "short")
+        ),
+        *(
+            says(
+                f"time.{arm}",
+                f"{WORDS[arm]}: times faster than one agent to an answer of {how.targets[-1]:g}",
+                faster[arm][:, -1],
+                least=3.0 if arm == "parl" else None,
+            )
+            for arm in SPAWNS
+        ),
+        says(
+            "time.parl.easy",
+            f"annealed PARL: times faster to an answer of {how.targets[0]:g}",
+            faster["parl"][:, 0],
+        ),
+        says(
+            "time.parl.workers",
+            f"annealed PARL: workers to an answer of {how.targets[-1]:g}, times those of one agent",
+            column(found, "time/parl", "workers")[:, -1],
+        ),
+    ]
     rows = []
     for arm in ARMS:
         s = says("", "", short[arm])
@@ -230,10 +258,25 @@ def told(how: How, found: Found) -> Told:
     }
     at = np.linspace(0, 1, len(found.arms["plain"][0]["short_u"])).round(3).tolist()
     panels = [
-        Panel("lacks of the optimum", "share of training", [lines_of(WORDS[a], at, column(found, a, "short_u")) for a in ARMS], high=0.7),
-        Panel("mean width", "share of training", [lines_of(WORDS[a], at, column(found, a, "width_u")) for a in ARMS], {"optimal play": width}),
-        Panel("times faster than one agent", "the answer must be worth", [lines_of(WORDS[a], how.targets, faster[a]) for a in SPAWNS], {"K2.5: 3": 3.0, "K2.5: 4.5": 4.5}),
-    ]  # fmt: skip
+        Panel(
+            "lacks of the optimum",
+            "share of training",
+            [lines_of(WORDS[a], at, column(found, a, "short_u")) for a in ARMS],
+            high=0.7,
+        ),
+        Panel(
+            "mean width",
+            "share of training",
+            [lines_of(WORDS[a], at, column(found, a, "width_u")) for a in ARMS],
+            {"optimal play": width},
+        ),
+        Panel(
+            "times faster than one agent",
+            "the answer must be worth",
+            [lines_of(WORDS[a], how.targets, faster[a]) for a in SPAWNS],
+            {"K2.5: 3": 3.0, "K2.5: 4.5": 4.5},
+        ),
+    ]
     return Told(headline, tables, picture("PARL: serial collapse, width and time", panels))
 
 

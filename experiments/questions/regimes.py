@@ -1,6 +1,8 @@
-"""Shared, role-wise and decoupled training in `relay`, the world with two roles: what each leaves of the gap, in held-out worlds.
+"""Shared, role-wise and decoupled training in `relay`, the world with two roles: what each leaves of the gap, in
+held-out worlds.
 
-The regimes are those of `podium.learn.regimes`: A frozen, B joint or shared, C decoupled. A lead alone, who hears nothing, is the single agent beside the team.
+The regimes are those of `podium.learn.regimes`: A frozen, B joint or shared, C decoupled. A lead alone, who hears
+nothing, is the single agent beside the team.
 """
 
 from __future__ import annotations
@@ -78,9 +80,14 @@ def told(how: How, found: Found) -> Told:
     regret = {arm: column(found, arm, "regret") for arm in arms(how)}
     share = {arm: column(found, arm, "share") for arm in arms(how)}
     headline = [
-        says(arm.replace(",", "").replace(" ", "_"), f"{arm}: regret in held-out worlds", regret[arm], most=0.05 if arm == "shared" else None)
+        says(
+            arm.replace(",", "").replace(" ", "_"),
+            f"{arm}: regret in held-out worlds",
+            regret[arm],
+            most=0.05 if arm == "shared" else None,
+        )
         for arm in arms(how)
-    ]  # fmt: skip
+    ]
     gain = share["decoupled"] - share["shared"]
     headline.append(says("difference", "share of the gap that decoupled training leaves more than shared", gain))
     rows = []

@@ -1,7 +1,8 @@
-"""Training with at most 30 agents and testing with 300 and 1,000: `expedition` with the prices and the menu of `LARGE`, and stakes of its own.
+"""Training with at most 30 agents and testing with 300 and 1,000: `expedition` with the prices and the menu of
+`LARGE`, and stakes of its own.
 
-Beside what is learned: the best trivial policy (a share of the gap of 1), a single agent with the same prices, which is best play with one scout a leg, and
-the same training with its credit shuffled.
+Beside what is learned: the best trivial policy (a share of the gap of 1), a single agent with the same prices,
+which is best play with one scout a leg, and the same training with its credit shuffled.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def _world(how: How, **changes: Any) -> World:
 
 
 def _lesson(how: How, *address: int) -> World:
-    """A world to train in: any number of agents up to the most there are, and of legs, small numbers as likely as twice as large ones."""
+    """A world to train in: any number of agents up to the most there are, and of legs, small numbers as likely as
+    twice as large ones."""
     dice = np.random.default_rng(address)
     legs = int(np.exp(dice.uniform(0.0, np.log(how.legs + 1))))
     return _world(how, pool=int(dice.integers(2, how.trained + 1)), legs=legs)

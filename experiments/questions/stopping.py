@@ -1,11 +1,15 @@
-"""When to stop: learned, by a fixed cap, by an external verifier, and by the classical rules with right and with wrong assumptions.
+"""When to stop: learned, by a fixed cap, by an external verifier, and by the classical rules with right and with
+wrong assumptions.
 
-The learned policy is told no distribution. The rules are: Wald's test for a vote that is right with probability p (`sprt`), and Weitzman's
-index for known prizes (`pandora`). A verifier that is asked after every step
+The learned policy is told no distribution. The rules are: Wald's test for a vote that is right with probability p
+(`sprt`), and Weitzman's index for known prizes (`pandora`). A verifier that is asked after every step
 
-    in `sprt`            says whether the majority's answer is right, and is right about that with probability q, the same each time it
+    in `sprt`
+    says whether the majority's answer is right, and is right about that with probability q, the same each time it
                          sees the same answer; it costs as much as a vote. Stop when it says yes
-    in `costly_search`   sees the best candidate with noise, drawn once for each, and costs nothing. Stop when it looks worth z or more, the
+    in `costly_search`
+    sees the best candidate with noise, drawn once for each, and costs nothing. Stop when it looks worth z or more,
+    the
                          best z for its noise (found on other episodes)
 
 A single agent is one vote, the first candidate, or the best single box, and its answer is taken.
@@ -15,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,8 +33,7 @@ from podium.envs.world import View, World, play
 from podium.learn.evaluate import beside
 from podium.learn.params import held_out, training
 from podium.registry import register
-from podium.study.chart import Line
-from podium.study.figure import Panel, band, picture
+from podium.study.figure import Line, Panel, band, picture
 from podium.study.loop import FEW, OURS, SAID, SHUFFLED, budget, learned, marks
 from podium.study.question import Experiment, Found, Told, column, says, table
 from podium.trace.columns import F
@@ -91,12 +95,12 @@ def _rules(how: How, tests: list[World], seed: int) -> dict[str, Any]:
     first, alone = tests[0], {"single": mean(_single)}
     if isinstance(first, Sprt):
         return alone | {
-            "assumed": [mean(lambda w, dice, p=p: _tested(w, p, dice)) for p in how.votes],  # type: ignore[misc]
-            "verified": [mean(lambda w, dice, q=q: sprt_verified(w, q, dice)) for q in how.verifiers],  # type: ignore[misc]
+            "assumed": [mean(partial(_tested, p=p)) for p in how.votes],
+            "verified": [mean(partial(sprt_verified, q=q)) for q in how.verifiers],
         }
     if isinstance(first, CostlySearch):
-        return alone | {"verified": [mean(lambda w, dice, s=s: by_verifier(w, s, dice)) for s in how.noises]}  # type: ignore[misc]
-    return alone | {"assumed": [mean(lambda w, dice, f=f: _misjudged(w, f, dice)) for f in how.prizes]}  # type: ignore[misc]
+        return alone | {"verified": [mean(partial(by_verifier, noise=s)) for s in how.noises]}
+    return alone | {"assumed": [mean(partial(_misjudged, factor=f)) for f in how.prizes]}
 
 
 def _single(world: World, dice: U) -> F:
@@ -107,13 +111,13 @@ def _single(world: World, dice: U) -> F:
     return play(world, world.trivial()[name], dice.copy()).score
 
 
-def _tested(world: Sprt, p: float, dice: U) -> F:
+def _tested(world: Sprt, dice: U, p: float) -> F:
     """Wald's test that takes a vote to be right with probability p."""
     policy = Sprt(replace(world.params, p=p)).optimal()
     return play(world, policy, dice.copy()).score
 
 
-def sprt_verified(world: Sprt, q: float, dice: U) -> F:
+def sprt_verified(world: Sprt, dice: U, q: float) -> F:
     """Votes until the verifier says that the majority is right; less what its calls cost."""
     truth = uniform(dice, 0) < 0.5  # as the world draws it
     calls = np.zeros(len(dice))
@@ -131,7 +135,7 @@ def sprt_verified(world: Sprt, q: float, dice: U) -> F:
     return left
 
 
-def by_verifier(world: CostlySearch, noise: float, dice: U) -> F:
+def by_verifier(world: CostlySearch, dice: U, noise: float) -> F:
     """Candidates until the best looks worth z; the z that does best on other episodes."""
     other = seeds(90_001, 1_000)
     grid = np.linspace(0.4, 1.1, 15)
@@ -153,7 +157,7 @@ def _looked(world: CostlySearch, noise: float, z: float, dice: U) -> F:
     return play(world, policy, dice.copy()).score
 
 
-def _misjudged(world: Pandora, factor: float, dice: U) -> F:
+def _misjudged(world: Pandora, dice: U, factor: float) -> F:
     """Weitzman's rule by one who takes every prize for `factor` times what it is, until it is seen."""
     boxes = [b._replace(prizes=tuple(factor * x for x in b.prizes)) for b in world.boxes]
     sigma = np.array([index(b) for b in boxes])

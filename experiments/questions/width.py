@@ -7,8 +7,9 @@ apart          the stop of the one and the width of the other, put together with
 one agent      at most one worker at a time: the stop is learned, with the same prices for work and for rounds
 shuffled       together, with its credit shuffled: the control
 
-All have the same number of branched decisions. Where less is to be decided episodes are shorter, and training takes less time: the arms "as long" have so
-many times the branched decisions that they take about as long as `together` does.
+All have the same number of branched decisions. Where less is to be decided episodes are shorter, and training takes
+less time: the arms "as long" have so many times the branched decisions that they take about as long as `together`
+does.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from podium import __version__
 
 __all__ = ["VERBS", "Json", "Paths", "app"]
 
-# Each verb: the module that adds it to the application, and the first sentence of its help. `podium --help` prints this
-# table and imports no verb; a test says that it is what the verbs themselves say.
+# Each verb: the module that adds it to the application, and the first sentence of its help. `podium --help` prints
+# this table and imports no verb; a test says that it is what the verbs themselves say.
 VERBS: dict[str, tuple[str, str]] = {
     "check": ("traces", "Check traces against every rule."),
     "show": (

@@ -58,7 +58,8 @@ def audit(
     list_: Annotated[bool, typer.Option("--list", help="Say what the detectors are and how good.")] = False,
     json: Json = False,
 ) -> None:
-    """What went wrong in a team's runs: reward hacking, failures, waste, safety, gaps in the record. Worst first."""
+    """What went wrong in a team's runs: reward hacking, failures, waste, safety, gaps in the record. Worst
+    first."""
     if list_:
         _list(json)
         return

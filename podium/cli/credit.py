@@ -76,7 +76,8 @@ def _show_table(rows: list[dict[str, Any]], json: bool) -> None:
     print_rows(short, False, ["method", "pays", "needs", "reward: credit", "fidelity"])
     many = counted()
     out.print(
-        f"{len(rows)} methods: {many['all']} run, {many['part']} are partly known and run that part, {many['card']} are cards"
+        f"{len(rows)} methods: {many['all']} run, {many['part']} are partly known and run that part, "
+        f"{many['card']} are cards"
     )
 
 
@@ -171,7 +172,8 @@ def credit(
     unit: Annotated[
         str | None,
         typer.Option(
-            help=f"The credit at another unit, broadcast to finer ones, summed into coarser: {', '.join(units.UNITS)}."
+            help="The credit at another unit, broadcast to finer ones, summed into coarser: "
+            f"{', '.join(units.UNITS)}."
         ),
     ] = None,
     by: Annotated[
@@ -252,10 +254,11 @@ def refuse_unpaid(paid: Credit, method: Method) -> None:
 
 
 def moved(paid: Credit, unit: str, by: str | None = None) -> Credit:
-    """The credit at another unit: summed into a coarser one, broadcast to finer ones, or shared among them where a share is asked for.
+    """The credit at another unit: summed into a coarser one, broadcast to finer ones, or shared among them where a
+    share is asked for.
 
-    A share is equal or by tokens or time; up after it is the identity. Refuses where credit has no unit of that kind to go to, because
-    it would be lost.
+    A share is equal or by tokens or time; up after it is the identity. Refuses where credit has no unit of that
+    kind to go to, because it would be lost.
     """
     if unit not in units.UNITS:
         raise BadCredit(f"no unit called {unit!r}; there are {', '.join(units.UNITS)}")
@@ -273,7 +276,8 @@ def moved(paid: Credit, unit: str, by: str | None = None) -> Credit:
 
 
 def credit_rows(paid: Credit) -> list[dict[str, Any]]:
-    """Each unit: its run, its name where it has one, the row that stands for it, its credit and its weight in a loss if it has one."""
+    """Each unit: its run, its name where it has one, the row that stands for it, its credit and its weight in a
+    loss if it has one."""
     rows = paid_units(Ledger(paid.trace, (Channel("credit", paid.unit, paid.value),)), paid.unit)
     rows = [{("credit" if k == "paid" else k): v for k, v in row.items()} for row in rows]
     if paid.weight is not None:

@@ -31,7 +31,8 @@ def import_(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Import logs of other systems and keep the result. Exit 0: all was read; 1: something was not; 2: nothing was."""
+    """Import logs of other systems and keep the result. Exit 0: all was read; 1: something was not; 2: nothing
+    was."""
     findings: list[Finding] = []
     runs = events = unreadable = 0
     written: dict[str, int] = {}

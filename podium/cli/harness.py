@@ -52,8 +52,8 @@ def run(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run a team on a task and record it. Exit 0: the lead came to an end of its own; 1: a fault ended the run; 130, 143: you
-    did."""
+    """Run a team on a task and record it. Exit 0: the lead came to an end of its own; 1: a fault ended the run;
+    130, 143: you did."""
     given = _told_task(task)
     made = find_team(team)
     folder = out_ or _free(Path("out") / made.name)
@@ -154,7 +154,8 @@ def replay(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Replay a recorded run, with something else at a row and live from there. Without --at, all of it from the record."""
+    """Replay a recorded run, with something else at a row and live from there. Without --at, all of it from the
+    record."""
     trace = files.load(path)
     if at is not None and not 0 <= at < trace.n_events:
         raise BadReplay(f"there is no row {at}; there are {trace.n_events}, numbered from 0")

@@ -1,4 +1,5 @@
-"""How an answer is printed: as strict JSON, or as a table that fits the screen; and how work is followed until there is one."""
+"""How an answer is printed: as strict JSON, or as a table that fits the screen; and how work is followed until
+there is one."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def print_rows(rows: list[dict[str, Any]], json: bool, names: list[str]) -> None
 
 
 def print_table(names: Sequence[str], rows: Iterable[Sequence[str | Line]], *, head: bool = True) -> None:
-    """A table as wide as the screen allows: long text is folded between words; where even that has no room, each row is a list of `name: value`."""
+    """A table as wide as the screen allows: long text is folded between words; where even that has no room, each
+    row is a list of `name: value`."""
     cells = [[cell if isinstance(cell, Line) else Line(cell) for cell in row] for row in rows]
     widths = column_widths([list(names) if head else [""] * len(names), *([c.plain for c in row] for row in cells)])
     if widths is None:
@@ -83,7 +85,8 @@ def column_widths(rows: Sequence[Sequence[str]], room: int | None = None) -> lis
 
 
 def wrap(text: str, width: int, indent: str = "") -> list[str]:
-    """Lines of text, broken between words; those after the first are indented. Only a word longer than a line is cut.
+    """Lines of text, broken between words; those after the first are indented. Only a word longer than a line is
+    cut.
 
     >>> wrap("outcome: zscore(by='task') >> to('turn')", 18, "  ")
     ['outcome: zscore(', "  by='task') >>", "  to('turn')"]
@@ -126,7 +129,8 @@ class Tell(Protocol):
 
 @contextmanager
 def progress(json: bool, every: float = SECONDS) -> Iterator[Tell]:
-    """How far work is: on a terminal in a place that is renewed; else, and with --json, as lines of standard error, not more often than so many seconds."""
+    """How far work is: on a terminal in a place that is renewed; else, and with --json, as lines of standard error,
+    not more often than so many seconds."""
     if out.is_terminal and not json:
         with Live(console=out, auto_refresh=False, transient=True, redirect_stdout=False) as live:
 

@@ -48,7 +48,8 @@ def reward(
     book: Annotated[bool, typer.Option("--ledger", help="Show what every channel paid.")] = False,
     json: Json = False,
 ) -> None:
-    """What a reward pays for runs, by run, unit or channel. PATH needs --reward; with neither, the scores are listed."""
+    """What a reward pays for runs, by run, unit or channel. PATH needs --reward; with neither, the scores are
+    listed."""
     if expression is None:
         if paths:
             raise BadReward("say what to pay with --reward; podium reward lists the scores")

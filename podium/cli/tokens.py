@@ -25,11 +25,14 @@ class Allowed(StrEnum):
 
 
 ADVICE = {
-    "realigned": "Text was tokenised again between turns. Hand the model ids instead of text, or train each of these generations as a "
+    "realigned": "Text was tokenised again between turns. Hand the model ids instead of text, or train each of "
+    "these generations as a "
     "row of its own; --allow realigned accepts them.",
-    "fork": "If a branch is meant (compaction, edited history, a second answer), it is a row of its own: --allow fork accepts it. If it is "
+    "fork": "If a branch is meant (compaction, edited history, a second answer), it is a row of its own: --allow "
+    "fork accepts it. If it is "
     "not, the harness changes what was said before.",
-    "unknown": "Do not train on these. Record the ids of prompt and answer (mask 0 and 1), and `context` with `start` where a generation "
+    "unknown": "Do not train on these. Record the ids of prompt and answer (mask 0 and 1), and `context` with "
+    "`start` where a generation "
     "owns only what is new.",
 }
 NOTHING = "No generation carries token ids, so nothing is proven. Record `tokens`, with the prompt as mask 0."

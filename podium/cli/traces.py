@@ -108,7 +108,8 @@ def show(
     path: Annotated[
         str | None,
         typer.Argument(
-            help="A file, folder or store; - is standard input. Without: the newest session of this folder or machine."
+            help="A file, folder or store; - is standard input. Without: the newest session of this folder or "
+            "machine."
         ),
     ] = None,
     run: Annotated[int, number("row", "Which run, where there are several.")] = 0,
@@ -176,11 +177,13 @@ def _facts(told: dict[str, Any]) -> list[tuple[str, str]]:
         facts += [
             (
                 "work",
-                f"{seconds(told['serial_s'])} in all, over the {told['timed_events']} events that say how long they took",
+                f"{seconds(told['serial_s'])} in all, over the {told['timed_events']} events that say how long "
+                "they took",
             ),
             (
                 "critical path",
-                f"{seconds(told['critical_path_s'])}, {told['critical_path_events']} events: with these causes no team can be faster",
+                f"{seconds(told['critical_path_s'])}, {told['critical_path_events']} events: with these causes no "
+                "team can be faster",
             ),
             ("with k workers", schedule),
             ("busy agents", f"{told['peak_busy_agents']:g} at most, {told['mean_busy_agents']:.3g} on average"),

@@ -4,8 +4,8 @@ Fitted on 13 published Claude Code sessions in which sub-agents worked in parall
 `python -m bench.calibrate`. The sessions themselves are not here.
 
 Each kind of draw is independent of the others, also at the same address. In the runs a sub-agent that calls more
-tools also takes longer (rank correlation .66) and ends with more context (.77): a world that needs this must bring it
-itself. Sub-agents of one run are alike, so n counts for less than so many independent ones.
+tools also takes longer (rank correlation .66) and ends with more context (.77): a world that needs this must bring
+it itself. Sub-agents of one run are alike, so n counts for less than so many independent ones.
 """
 
 from __future__ import annotations
@@ -152,7 +152,8 @@ _FAR = np.array(
 
 
 def normal_quantile(u: F) -> F:
-    """Φ⁻¹(u) by rational approximation, to about 16 digits; 0 counts as 2^-54, half the least number drawn above it.
+    """Φ⁻¹(u) by rational approximation, to about 16 digits; 0 counts as 2^-54, half the least number drawn above
+    it.
 
     from: Wichura 1988, algorithm AS 241.
 

@@ -1,7 +1,7 @@
 """A crew of workers with cards that may lie: tasks come one by one, and each goes to one of them.
 
-The lead learns who is good at what from what comes back. The optimum is dynamic programming over what is known of each
-worker: its card and its counts of successes and failures by kind.
+The lead learns who is good at what from what comes back. The optimum is dynamic programming over what is known of
+each worker: its card and its counts of successes and failures by kind.
 """
 
 from __future__ import annotations
@@ -230,8 +230,8 @@ class Crew(World):
         return policy
 
     def trivial(self) -> dict[str, Policy]:
-        """One worker, all in turn, at random, and by card: whose card is best for the kind, the least loaded of them;
-        nobody looks at what came back."""
+        """One worker, all in turn, at random, and by card: whose card is best for the kind, the least loaded of
+        them; nobody looks at what came back."""
         p = self.params
         dice = np.random.default_rng(0)
         fit = _prior(p) @ self._q  # [card, kind]: the chance of success that a card promises

@@ -1,6 +1,7 @@
 """An expedition: leg after leg, how many scouts of whom, how well briefed, whom to believe, and when to go home.
 
-All five decisions in one world whose best score is exact at every size. See `expedition_optimum` for the programming.
+All five decisions in one world whose best score is exact at every size. See `expedition_optimum` for the
+programming.
 """
 
 from __future__ import annotations
@@ -140,8 +141,8 @@ class ExpeditionParams(Params):
 class Expedition(World):
     """Score = Σ over legs of (u if right, -w u if wrong) - all prices - lam x the leg's longest duration.
 
-    Optimum: V[l, g, m] = E max(0, max_{k, worker, brief} E[leg] - leg_price + E[V[l-1, g', m-k]]), where a leg is answered
-    by whichever of the majorities and the check is worth most given the margin among distinct sources.
+    Optimum: V[l, g, m] = E max(0, max_{k, worker, brief} E[leg] - leg_price + E[V[l-1, g', m-k]]), where a leg is
+    answered by whichever of the majorities and the check is worth most given the margin among distinct sources.
     """
 
     name = "expedition"
@@ -150,9 +151,9 @@ class Expedition(World):
     promise: ClassVar[Mapping[str, Any]] = {"leg_price": 0.1}  # at .3 random play does not beat stopping at once
     roots = (LEAD, INTRUDER)
     facts = tuple(
-        """legs left, kind, context, stake, difficulty, pool, width, worker, brief, widest, sources, kinds, leg price,
-        generalist price, specialist price, no brief price, short brief price, full brief price, check price,
-        price of time, weight of wrong""".replace("\n       ", "").split(", ")
+        """legs left, kind, context, stake, difficulty, pool, width, worker, brief, widest, sources, kinds,
+        leg price, generalist price, specialist price, no brief price, short brief price, full brief price,
+        check price, price of time, weight of wrong""".replace("\n       ", "").split(", ")
     )
     items = tuple(
         "leg scout source vote duration kind context stake difficulty width worker brief how answer".split()
@@ -408,7 +409,8 @@ class Expedition(World):
         return less * (1.0 + self.params.w) * view.facts[:, 3] if phase == AGGREGATE else less
 
     def _worth(self, view: View) -> F:
-        """[row, option of the phase]: what each is worth if play is optimal after it, all but what they have in common.
+        """[row, option of the phase]: what each is worth if play is optimal after it, all but what they have in
+        common.
 
         to stop: 0, to go on: max_k spawn(k);   spawn(k) = leg(k) - leg_price + E[V[l-1, g', m-k]];
         to ask or brief: leg(k) by the best of what is still open;   to answer: see `_right`
@@ -428,7 +430,8 @@ class Expedition(World):
         return leg
 
     def _right(self, view: View, q: F, worker: Rows) -> F:
-        """How likely each way to aggregate is right, by the margin among distinct sources; a check less its price, in units of (1 + w) u.
+        """How likely each way to aggregate is right, by the margin among distinct sources; a check less its price,
+        in units of (1 + w) u.
 
         The majority of returns is less by `TIE`.
         """
@@ -458,7 +461,8 @@ class Expedition(World):
         policies = {"never": self._same(RETURNS, 0, 0, 0, 0)}
         for said, worth in (("the same every leg", value), ("one scout a leg", one), ("all at once", whole)):
             how, worker, brief, width, legs = (int(i) for i in np.unravel_index(int(worth.argmax()), worth.shape))
-            words = f"{self.menu[SPAWN][width]}, {self.workers[worker]}, {self.menu[BRIEF][brief]}, {self.menu[AGGREGATE][how]}"
+            words = f"{self.menu[SPAWN][width]}, {self.workers[worker]}, {self.menu[BRIEF][brief]}"
+            words += f", {self.menu[AGGREGATE][how]}"
             policies[f"{said}: {words}, {legs + 1} legs"] = self._same(how, worker, brief, width, legs + 1)
         return policies | {"random": self.random}
 
@@ -560,7 +564,8 @@ def _geometric(u: F, finish: float) -> Rows:
 
 
 def _margins(n: int, i: Rows, source: Rows, vote: Rows, sources: int) -> tuple[Rows, Rows]:
-    """Ones minus zeros in each of n rows: among returns, and among distinct sources (all of whose returns agree)."""
+    """Ones minus zeros in each of n rows: among returns, and among distinct sources (all of whose returns
+    agree)."""
     side = 2 * vote - 1
     returns = np.bincount(i, side, minlength=n).astype(np.int64)
     by_source = np.zeros((n, sources), np.int64)

@@ -1,7 +1,7 @@
 """The record of an expedition: episodes under way, and what they write down, in many of them at once.
 
-A step of a scout's time is so many seconds that scouts take as long as the sub-agents of real runs on average; launch
-stagger and tokens are drawn from the figures of those runs. None of it changes a score.
+A step of a scout's time is so many seconds that scouts take as long as the sub-agents of real runs on average;
+launch stagger and tokens are drawn from the figures of those runs. None of it changes a score.
 """
 
 from __future__ import annotations
@@ -223,8 +223,8 @@ class _Leg:
         np.maximum.at(state.clock, self.at, self.start + self.time)
 
     def _briefed(self, born: Rows) -> tuple[Rows, Rows]:
-        """The lead keeps a note and sends messages; a scout reads the note. Gives each scout's latest event, and what
-        it read if that is poisoned."""
+        """The lead keeps a note and sends messages; a scout reads the note. Gives each scout's latest event, and
+        what it read if that is poisoned."""
         self._poison()
         state, last, tainted = self.state, born.copy(), np.full(len(born), -1)
         writes = self.row[state.brief[self.row, self.leg] > 0]

@@ -1,11 +1,11 @@
 """What an expedition knows of its own events.
 
-- `task_relevant`, on what a scout does: whether the answer of its leg counts its vote. A check counts none; the majority of
-  sources counts the first return from each; the majority of returns counts all.
+- `task_relevant`, on what a scout does: whether the answer of its leg counts its vote. A check counts none; the
+  majority of sources counts the first return from each; the majority of returns counts all.
 - `duplicate_of`, on a return: the first return of that leg from the same source.
-- `corrupted`, under attack: whether the event says something else than it would have without the attack, all decisions and draws as they
-  are. A result that carries an instruction and a note that an intruder wrote do; a vote does if it was turned; an answer does if the votes
-  that were turned turned it. Decisions are the policy's own.
+- `corrupted`, under attack: whether the event says something else than it would have without the attack, all
+  decisions and draws as they are. A result that carries an instruction and a note that an intruder wrote do; a vote
+  does if it was turned; an answer does if the votes that were turned turned it. Decisions are the policy's own.
 """
 
 from __future__ import annotations

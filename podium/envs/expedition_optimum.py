@@ -1,7 +1,8 @@
 """The exact value of play in `expedition`: what a leg is worth, and dynamic programming over the legs.
 
-What a leg is worth does not depend on the pool, and what the pool is worth does not depend on the leg's votes, so both
-are computed once: votes over the number of sources on either side, legs over (legs left, difficulty, pool left).
+What a leg is worth does not depend on the pool, and what the pool is worth does not depend on the leg's votes, so
+both are computed once: votes over the number of sources on either side, legs over (legs left, difficulty, pool
+left).
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ TIE = 1e-12  # where both majorities are as good, that of sources is taken
 
 @dataclass(frozen=True)
 class Rules:
-    """A world in figures. Axes: worker by kind, context, brief, difficulty, stake; a leg is clean (0) or poisoned (1)."""
+    """A world in figures. Axes: worker by kind, context, brief, difficulty, stake; a leg is clean (0) or poisoned
+    (1)."""
 
     legs: int
     pool: int
@@ -77,7 +79,8 @@ class Tables(NamedTuple):
     go: B
     width: NDArray[np.int16]
     leg: F  # [poisoned, kind, worker, context, brief, difficulty, stake, width - 1], without the leg's price
-    best: F  # [poisoned, kind, context, stake, difficulty, width - 1]: by the best worker and brief, with the leg's price
+    # [poisoned, kind, context, stake, difficulty, width - 1]: by the best worker and brief, with the leg's price
+    best: F
     later: F  # [left, difficulty, pool]: the legs after this one, if it leaves so many of the pool
 
 
@@ -96,12 +99,13 @@ def longest(finish: float, widest: int) -> F:
 
 @lru_cache(maxsize=8)
 def margins(sources: int, widest: int) -> F:
-    """m[s, k-1, x, c]: how k scouts can meet s sources on the one side and s + x on the other; the majority of returns
-    agrees with that of sources (c = 0), is a tie (1) or disagrees (2).
+    """m[s, k-1, x, c]: how k scouts can meet s sources on the one side and s + x on the other; the majority of
+    returns agrees with that of sources (c = 0), is a tie (1) or disagrees (2).
 
     The probability that s + x sources are right and s wrong is m qˢ⁺ˣ (1-q)ˢ, that they are wrong m (1-q)ˢ⁺ˣ qˢ.
 
-        m = S! / (r! s! (S-r-s)!) Σ_n C(k, n) a(n, r) a(k-n, s),   r = s + x,   a(n, r) = P(n scouts meet exactly r given sources)
+        m = S! / (r! s! (S-r-s)!) Σ_n C(k, n) a(n, r) a(k-n, s),   r = s + x,
+        a(n, r) = P(n scouts meet exactly r given sources)
     """
     d = min(sources, widest)
     a = np.zeros((widest + 1, d + 1))
@@ -126,8 +130,8 @@ def margins(sources: int, widest: int) -> F:
 
 
 def _seen(rules: Rules) -> tuple[F, F, NDArray[np.int64]]:
-    """For every pair of (reliability, rate of lies): how likely each margin and agreement is and whether the majority of
-    sources is right then; and which pair holds where."""
+    """For every pair of (reliability, rate of lies): how likely each margin and agreement is and whether the
+    majority of sources is right then; and which pair holds where."""
     lie = np.broadcast_to(rules.lie[None, None, :, None, None, None], rules.q.shape)
     pairs, where = np.unique(np.stack([rules.q.ravel(), lie.ravel()], 1), axis=0, return_inverse=True)
     m = margins(rules.sources, rules.widest)
@@ -153,9 +157,11 @@ def _answers(rules: Rules, sure: F) -> F:
 
 
 def tables(rules: Rules, how: int | None = None, believed: Rules | None = None, mean: bool = False) -> F:
-    """What a leg is worth, all but its own price: [poisoned, kind, worker, context, brief, difficulty, stake, width - 1].
+    """What a leg is worth, all but its own price: [poisoned, kind, worker, context, brief, difficulty, stake, width
+    - 1].
 
-    Answers are the best ones, or always `how`, or those that are best if `believed` were the rules, or any (`mean`).
+    Answers are the best ones, or always `how`, or those that are best if `believed` were the rules, or any
+    (`mean`).
     """
     likely, sure, where = _seen(rules)
     worth = _answers(rules, sure)
@@ -202,9 +208,11 @@ def _best(leg: F, fixed: Fixed) -> F:
 
 
 def solve(rules: Rules, fixed: Fixed | None = None, leg: F | None = None) -> Tables:
-    """Backward over the legs, for every difficulty and pool at once. `leg` are the tables, if they are there already.
+    """Backward over the legs, for every difficulty and pool at once. `leg` are the tables, if they are there
+    already.
 
-    V[l, g, m] = E_{kind, context, stake} max(0, max_{k ≤ m} leg(k) - price + E[V[l-1, g', m-k]]),   V[0] = V[., ., 0] = 0
+    V[l, g, m] = E_{kind, context, stake} max(0, max_{k ≤ m} leg(k) - price + E[V[l-1, g', m-k]]),
+    V[0] = V[., ., 0] = 0
     """
     fixed = fixed or Fixed()
     leg = tables(rules, fixed.how) if leg is None else leg

@@ -1,7 +1,7 @@
 """Every world as a Gymnasium environment, so that other people's learners run on it unchanged. Extra: `gym`.
 
-What the one who decides sees becomes a dictionary: `facts`, `items` (the latest `most_items` of the record, zeros where
-there are fewer), `count` (how many there are) and `allowed`. The reward is the score, at the end.
+What the one who decides sees becomes a dictionary: `facts`, `items` (the latest `most_items` of the record, zeros
+where there are fewer), `count` (how many there are) and `allowed`. The reward is the score, at the end.
 """
 
 from __future__ import annotations

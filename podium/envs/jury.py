@@ -1,7 +1,7 @@
 """Ballots that echo one another: who votes is easy to count, who thought is not.
 
-Voters lean on sources, and voters of one source mostly repeat it. The lead sees of every ballot its type, its source
-and its vote, and answers.
+Voters lean on sources, and voters of one source mostly repeat it. The lead sees of every ballot its type, its
+source and its vote, and answers.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class Sitting(State):
 class Jury(World):
     """Score = 1 if the answer is the coin's, else 0.
 
-    Each source is of a type, each type as likely. The first s ballots come from sources 1 to s; each further one joins
-    the source of an earlier ballot, any of them as likely, so that every split of the ballots over the sources is
-    equally likely. A source of a type is right with that type's reliability; a ballot repeats its source with
-    probability `copy`, else it is right afresh with the same reliability.
+    Each source is of a type, each type as likely. The first s ballots come from sources 1 to s; each further one
+    joins the source of an earlier ballot, any of them as likely, so that every split of the ballots over the
+    sources is equally likely. A source of a type is right with that type's reliability; a ballot repeats its source
+    with probability `copy`, else it is right afresh with the same reliability.
     """
 
     name = "jury"
@@ -157,9 +157,11 @@ class Jury(World):
             )
 
     def optimum(self) -> float:
-        """V = sum over ballots of max_y P(y, ballots), with for each source of type t and k ballots, j of them for y,
+        """V = sum over ballots of max_y P(y, ballots), with for each source of type t and k ballots, j of them for
+        y,
 
-        P(its votes given y) = r a^j (1 - a)^(k - j) + (1 - r) b^j (1 - b)^(k - j),   b = (1 - copy) r,  a = copy + b
+        P(its votes given y) = r a^j (1 - a)^(k - j) + (1 - r) b^j (1 - b)^(k - j),
+        b = (1 - copy) r,  a = copy + b
         """
         return _expected(self.params, _best)
 

@@ -1,6 +1,8 @@
-"""What a world knows of its own events and writes beside them: what was to the point, what was corrupted, what was said before.
+"""What a world knows of its own events and writes beside them: what was to the point, what was corrupted, what was
+said before.
 
-Labels are columns of JSON laid along a trace that is already made, so an episode that nobody records pays nothing for them.
+Labels are columns of JSON laid along a trace that is already made, so an episode that nobody records pays nothing
+for them.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ def truth(marks: NDArray[Any]) -> Text:
 
 
 def duplicates(trace: Trace, rows: I, key: I) -> tuple[Text, NDArray[np.bool_]]:
-    """The column `duplicate_of` and which of the rows are one: those that come after the first row with their key, whose id they name. The
-    first says null: it is none. A key holds the rollout."""
+    """The column `duplicate_of` and which of the rows are one: those that come after the first row with their key,
+    whose id they name. The first says null: it is none. A key holds the rollout."""
     _, first, which = np.unique(key, return_index=True, return_inverse=True)
     original = rows[first[which]]
     again = original != rows
@@ -39,7 +41,8 @@ def duplicates(trace: Trace, rows: I, key: I) -> tuple[Text, NDArray[np.bool_]]:
 
 
 def numbered_agents(trace: Trace, word: str) -> NDArray[np.int64]:
-    """For each event the number of its agent, if that is called so and a number from 1 on, counted from 0; else -1."""
+    """For each event the number of its agent, if that is called so and a number from 1 on, counted from 0; else
+    -1."""
     names = (name.removeprefix(word) if name.startswith(word) else "" for name in trace.name_a.words)
     number_w = np.array([int(n) - 1 if n.isdigit() else -1 for n in names] + [-1])
     number_a = np.append(number_w[trace.name_a.codes], -1)

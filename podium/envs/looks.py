@@ -25,7 +25,8 @@ def log_looks(
     value: Callable[[Any, Any], Any],
     cost: float = np.nan,
 ) -> None:
-    """A decision to stop or to go on; who goes on calls a tool and gets `value(seed, count)` back, who stops aggregates.
+    """A decision to stop or to go on; who goes on calls a tool and gets `value(seed, count)` back, who stops
+    aggregates.
 
     The state has `count`, the candidates seen so far, and `last`, the handle of the latest event.
     """

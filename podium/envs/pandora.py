@@ -130,8 +130,8 @@ class Opening(State):
 class Pandora(World):
     """Score = the best prize seen (0 if none) - the prices of the boxes opened.
 
-    Weitzman's rule: a box has the index σ with E[(X - σ)+] = price. Open the shut box of the highest index while that is
-    above the best prize seen. It is worth E[max(0, max_i min(X_i, σ_i))].
+    Weitzman's rule: a box has the index σ with E[(X - σ)+] = price. Open the shut box of the highest index while
+    that is above the best prize seen. It is worth E[max(0, max_i min(X_i, σ_i))].
     """
 
     name = "pandora"
@@ -207,7 +207,8 @@ class Pandora(World):
         return prize
 
     def _log(self, state: Opening, log: Log, view: View, choice: NDArray[np.int64]) -> None:
-        """A choice to stop is a decision of the kind stop, another of the kind delegate: to spawn that specialist."""
+        """A choice to stop is a decision of the kind stop, another of the kind delegate: to spawn that
+        specialist."""
         labels = {mask: self._labels(mask) for mask in {m.tobytes() for m in view.allowed}}
         for pick in np.unique(choice).tolist():
             here = choice == pick

@@ -1,7 +1,7 @@
 """A team drawn from a structural model, so that the exact credit of every event is known.
 
-The model is in `planted_team`, exact expectations are in `planted_credit`. Here decisions are the policy's, all other
-events follow the tables.
+The model is in `planted_team`, exact expectations are in `planted_credit`. Here decisions are the policy's, all
+other events follow the tables.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Masked:
 
 @register
 class Planted(World):
-    """Score = Y, the outcome: m = any / all / majority / weighted sum / threshold of the aggregates, or a coin with mean
-    a + (1 - 2a) m.
+    """Score = Y, the outcome: m = any / all / majority / weighted sum / threshold of the aggregates, or a coin with
+    mean a + (1 - 2a) m.
 
     Optimum = W_0 of the recursion of `planted_credit` with the largest instead of the mean over x at decisions.
     """
@@ -300,7 +300,8 @@ class Planted(World):
 
     @cached_property
     def _edges(self) -> list[list[tuple[int, EdgeType]]]:
-        """For each row its causes and the kind of edge from each; the agent's own row before, if no cause, in time."""
+        """For each row its causes and the kind of edge from each; the agent's own row before, if no cause, in
+        time."""
         edges: list[list[tuple[int, EdgeType]]] = []
         last: dict[int, int] = {}
         for i, row in enumerate(self.model.rows):
@@ -315,8 +316,8 @@ class Planted(World):
     def trace(self, state: State) -> Trace:
         """The episodes as traces; each event has the fields `row` (of the model) and `value`.
 
-        Labels: `task_relevant`, whether anything that the outcome depends on depends on it; `corrupted`, under attack, whether it has another
-        value than without the attack, all decisions and draws as they are.
+        Labels: `task_relevant`, whether anything that the outcome depends on depends on it; `corrupted`, under
+        attack, whether it has another value than without the attack, all decisions and draws as they are.
         """
         assert isinstance(state, Planting)
         row, value = self.along(state, np.arange(len(self.model))), self.along(state, state.values)
@@ -382,8 +383,8 @@ class Planted(World):
         return policy
 
     def attack_effects(self) -> dict[str, float]:
-        """Exact effects of the attack: on the optimum, on the best policy of the clean twin, which is unaware of it, and
-        on the behaviour policy."""
+        """Exact effects of the attack: on the optimum, on the best policy of the clean twin, which is unaware of
+        it, and on the behaviour policy."""
         clean = self.clean()
         naive = worth(self.model, given=greedy(clean.best, self.decided)).start
         return {

@@ -1,9 +1,11 @@
-"""Exact credit in a planted team: expectations over everything below a row, by elimination row by row, never sampled.
+"""Exact credit in a planted team: expectations over everything below a row, by elimination row by row, never
+sampled.
 
     W_n = E[Y | aggregates],    W_i(live rows before i) = Σ_x P(x | causes of i) W_{i+1}(live rows before i, x)
 
-W_i is E[Y | rows before i]. Rows are drawn in order, so W_{i+1} with x put in at row i is E[Y | earlier rows, do(x)]. A
-table holds only the rows that something later depends on, and every row of every episode of a team is a look-up in it.
+W_i is E[Y | rows before i]. Rows are drawn in order, so W_{i+1} with x put in at row i is E[Y | earlier rows,
+do(x)]. A table holds only the rows that something later depends on, and every row of every episode of a team is a
+look-up in it.
 """
 
 from __future__ import annotations
@@ -116,7 +118,8 @@ def greedy(tables: Worth, rows: tuple[int, ...]) -> dict[int, F]:
 def fixed_plan(team: Team, rows: tuple[int, ...], starts: int = 8) -> tuple[tuple[int, ...], float]:
     """Choices for these rows that are fixed beforehand, and their exact worth.
 
-    Sweeps improve one choice after the other until none can be improved alone, from several starts; the best is kept.
+    Sweeps improve one choice after the other until none can be improved alone, from several starts; the best is
+    kept.
     """
     dice, best, found = np.random.default_rng(0), -np.inf, ()  # type: np.random.Generator, float, tuple[int, ...]
     for start in range(starts):
@@ -273,7 +276,8 @@ def _moments(team: Team) -> tuple[float, float]:
 
 
 def with_noise(team: Team, noise: float) -> Team:
-    """The team with the coin that makes `noise_share` this; the weakest coin if even that is noisier, none for 0."""
+    """The team with the coin that makes `noise_share` this; the weakest coin if even that is noisier, none for
+    0."""
     if noise <= 0:
         return replace(team, coin=None)
     mean, known = _moments(replace(team, coin=None))

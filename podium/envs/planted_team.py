@@ -1,8 +1,9 @@
-"""The structural model behind `planted`: a team whose every event has a value, drawn from a table given its parents.
+"""The structural model behind `planted`: a team whose every event has a value, drawn from a table given its
+parents.
 
-Rows are drawn in order. Row i is absent (value 0) if one of its gates is 0: the spawn of the agent it belongs to, or a
-decision of that agent to stop. Else its value follows a table given the values of its parents. An attack is a matrix
-applied after the table: a forced value, or a lie at a rate.
+Rows are drawn in order. Row i is absent (value 0) if one of its gates is 0: the spawn of the agent it belongs to,
+or a decision of that agent to stop. Else its value follows a table given the values of its parents. An attack is a
+matrix applied after the table: a forced value, or a lie at a rate.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ class Team:
 
         m = f(values of the aggregates),   Y = m,   or with a coin   Y ~ Bernoulli(a + (1 - 2a) m)
 
-    An aggregate votes yes if its value is in the upper half of its range. `any`, `all` and `majority` (more than half)
-    count votes; `weighted` is Σ w v / Σ w (arity - 1); `threshold` asks whether that reaches `bar`.
+    An aggregate votes yes if its value is in the upper half of its range. `any`, `all` and `majority` (more than
+    half) count votes; `weighted` is Σ w v / Σ w (arity - 1); `threshold` asks whether that reaches `bar`.
     """
 
     rows: tuple[Row, ...]
@@ -187,9 +188,9 @@ def simulate(team: Team, seed: U) -> NDArray[np.int64]:
 def attacked(team: Team, inject: int = -1, liar: float = 0.0, poison: int = -1) -> Team:
     """The team under attack; tables, and so the random numbers, stay as they are.
 
-    `inject`: the first result of the tool "look" carries an instruction, its value is forced to this (its highest, if
-    it has no such value). `liar`: the last agent says one more than it means (cyclically) at this rate, in messages and
-    returns. `poison`: from this row on the shared note reads 0, whatever was written.
+    `inject`: the first result of the tool "look" carries an instruction, its value is forced to this (its highest,
+    if it has no such value). `liar`: the last agent says one more than it means (cyclically) at this rate, in
+    messages and returns. `poison`: from this row on the shared note reads 0, whatever was written.
     """
     rows, injected = list(team.rows), inject < 0
     for i, row in enumerate(rows):

@@ -54,7 +54,8 @@ class RelayParams(Params):
             )
 
     def levels(self) -> F:
-        """P(level given the coin) [coin, level]: reversed where it shows 0. The reference curve is cut into E parts."""
+        """P(level given the coin) [coin, level]: reversed where it shows 0. The reference curve is cut into E
+        parts."""
         if self.p:
             one = np.array(self.p)
         else:
@@ -201,8 +202,8 @@ class Relay(World):
 
             V = max over rules of  sum over what may be heard of max_y P(y, heard)  -  expected price
 
-        A team gains nothing by dice: the score is linear in each mate's own chances, so some deterministic rules are
-        best among all that mates can do who cannot talk otherwise.
+        A team gains nothing by dice: the score is linear in each mate's own chances, so some deterministic rules
+        are best among all that mates can do who cannot talk otherwise.
         """
         return _solved(self.params).value
 
@@ -227,8 +228,8 @@ class Relay(World):
         return policy
 
     def trivial(self) -> dict[str, Policy]:
-        """Every mate says the same length whatever it sees: none, all brief, all full, and the best lengths there are,
-        one a mate; the lead knows it and answers by Bayes' rule. And everything at random."""
+        """Every mate says the same length whatever it sees: none, all brief, all full, and the best lengths there
+        are, one a mate; the lead knows it and answers by Bayes' rule. And everything at random."""
         p, dice = self.params, np.random.default_rng(0)
 
         def fixed(words: tuple[int, ...]) -> N64:
@@ -251,7 +252,8 @@ class Relay(World):
 
 
 def _half(level: Any, levels: int) -> Any:
-    """0 for the lower half of the scale, 1 for the upper; the level in the middle of an odd scale is in the upper."""
+    """0 for the lower half of the scale, 1 for the upper; the level in the middle of an odd scale is in the
+    upper."""
     return (np.asarray(level) >= levels // 2).astype(np.int64)
 
 
@@ -281,8 +283,8 @@ def _ratios(rule: N64, p: RelayParams) -> F:
 
 
 def worth(rules: N64, p: RelayParams) -> float:
-    """The expected score of rules [mate, level] with a lead who answers by Bayes' rule, by summing over all that may
-    be heard."""
+    """The expected score of rules [mate, level] with a lead who answers by Bayes' rule, by summing over all that
+    may be heard."""
     joint = np.full((2, 1), 0.5)
     for rule in rules:
         joint = (joint[:, :, None] * _chances(rule, p)[:, None, :]).reshape(2, -1)
@@ -331,9 +333,9 @@ def frugal(p: RelayParams) -> N64:
 def _solved(p: RelayParams) -> Team:
     """All rules of all mates but the last, up to the order of mates, each with every rule of the last mate.
 
-    A rule hears levels in blocks. Given the chances a (coin 1) and b (coin 0) of what the others let the lead hear, a
-    block B of the last mate adds g(B) = sum over what is heard of max(a P(B given 1), b P(B given 0)), so all its rules
-    are weighed by one product of g with which blocks each has.
+    A rule hears levels in blocks. Given the chances a (coin 1) and b (coin 0) of what the others let the lead hear,
+    a block B of the last mate adds g(B) = sum over what is heard of max(a P(B given 1), b P(B given 0)), so all its
+    rules are weighed by one product of g with which blocks each has.
     """
     rules = frugal(p)
     chances = np.stack([_chances(rule, p) for rule in rules])

@@ -15,7 +15,8 @@ __all__ = ["report"]
 def report(
     world: World, n: int = 20_000, seed: int = 0, tell: Callable[[str], None] | None = None
 ) -> dict[str, Any]:
-    """The exact optimum, and the mean score over n episodes of optimal play, of random play and of trivial policies. `tell` hears what is being played."""
+    """The exact optimum, and the mean score over n episodes of optimal play, of random play and of trivial
+    policies. `tell` hears what is being played."""
     policies = {"optimal play": world.optimal(), "random play": random_policy(seed)} | world.trivial()
     scores = {}
     for number, (name, policy) in enumerate(policies.items(), 1):

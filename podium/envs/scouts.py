@@ -51,14 +51,15 @@ class Scouting(State):
 class Scouts(World):
     """Score = the best answer (0 if none) - c x workers - latency x rounds.
 
-    A round of k workers brings the best of them, M_k. Let z_k be the best answer in hand at which one more round of k
-    just pays:
+    A round of k workers brings the best of them, M_k. Let z_k be the best answer in hand at which one more round of
+    k just pays:
 
         E[(M_k - z_k)+] = 1 - z_k - (1 - z_k^(k+1)) / (k+1) = c k + latency,        z* = max(0, max_k z_k)
 
-    V(x) = max(x, z*) solves V(x) = max(x, max_k E[V(max(x, M_k))] - c k - latency), so that the optimum is z*: spawn the
-    k that attains it until an answer is worth z*. Another worker in a round never adds more than 1/(k(k+1)), so that
-    no width above 1/√c is ever best. Nobody may go on for more than 10,000 rounds, which costs less than 1e-12.
+    V(x) = max(x, z*) solves V(x) = max(x, max_k E[V(max(x, M_k))] - c k - latency), so that the optimum is z*:
+    spawn the k that attains it until an answer is worth z*. Another worker in a round never adds more than
+    1/(k(k+1)), so that no width above 1/√c is ever best. Nobody may go on for more than 10,000 rounds, which costs
+    less than 1e-12.
     """
 
     name = "scouts"

@@ -50,11 +50,11 @@ class Verifying(State):
 
 @register
 class Sprt(World):
-    """Score = 1 if the answer is right - c x votes. The truth is a fair coin, a vote is right with probability p, and
-    the answer is what most votes say (1 if they are even).
+    """Score = 1 if the answer is right - c x votes. The truth is a fair coin, a vote is right with probability p,
+    and the answer is what most votes say (1 if they are even).
 
-    After a lead of d votes the majority is right with probability h_d = 1 / (1 + ((1-p)/p)^d), and the next vote is for
-    it with probability g_d = h_d p + (1-h_d)(1-p). With m votes still to be had, the least risk is
+    After a lead of d votes the majority is right with probability h_d = 1 / (1 + ((1-p)/p)^d), and the next vote is
+    for it with probability g_d = h_d p + (1-h_d)(1-p). With m votes still to be had, the least risk is
 
         R_m(d) = min(1 - h_d, c + g_d R_{m-1}(d+1) + (1-g_d) R_{m-1}(|d-1|)),   R_0(d) = 1 - h_d
 
@@ -149,7 +149,8 @@ class Sprt(World):
             log.add(row[done], "aggregate", LEAD, t + 1, [("aggregate", told[done])])
 
     def _plan(self) -> tuple[float, B]:
-        """The least risk, and whether to stop by votes left (the last row: or more) and lead (the last column: or more)."""
+        """The least risk, and whether to stop by votes left (the last row: or more) and lead (the last column: or
+        more)."""
         p, c, most = self.params.p, self.params.c, self.params.most
         odds = ((1.0 - p) / p) ** np.arange(most + 2)
         wrong = odds / (1.0 + odds)

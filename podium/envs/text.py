@@ -55,8 +55,9 @@ def _figure(value: float) -> str:
 
 
 def change(world: World, old: str, new: str) -> str:
-    """What a later prompt says that an earlier one of the same agent did not: the lines that are others or new (of a record that has become shorter
-    all of it), and the options where they are others. What is asked is not asked again. `changed` gives the later prompt back."""
+    """What a later prompt says that an earlier one of the same agent did not: the lines that are others or new (of
+    a record that has become shorter all of it), and the options where they are others. What is asked is not asked
+    again. `changed` gives the later prompt back."""
     (head, record, options), (head2, record2, options2) = _parts(world, old), _parts(world, new)
     lines = [b for a, b in zip(head, head2, strict=True) if a != b]
     items, items2 = ([line for line in some[1:] if line != _NOTHING] for some in (record, record2))
@@ -86,7 +87,8 @@ def changed(world: World, old: str, text: str) -> str:
 
 
 def _parts(world: World, text: str) -> tuple[list[str], list[str], list[str]]:
-    """The lines of a prompt: who decides what and the facts; the record under its title; the options and what is asked."""
+    """The lines of a prompt: who decides what and the facts; the record under its title; the options and what is
+    asked."""
     lines = text.split("\n")
     start, end = 3 + len(world.facts), lines.index("options:")
     return lines[:start], lines[start:end], lines[end:]

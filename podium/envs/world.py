@@ -1,8 +1,8 @@
 """The contract of a world: a dynamic Dec-POMDP, simulated for many episodes at once, whose best score is known.
 
-A world has parameters (prices, sizes, rosters). `start` begins episodes, `view` says what whoever must decide sees and
-may do, `act` does it, until no episode is open; then `score` is what each earned. Distributions are fixed in a world and
-hidden; a view never holds a distribution, an index, a threshold, a posterior or the optimum.
+A world has parameters (prices, sizes, rosters). `start` begins episodes, `view` says what whoever must decide sees
+and may do, `act` does it, until no episode is open; then `score` is what each earned. Distributions are fixed in a
+world and hidden; a view never holds a distribution, an index, a threshold, a posterior or the optimum.
 """
 
 from __future__ import annotations
@@ -88,10 +88,11 @@ class State:
 class View:
     """What those who must decide see, one row an open episode.
 
-    `facts` are figures of the episode (names: the world's `facts`). `items()` is the record: one row a thing that is there
-    or happened, in order (names: the world's `items`), and the row of the view it belongs to. `allowed` says which of
-    the world's `options` may be chosen; `about[i, k]` is the item of row i, counted from its first, that option k is
-    about, -1 if none. `new` counts the items at the end of each row's record that came since its last decision: 0 unless told.
+    `facts` are figures of the episode (names: the world's `facts`). `items()` is the record: one row a thing that
+    is there or happened, in order (names: the world's `items`), and the row of the view it belongs to. `allowed`
+    says which of the world's `options` may be chosen; `about[i, k]` is the item of row i, counted from its first,
+    that option k is about, -1 if none. `new` counts the items at the end of each row's record that came since its
+    last decision: 0 unless told.
     """
 
     row: NDArray[np.int64]  # rows of the state
@@ -128,7 +129,8 @@ Policy = Callable[
 
 
 class Mask(NamedTuple):
-    """Who does nothing in an episode, from the row of its trace at which they are silent; and what is drawn from there on."""
+    """Who does nothing in an episode, from the row of its trace at which they are silent; and what is drawn from
+    there on."""
 
     agents: tuple[str, ...]
     row: int
@@ -173,14 +175,16 @@ class World(ABC):
 
     @abstractmethod
     def view(self, state: Any) -> View | None:
-        """What the next who decide see; all rows of a view decide the same kind of thing. None when all have ended."""
+        """What the next who decide see; all rows of a view decide the same kind of thing. None when all have
+        ended."""
 
     @abstractmethod
     def act(self, state: Any, view: View, choice: NDArray[np.int64]) -> None:
         """Carries choices out, and whatever follows until the next decision."""
 
     def stretch(self, state: Any) -> tuple[NDArray[np.int64], F]:
-        """Of each episode the stretch of its task that it is at, counted from 0, and what it has earned so far. Unless a world says otherwise, a task is one."""
+        """Of each episode the stretch of its task that it is at, counted from 0, and what it has earned so far.
+        Unless a world says otherwise, a task is one."""
         return np.zeros(len(state.seed), np.int64), state.score
 
     @property
@@ -197,9 +201,11 @@ class World(ABC):
         """A policy that reaches it, from what a view shows and the world's own distributions."""
 
     def lost(self, view: View, chosen: NDArray[np.int64]) -> F:
-        """What each choice is worth less than the best one, if play is optimal after it; NaN where the world cannot tell.
+        """What each choice is worth less than the best one, if play is optimal after it; NaN where the world cannot
+        tell.
 
-        V* - V^π = E_π[Σ_t max_k Q*(s_t, k) - Q*(s_t, a_t)],   the performance-difference lemma (Kakade & Langford 2002)
+        V* - V^π = E_π[Σ_t max_k Q*(s_t, k) - Q*(s_t, a_t)],
+        the performance-difference lemma (Kakade & Langford 2002)
         """
         return np.full(len(view), np.nan)
 
@@ -256,14 +262,16 @@ def play(world: World, policy: Policy, seed: U, *, log: bool = False) -> Played:
 
 
 def answer_of(answer: Any) -> tuple[Any, Any, F | None]:
-    """What a policy said: its choices, their log-probabilities (NaN unless told), and those of all options that were allowed."""
+    """What a policy said: its choices, their log-probabilities (NaN unless told), and those of all options that
+    were allowed."""
     if not isinstance(answer, tuple):
         return answer, np.nan, None
     return answer if len(answer) == 3 else (*answer, None)
 
 
 def offer(log: Log, view: View, logp_o: F) -> None:
-    """Writes down what the policy made of the options that these decisions had, one entry an option that was allowed."""
+    """Writes down what the policy made of the options that these decisions had, one entry an option that was
+    allowed."""
     row, number = np.nonzero(view.allowed)
     item = None if view.about is None else view.about[row, number]
     log.offer(view.row, np.bincount(row, minlength=len(view)), number, np.asarray(logp_o, np.float64), item)

@@ -6,10 +6,8 @@ does not know stays absent.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,9 +22,10 @@ from podium.trace.order import causes_first
 from podium.trace.rules import LEVELS, check
 from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, TOPOLOGIES, Decision, EdgeType, EventType
 
-__all__ = ["PERSON", "Fault", "Run"]
+__all__ = ["PERSON", "Fault", "Noted", "Run"]
 
-Content = bytes | msgspec.Raw | str  # JSON, or a text
+Noted = tuple[str, bytes | None]  # the hash of a content and, if content is kept, itself, redacted
+Content = bytes | msgspec.Raw | str | Noted  # JSON, or a text
 PERSON = "person"  # whoever gives the tasks, approves and interrupts
 _TYPE = {word: code for code, word in enumerate(EVENT_TYPES)}
 _EDGE = {word: code for code, word in enumerate(EDGE_TYPES)}
@@ -38,6 +37,7 @@ _DTYPE: dict[str, tuple[Any, Any]] = {
     "row": (np.int32, -1),
 }
 _TEMPORAL = _EDGE["temporal"]
+_SRC, _DST, _ROW, _KIND_OF = 34, 4, (1 << 30) - 1, 15  # an edge as one number: cause, effect and type
 _BESIDE = (_TYPE["tool_call"], _TYPE["tool_result"])
 MOST_BESIDE = 100  # events of one agent side by side that are looked through for one that had ended
 
@@ -84,8 +84,7 @@ class Run:
         self.file: str | None = None  # the file to name it by, where several were read
         self.faults: list[Fault] = []
         self.events: list[dict[str, Any]] = []  # column names, without suffix, to values
-        self._edges: dict[tuple[int, int, int], str | None] = {}
-        self._own: defaultdict[str, list[int]] = defaultdict(list)  # the events of each agent, in order
+        self._edges: dict[int, str | None] = {}  # by number: the rule by which it was inferred
 
     def add(
         self,
@@ -105,7 +104,7 @@ class Run:
         an event by their names without `_e` (role, tool, model, tokens_in, tokens_out, cache_read, cache_write, cost, task,
         valid, truncated, trusted, chosen, ...); None is absent. Events of one agent are added in their causal order: each
         follows the one before it (a `temporal` edge), but for calls and results, whose order their edges state, and what the person does."""
-        row, agent = len(self.events), agent or "unnamed"
+        agent = agent or "unnamed"
         fields["type"], fields["agent"], fields["t"] = _TYPE[type], agent, t
         if end is not None:
             fields["end"] = end
@@ -117,29 +116,38 @@ class Run:
             fields["decision"] = DECISIONS.index(decision)
         if extra:
             fields["extra"] = dict(extra)
-        self.events.append(fields)
-        self._own[agent].append(row)
+        row = self.append(fields)
         if content is not None:
             self.set_content(row, content)
         for kind, cause in after:
             self.edge(cause, row, kind)
         return row
 
+    def append(self, event: dict[str, Any]) -> int:
+        """Adds an event that is ready: the values of its columns, words as their codes. For who adds many."""
+        self.events.append(event)
+        return len(self.events) - 1
+
     def set(self, row: int, **fields: Any) -> None:
         """What was learnt of an event later."""
         self.events[row] |= fields
 
-    def set_content(self, row: int, content: Content) -> None:
-        """Notes the content of an event: its hash, and itself if content is kept."""
+    def note(self, content: bytes | msgspec.Raw | str) -> Noted:
+        """What is kept of a content, so that the bytes that it was read from need not be."""
         raw = msgspec.json.encode(content) if isinstance(content, str) else content
-        self.events[row]["content_ref"] = f"sha256:{sha256(raw).hexdigest()[:24]}"
-        if self.keep:
-            self.events[row].setdefault("extra", {})["content"] = msgspec.Raw(redacted(bytes(raw)))
+        return "sha256:" + sha256(raw).hexdigest()[:24], redacted(bytes(raw)) if self.keep else None
+
+    def set_content(self, row: int, content: Content) -> None:
+        """Sets the content of an event: its hash, and itself if content is kept."""
+        event = self.events[row]
+        event["content_ref"], kept = content if isinstance(content, tuple) else self.note(content)
+        if kept is not None:
+            event.setdefault("extra", {})["content"] = msgspec.Raw(kept)
 
     def edge(self, src: int, dst: int, type: EdgeType, rule: str | None = None) -> None:
         """States that one event is a cause of another; `rule` says by which rule an edge was inferred. One edge of a type joins
         two events once, and a recorded one is not made an inferred one."""
-        key = src, dst, _EDGE[type]
+        key = src << _SRC | dst << _DST | _EDGE[type]
         if src != dst and (rule is None or key not in self._edges):
             self._edges[key] = rule
 
@@ -151,61 +159,51 @@ class Run:
         findings = [f.finding() for f in self.faults]
         if not self.events:
             return None, [*findings, Finding(file, None, "empty-run", LEVELS["empty-run"], "a log without a run")]
-        own = [filter(self._in_line, rows) for agent, rows in self._own.items() if agent != PERSON]
-        order = [(a, b, _TEMPORAL) for rows in own for a, b in pairwise(rows)]
-        times = _times(self._column("t"), self._column("end"), *_arrays([*self._edges, *order]))
-        begun, ended, clock = times.begun, times.ended, times.clock
+        columns = self._columns()
+        t, end, type_e = columns["t_e"], columns.get("end_e"), columns["type_e"]
+        end = np.full(len(t), np.nan) if end is None else end
+        agent = columns["agent_e"].codes  # numbered by their first event
+        theirs = agent != columns["agent_e"].code(PERSON)
+        stated = np.fromiter(self._edges, np.int64, len(self._edges))
+        keys = np.append(stated, _in_line(agent, theirs & ~np.isin(type_e, _BESIDE)))
+        times = _times(t, end, keys >> _SRC, keys >> _DST & _ROW, keys & _KIND_OF)
         if times.moved:
             said = f"{times.moved} events have causes that are later by the log's clock, by {times.most:.3g} s at most; moved behind them"
             findings.append(Finding(file, None, "log-order", LEVELS["log-order"], said))
-        start = float(np.nanmin(begun)) if not np.isnan(begun).all() else 0.0
-        columns = self._columns() | {"t_e": begun - start, "end_e": ended - start}
+        begun, ended = times.begun, times.ended
+        timed = begun[~np.isnan(begun)]
+        start = float(timed.min()) if len(timed) else 0.0
+        columns |= {"t_e": begun - start, "end_e": ended - start}
         agents, columns = _named(columns)
-        ends = ended.tolist()
-        for rows in self._own.values():
-            in_order = sorted(sorted(rows, key=times.rank.__getitem__), key=clock.__getitem__)
-            for a, b in _follows(in_order, clock, ends):
-                self._edges.setdefault((a, b, _TEMPORAL), None)
-        src, dst, kind = _arrays(list(self._edges))
+        for key in _follows(agent, times).tolist():
+            self._edges.setdefault(key, None)
+        keys = np.fromiter(self._edges, np.int64, len(self._edges))
         rules = [(x, rule) for x, rule in enumerate(self._edges.values()) if rule is not None]
-        inferred = _filled("text", len(src), [x for x, _ in rules], [rule for _, rule in rules])
+        inferred = _sparse([x for x, _ in rules], [rule for _, rule in rules], len(keys))
         edges = Edges(
-            src, dst, kind.astype(np.int8), np.where(inferred.codes >= 0, 1, -1).astype(np.int8), inferred
-        )
+            keys >> _SRC, keys >> _DST & _ROW, (keys & _KIND_OF).astype(np.int8),
+            np.where(inferred.codes >= 0, 1, -1).astype(np.int8), inferred,
+        )  # fmt: skip
         trace, broken, _ = settle(Loose(self._run(begun, ended), columns, agents, edges))
         findings += [Finding(file, p.position, p.rule, LEVELS[p.rule], p.message) for p in broken]
         return trace, findings + check(trace, file)
 
-    def _in_line(self, row: int) -> bool:
-        """Whether an event has its place in its agent's order by itself. Calls and results have it by their edges: they may be made,
-        and come back, side by side."""
-        return self.events[row]["type"] not in _BESIDE
-
-    def _column(self, name: str) -> NDArray[np.float64]:
-        values = (event.get(name) for event in self.events)
-        return np.array([np.nan if v is None else v for v in values], np.float64)
-
     def _columns(self) -> dict[str, Any]:
-        columns: dict[str, Any] = {"id_e": Names(Text.constant("e", len(self.events)), np.arange(len(self.events)))}
         n = len(self.events)
-        for name in set().union(*self.events) - {"t", "end", "extra"}:
-            values = [event.get(name) for event in self.events]
-            rows = [row for row, value in enumerate(values) if value is not None]
-            columns[f"{name}_e"] = _filled(
-                _KIND[f"{name}_e"], n, rows, values if len(rows) == n else [values[row] for row in rows]
-            )
+        columns: dict[str, Any] = {"id_e": Names(Text.constant("e", n), np.arange(n))}
+        for name in set().union(*self.events) - {"extra"}:
+            columns[f"{name}_e"] = _column(_KIND[f"{name}_e"], [event.get(name) for event in self.events])
         extra: dict[str, tuple[list[int], list[Any]]] = {}
-        for row, event in enumerate(self.events):
-            for name, value in (event.get("extra") or {}).items():
+        for row, more in enumerate([event.get("extra") for event in self.events]):
+            for name, value in more.items() if more else ():
                 rows, values = extra.setdefault(name, ([], []))
                 rows.append(row)
                 values.append(msgspec.json.encode(value).decode())
-        columns["extra_e"] = {name: _filled("text", n, *texts) for name, texts in extra.items()}
+        columns["extra_e"] = {name: _sparse(*texts, n) for name, texts in extra.items()}
         return columns
 
     def _run(self, begun: F, ended: F) -> dict[str, Any]:
-        last = np.nanmax(np.fmax(begun, ended)) if not np.isnan(begun).all() else np.nan
-        first = np.nanmin(begun) if not np.isnan(begun).all() else np.nan
+        last, first = np.fmax.reduce(np.fmax(begun, ended)), np.fmin.reduce(begun)
         params = self.params | ({} if first != first else {"started": round(float(first), 3)})
         costs = self.costs | ({} if last != last else {"wall_clock_s": float(last - first)})
         run: dict[str, Any] = {
@@ -221,34 +219,50 @@ class Run:
         return run | ({"reward_n": {k: np.array([v]) for k, v in self.rewards.items()}} if self.rewards else {})
 
 
-def _filled(kind: str, n: int, rows: list[int], values: list[Any]) -> Any:
-    """A column of these values, absent in other rows."""
-    if kind not in ("text", "agent"):
-        dtype, absent = _DTYPE.get(kind, (np.int8, -1))
-        column = np.full(n, absent, dtype)
-        column[rows] = values
-        return column
-    text = Text.of(values)
-    if len(rows) == n:
-        return text
-    codes = np.full(n, -1, np.int32)
+def _column(kind: str, values: list[Any]) -> Any:
+    """A column of these values, absent where they are None."""
+    if kind in ("text", "agent"):
+        return Text.of(values)
+    dtype, absent = _DTYPE.get(kind, (np.int8, -1))
+    if kind != "float" and None in values:
+        values = [absent if value is None else value for value in values]
+    return np.array(values, dtype)  # of None numpy makes a NaN
+
+
+def _sparse(rows: list[int], values: list[str], n: int) -> Text:
+    """A column of texts, absent in other rows."""
+    text, codes = Text.of(values), np.full(n, -1, np.int32)
     codes[rows] = text.codes
     return Text(codes, text.words)
 
 
-def _arrays(edges: list[tuple[int, int, int]]) -> tuple[I, I, I]:
-    flat = np.fromiter(chain.from_iterable(edges), np.int64, 3 * len(edges)).reshape(-1, 3)
-    return flat[:, 0], flat[:, 1], flat[:, 2]
+def _in_line(agent: I, rows: NDArray[np.bool_]) -> I:
+    """The edges that join each of these events to the agent's next one, in the order in which they were added. Calls and results are not
+    among them: they have their order by their edges, since they may be made, and come back, side by side."""
+    order = np.flatnonzero(rows)
+    order = order[np.argsort(agent[order], kind="stable")]
+    same = agent[order[:-1]] == agent[order[1:]]
+    keys: I = order[:-1][same] << _SRC | order[1:][same] << _DST | _TEMPORAL
+    return keys
 
 
-def _follows(rows: list[int], begun: list[float], ended: list[float]) -> Iterator[tuple[int, int]]:
-    """For each event of an agent the last one before it that had ended when it began; calls made side by side do not follow each
-    other."""
-    for place, row in enumerate(rows):
-        for before in reversed(rows[max(0, place - MOST_BESIDE) : place]):
-            if not ended[before] > begun[row] and not begun[before] > begun[row]:
-                yield before, row
-                break
+def _follows(agent: I, times: Times) -> I:
+    """The edges that join each event to the agent's last one before it that had ended when it began; calls made side by side do not
+    follow each other."""
+    clock, ended = times.clock, times.ended
+    order = np.lexsort((times.rank, clock, agent))
+    first = np.searchsorted(agent[order], agent[order])  # where the agent's events begin
+    place = np.arange(len(order))
+    before = np.where(place > first, place - 1, -1)
+    row, last = order, order[before]
+    beside = np.flatnonzero((before >= 0) & ((ended[last] > clock[row]) | (clock[last] > clock[row])))
+    for at in beside.tolist():
+        since, earlier = clock[order[at]], order[max(first[at], at - MOST_BESIDE) : at]
+        done = np.flatnonzero(~(ended[earlier] > since) & ~(clock[earlier] > since))
+        before[at] = at - len(earlier) + done[-1] if len(done) else -1
+    kept = before >= 0
+    keys: I = order[before[kept]] << _SRC | order[kept] << _DST | _TEMPORAL
+    return keys
 
 
 def _named(columns: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
@@ -264,8 +278,8 @@ class Times(NamedTuple):
 
     begun: F
     ended: F
-    clock: list[float]
-    rank: list[int]
+    clock: F
+    rank: I
     moved: int
     most: float
 
@@ -292,6 +306,4 @@ def _times(t: F, end: F, src: I, dst: I, kind: I) -> Times:
     binds = (kind != _TEMPORAL) & ~np.isnan(ended[src])
     np.fmin.at(ended, src[binds], begun[dst[binds]])
     by = begun - t
-    return Times(
-        begun, ended, clock.tolist(), rank.tolist(), int((by > 0).sum()), float(np.fmax.reduce(by, initial=0.0))
-    )
+    return Times(begun, ended, clock, rank, int((by > 0).sum()), float(np.fmax.reduce(by, initial=0.0)))

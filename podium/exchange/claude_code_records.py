@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 from msgspec import Raw, Struct
+
+from podium.exchange.build import Noted
 
 __all__ = [
     "NONE",
     "Attached",
     "Block",
-    "CacheWrite",
     "Item",
     "Launch",
     "Launched",
@@ -20,6 +21,7 @@ __all__ = [
     "Stream",
     "Turn",
     "Usage",
+    "larger_usage",
 ]
 
 NONE = Raw()  # a field that is not there
@@ -36,11 +38,26 @@ class Usage(Struct, gc=False):
     cache_read_input_tokens: float | None = None
     cache_creation: CacheWrite | None = None
 
-    def figures(self) -> tuple[float | None, ...]:
-        """Tokens read, written, written to the cache, read from it, and written to it for an hour."""
-        hour = None if self.cache_creation is None else self.cache_creation.ephemeral_1h_input_tokens
-        counts = self.input_tokens, self.output_tokens, self.cache_creation_input_tokens
-        return (*counts, self.cache_read_input_tokens, hour)
+    def hour(self) -> float | None:
+        return None if self.cache_creation is None else self.cache_creation.ephemeral_1h_input_tokens
+
+
+def larger_usage(a: Usage | None, b: Usage | None) -> Usage | None:
+    """The larger of each figure: lines of one answer repeat its usage, some with less."""
+    if a is None or b is None or a == b:
+        return a or b
+    hour = _larger(a.hour(), b.hour())
+    return Usage(
+        _larger(a.input_tokens, b.input_tokens),
+        _larger(a.output_tokens, b.output_tokens),
+        _larger(a.cache_creation_input_tokens, b.cache_creation_input_tokens),
+        _larger(a.cache_read_input_tokens, b.cache_read_input_tokens),
+        None if hour is None else CacheWrite(hour),
+    )
+
+
+def _larger(x: float | None, y: float | None) -> float | None:
+    return y if x is None else x if y is None or x >= y else y
 
 
 class Block(Struct, gc=False):
@@ -57,8 +74,8 @@ class Block(Struct, gc=False):
 
 
 class Message(Struct, gc=False):
-    id: str | None = None
     model: str | None = None
+    id: str | None = None
     role: str | None = None
     content: str | list[Block | str] | None = None
     stop_reason: str | None = None
@@ -73,31 +90,31 @@ class Progress(Struct, gc=False):
 
 
 class Record(Struct, gc=False):
-    """A line, as far as it is read. Fields are named as the log names them."""
+    """A line, as far as it is read. Fields are named, and about in the order, as in the log, which makes reading faster."""
 
-    type: str | None = None
-    subtype: str | None = None
-    uuid: str | None = None
     parentUuid: str | None = None  # noqa: N815
-    sessionId: str | None = None  # noqa: N815
-    session_id: str | None = None
-    timestamp: str | None = None
     isSidechain: bool | None = None  # noqa: N815
+    cwd: str | None = None
+    sessionId: str | None = None  # noqa: N815
+    version: str | None = None
     agentId: str | None = None  # noqa: N815
+    type: str | None = None
     message: Message | None = None
-    toolUseResult: Raw = NONE  # noqa: N815
-    isMeta: bool | None = None  # noqa: N815
-    isCompactSummary: bool | None = None  # noqa: N815
     data: Progress | None = None
     parentToolUseID: str | None = None  # noqa: N815
+    uuid: str | None = None
+    timestamp: str | None = None
+    toolUseResult: Raw = NONE  # noqa: N815
+    subtype: str | None = None
+    session_id: str | None = None
+    isMeta: bool | None = None  # noqa: N815
+    isCompactSummary: bool | None = None  # noqa: N815
     parent_tool_use_id: str | None = None
     operation: str | None = None
     content: Raw = NONE
     attachment: Raw = NONE
     compactMetadata: Raw = NONE  # noqa: N815
     preventedContinuation: bool | None = None  # noqa: N815
-    cwd: str | None = None
-    version: str | None = None
     costUSD: float | None = None  # noqa: N815
     task_id: str | None = None
     tool_use_id: str | None = None
@@ -146,25 +163,20 @@ class Meta(Struct):
     agentType: str | None = None  # noqa: N815
 
 
-class Place(NamedTuple):
-    """Where something stands."""
-
-    file: str
-    line: int
+Place = tuple[str, int]  # a file and a line of it
 
 
 class Turn(Struct, gc=False):
     """One answer of the model, from all lines that have its id."""
 
     id: str
-    place: Place
     t: float | None = None
     end: float | None = None
     model: str | None = None
     usage: Usage | None = None
     stopped: bool = False  # some line says why it stopped, so its output tokens are final
     cost: float | None = None
-    texts: list[Raw] = []
+    texts: list[bytes] = []  # as JSON
     calls: list[str] = []
 
 
@@ -175,10 +187,13 @@ class Item(Struct, gc=False):
     t: float | None
     place: Place
     turn: Turn | None = None
-    block: Block | None = None
-    result: Raw = NONE  # `toolUseResult`
+    id: str = ""  # of a call, a task or a teammate
+    tool: str | None = None
+    content: Noted | None = None  # of a call or a result
+    failed: bool | None = None  # a result is an error
+    refusal: str = ""  # a result is none: "refused" by the person, or "denied" by a permission
     text: str = ""
-    id: str = ""  # of a task or a teammate
+    given: dict[str, Any] = {}  # the input of a call that concerns other agents; what is said of a compaction
 
 
 class Stream(Struct, gc=False):
@@ -189,4 +204,4 @@ class Stream(Struct, gc=False):
     prompt: str | None = None  # the text that it begins with
     side: bool = False
     place: Place | None = None
-    at: int = 0  # how many items were told already
+    at: int = 0  # how many items were written already

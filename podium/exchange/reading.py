@@ -28,7 +28,7 @@ from podium.trace.survey import top_fields
 __all__ = ["Importer", "Source", "known_formats", "looks_like", "read_foreign"]
 
 START = 1 << 16  # bytes that a format is recognised by
-BLOCK = 1 << 22
+BLOCK = 1 << 18  # bytes that are read at a time
 
 
 class Source(NamedTuple):
@@ -237,7 +237,7 @@ def _blocks(
     """What a file holds, as far as it can be read."""
     try:
         with opened() as stream:
-            yield from files.blocks(stream, progress)
+            yield from files.blocks(stream, progress, BLOCK)
     except Unreadable as error:
         broken[name] = error.why
 

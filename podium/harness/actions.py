@@ -214,8 +214,8 @@ def _names_a_folder(name: str) -> bool:
 
 
 def _folder_in(parent: Path, name: str) -> Path:
-    """A folder for an agent inside its parent's. Where the parent has put something of that name that is no folder, such
-    as a link that leads elsewhere, that is left alone and the next number is taken."""
+    """A folder for an agent inside its parent's. Where the parent has put something of that name that is no folder,
+    such as a link that leads elsewhere, that is left alone and the next number is taken."""
     for number in count(1):
         at = parent / (name if number == 1 else f"{name}~{number}")
         with suppress(FileExistsError):

@@ -12,8 +12,8 @@ __all__ = ["NO_LIMIT", "Budget", "Hit", "Ledger"]
 class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
     """Limits; None is no limit. A step is one call of an agent.
 
-    The critical steps of a step are one more than the most of what it saw: the longest chain of steps that waited for each
-    other, so that what runs side by side counts once.
+    The critical steps of a step are one more than the most of what it saw: the longest chain of steps that waited
+    for each other, so that what runs side by side counts once.
     """
 
     steps: int | None = None  # a team of which it is not said is ended after 100,000

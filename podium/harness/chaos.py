@@ -45,8 +45,8 @@ def injured(
     kinds: Sequence[str] = AGENT_FAULTS,
     jitter: float = 0.002,
 ) -> Team:
-    """The same team, where a step or a call goes wrong with this probability, and each takes a random while. What was done
-    is written into the log. Which steps go wrong depends on the seeds alone."""
+    """The same team, where a step or a call goes wrong with this probability, and each takes a random while. What
+    was done is written into the log. Which steps go wrong depends on the seeds alone."""
     settings: dict[str, Any] = {"seconds": 0.1, "retries": 1}
     roles = {
         n: replace(r, agent=_hurt(r.agent, seed, rate, log, kinds, jitter), **settings)

@@ -22,8 +22,8 @@ _MAIL = {"message": "message", "return": "return", "tool_result": "result"}
 
 
 def placed(past: Past, do: Do) -> tuple[str, str, str]:
-    """Where an intervention is: an action of a step, what was sent, returned or answered, or for a mask of others just a
-    row. Raises BadReplay where it cannot be carried out there."""
+    """Where an intervention is: an action of a step, what was sent, returned or answered, or for a mask of others
+    just a row. Raises BadReplay where it cannot be carried out there."""
     if do.what == "mask" and do.value is not None and 0 <= do.row < len(past.t):
         names = masked(past, do)
         if past.at.get(do.row, ("",))[0] not in names:

@@ -1,11 +1,12 @@
-"""What happens in a run, one thing after another, whoever says when: the live runtime and the replay drive the same core.
+"""What happens in a run, one thing after another, whoever says when: the live runtime and the replay drive the same
+core.
 
-A driver tells the core that a step begins or ended, that a call answered, that patience is over. The core changes the
-team's state, writes the events, and tells the driver what is to be done next. It never waits and never asks the time:
-`now` is set before every call, and is greater than it was.
+A driver tells the core that a step begins or ended, that a call answered, that patience is over. The core changes
+the team's state, writes the events, and tells the driver what is to be done next. It never waits and never asks the
+time: `now` is set before every call, and is greater than it was.
 
-Every cause of what an agent does is an edge: what it saw, what it did before, and, where agents share a budget or slots,
-the step that last drew on them.
+Every cause of what an agent does is an edge: what it saw, what it did before, and, where agents share a budget or
+slots, the step that last drew on them.
 """
 
 from __future__ import annotations
@@ -194,8 +195,8 @@ class Core:
         )
 
     def end(self, member: Member, outcome: Understood | Fault) -> float | None:
-        """A step ended: what the agent does, is done. Seconds to wait before another attempt, where it failed and there
-        is one."""
+        """A step ended: what the agent does, is done. Seconds to wait before another attempt, where it failed and
+        there is one."""
         self._release()
         member.state = IDLE
         if isinstance(outcome, Fault):
@@ -291,8 +292,8 @@ class Core:
         )  # fmt: skip
 
     def lose(self, member: Member, fault: Fault, outside: bool = False) -> None:
-        """An agent is gone; whoever waits for it is told. Without its lead, the team is done. `outside`: it was not in
-        a step, and nothing on record did it."""
+        """An agent is gone; whoever waits for it is told. Without its lead, the team is done. `outside`: it was not
+        in a step, and nothing on record did it."""
         if member.parent is None:
             self.finish(member.value, fault, outside=outside)
             return
@@ -342,8 +343,9 @@ class Core:
     def cut(
         self, member: Member, kind: str, by: str, cause: Name | None, late: list[Any] | None = None
     ) -> Name | None:
-        """Ends an agent in whatever it is doing, and all that it spawned. `cause` is the event that did it. That it is
-        let go now depends on all that it did not get done, and on `late`, what may have kept it: those are edges."""
+        """Ends an agent in whatever it is doing, and all that it spawned. `cause` is the event that did it. That it
+        is let go now depends on all that it did not get done, and on `late`, what may have kept it: those are
+        edges."""
         if member.state == GONE:
             return None
         because: list[Any] = [] if cause is None else [("causal", cause)]
@@ -508,8 +510,8 @@ class Core:
         self.deliver(member, Mail(item, event, "causal", f"human:{self.people}", 0))
 
     def edit(self, which: str, content: Any, by: str) -> bool:
-        """A person changes something before it is seen, named by its key or the id of its event. False where it has been
-        seen, or never was."""
+        """A person changes something before it is seen, named by its key or the id of its event. False where it has
+        been seen, or never was."""
         for member in self.members.values():
             for i, mail in enumerate(member.inbox):
                 if which in (mail.key, mail.item.event) and mail.event is not None:
@@ -566,8 +568,8 @@ class Core:
         self.finish(self.lead.value, Fault("stalled", "everyone waits and nothing is under way"), event)
 
     def run_out(self, hit: Hit | None = None) -> None:
-        """The time of the team is over, or it has taken more steps than any should. Those are so many that they couple
-        nobody: the end follows from all that was done."""
+        """The time of the team is over, or it has taken more steps than any should. Those are so many that they
+        couple nobody: the end follows from all that was done."""
         after: list[Any] = []
         if hit is None:
             assert self.team.budget.seconds is not None
@@ -608,7 +610,8 @@ class Core:
 
 
 def _spoken(member: Member, usage: dict[str, Any]) -> dict[str, Any]:
-    """What its model said becomes fields of the event that the step begins with, and further ones of our own, which come back."""
+    """What its model said becomes fields of the event that the step begins with, and further ones of our own, which
+    come back."""
     said = usage.pop("said", None)
     if said is None:
         return {}

@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 
 def find_team(spec: str) -> Team:
-    """The team that a name says: `research`, `my_team.py:team` or `package.module:team`. What is named is a Team, or a
-    function without arguments that makes one.
+    """The team that a name says: `research`, `my_team.py:team` or `package.module:team`. What is named is a Team,
+    or a function without arguments that makes one.
 
     >>> find_team("swarm").topology
     'swarm'
@@ -30,25 +30,26 @@ def find_team(spec: str) -> Team:
 
 
 def recorded_team(spec: str) -> Team:
-    """The team that a record names, if it is one of Podium's own. A record may come from anyone: what it names beyond
-    those is neither imported nor run.
+    """The team that a record names, if it is one of Podium's own. A record may come from anyone: what it names
+    beyond those is neither imported nor run.
 
     >>> recorded_team("os:abort")
     Traceback (most recent call last):
         ...
-    podium.harness.team.BadTeam: the record names the team 'os:abort', which is none of Podium's own (research, plan, ...
+    podium.harness.team.BadTeam: the record names the team 'os:abort', which is none of Podium's own (...
     """
     if spec not in TEAMS:
         own = ", ".join(TEAMS)
         raise BadTeam(
-            f"the record names the team {spec!r}, which is none of Podium's own ({own}); code that a record names is not run: "
-            "if you trust it, say --team FILE.py:NAME or --team MODULE:NAME"
+            f"the record names the team {spec!r}, which is none of Podium's own ({own}); code that a record names "
+            "is not run: if you trust it, say --team FILE.py:NAME or --team MODULE:NAME"
         )
     return TEAMS[spec]()
 
 
 def find(spec: str, kind: type[T], ours: Mapping[str, Callable[[], T]]) -> T:
-    """As `find_team`, for anything that is a `kind` of team: one of ours by its name, or one in a file or module of yours."""
+    """As `find_team`, for anything that is a `kind` of team: one of ours by its name, or one in a file or module of
+    yours."""
     if spec in ours:
         return ours[spec]()
     where, _, name = spec.rpartition(":")

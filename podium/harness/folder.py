@@ -1,7 +1,7 @@
 """An agent's working folder: files are read and written in it, and nowhere else, whatever path is asked for.
 
-A path is walked name by name and no link is followed on the way, so nothing that an agent's commands do to the folder
-meanwhile can lead the walk outside.
+A path is walked name by name and no link is followed on the way, so nothing that an agent's commands do to the
+folder meanwhile can lead the walk outside.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class Folder:
 
 
 def opened(folder: Path) -> int:
-    """The handle of a folder, come to by no link: the folders of a run have none in their paths when they are made, and an
-    agent's commands may have put one there since."""
+    """The handle of a folder, come to by no link: the folders of a run have none in their paths when they are made,
+    and an agent's commands may have put one there since."""
     handle = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     *parents, last = folder.absolute().parts[1:] or (".",)
     for name, flags in [*((name, os.O_PATH) for name in parents), (last, os.O_RDONLY)]:

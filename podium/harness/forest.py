@@ -20,7 +20,8 @@ _NOT_ITS_OWN = ("n", "end")  # of a step: what else was done in it, and a clock
 def shared(parent: Trace, branch: Trace) -> I:
     """For each event of a branch the row of the same event in its parent, -1 where there is none.
 
-    It is the same if it is the same agent's doing at the same place and time, says the same, and has the same causes.
+    It is the same if it is the same agent's doing at the same place and time, says the same, and has the same
+    causes.
     """
     keys, theirs = _keys(branch), _keys(parent)
     place = {key: row for row, key in enumerate(theirs)}
@@ -35,9 +36,9 @@ def shared(parent: Trace, branch: Trace) -> I:
 
 
 def unexplained(parent: Trace, branch: Trace, row: int) -> list[int]:
-    """Rows of the parent that the branch lacks though the change at this row does not lead to them: neither along the
-    parent's edges, nor along the branch's to something new that their agent did, or that ended it, no later. There should
-    be none.
+    """Rows of the parent that the branch lacks though the change at this row does not lead to them: neither along
+    the parent's edges, nor along the branch's to something new that their agent did, or that ended it, no later.
+    There should be none.
     """
     row_e = shared(parent, branch)
     kept_e: B = np.zeros(parent.n_events, np.bool_)
@@ -55,8 +56,8 @@ def unexplained(parent: Trace, branch: Trace, row: int) -> list[int]:
 
 
 def _changed(parent: Trace, branch: Trace, row: int, row_e: I) -> list[int]:
-    """Where in the branch the change is: what is new in its place, what ended its agent there, or the event itself where
-    only its way was changed."""
+    """Where in the branch the change is: what is new in its place, what ended its agent there, or the event itself
+    where only its way was changed."""
     names, at = branch.name_a.strings(), _texts(branch, "at")
     who, spot = parent.name_a.strings()[_whose(parent, row)], _texts(parent, "at")[row]
     own = [e for e in range(branch.n_events) if names[_whose(branch, e)] == who]

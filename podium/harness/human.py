@@ -1,8 +1,8 @@
-"""The door for people: a socket beside a run, at which they pause it, read what waits to be seen, change it, tell agents
-something, and let the run go on. `python -m podium.harness.human SOCKET` is a terminal at it.
+"""The door for people: a socket beside a run, at which they pause it, read what waits to be seen, change it, tell
+agents something, and let the run go on. `python -m podium.harness.human SOCKET` is a terminal at it.
 
-Who knocks is a fact: the operating system says which user is at the other end of the socket, and only the run's own user can
-open it. All that a person does is recorded as a `human_intervention`.
+Who knocks is a fact: the operating system says which user is at the other end of the socket, and only the run's own
+user can open it. All that a person does is recorded as a `human_intervention`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class BadDoor(WrongUse, ValueError):
 
 
 def door_at(path: str | Path, patience: float = 60.0) -> Callable[[Running], Awaitable[None]]:
-    """A door for `play(team, door=...)`, at a socket that must not be there yet. A run that is paused, or in which everyone
-    waits, is kept for `patience` seconds with nobody at the door; then it goes on, or ends."""
+    """A door for `play(team, door=...)`, at a socket that must not be there yet. A run that is paused, or in which
+    everyone waits, is kept for `patience` seconds with nobody at the door; then it goes on, or ends."""
     at = Path(path)
     if len(os.fsencode(at)) > LONGEST_PATH:
         raise BadDoor(f"the path of a socket has at most {LONGEST_PATH} bytes; {str(at)!r} has more")

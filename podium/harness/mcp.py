@@ -1,8 +1,9 @@
-"""The tools of an MCP server, over stdio or HTTP, as tools of a team. HTTP needs httpx (`pip install 'podium[serve]'`).
+"""The tools of an MCP server, over stdio or HTTP, as tools of a team. HTTP needs httpx
+(`pip install 'podium[serve]'`).
 
-A client of the Model Context Protocol, as far as tools go: initialize, list the tools, call them. What a server says comes
-from outside: its results are untrusted, and so is what it says of its tools. A server that does not start, stalls, breaks off or
-answers nonsense is a `Fault` that says which.
+A client of the Model Context Protocol, as far as tools go: initialize, list the tools, call them. What a server
+says comes from outside: its results are untrusted, and so is what it says of its tools. A server that does not
+start, stalls, breaks off or answers nonsense is a `Fault` that says which.
 """
 
 from __future__ import annotations
@@ -134,9 +135,9 @@ async def mcp_stdio(
     seconds: float = 60.0,
     effects: Mapping[str, Effect] | None = None,
 ) -> AsyncIterator[Server]:
-    """A server started as a process of its own, and ended with the block. It has the variables in `env`, and PATH, HOME and
-    LANG. `seconds` is how long an answer may take. Its tools are called `name_tool`; unless `effects` says otherwise, one that says it
-    only reads is replayable and any other must not be repeated."""
+    """A server started as a process of its own, and ended with the block. It has the variables in `env`, and PATH,
+    HOME and LANG. `seconds` is how long an answer may take. Its tools are called `name_tool`; unless `effects` says
+    otherwise, one that says it only reads is replayable and any other must not be repeated."""
     transport = Stdio(list(command), dict(env or {}), folder)
     try:
         await transport.start()

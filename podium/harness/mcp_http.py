@@ -1,4 +1,5 @@
-"""Messages to and from an MCP server at an address: each is posted, and answered by JSON or by a stream of events."""
+"""Messages to and from an MCP server at an address: each is posted, and answered by JSON or by a stream of
+events."""
 
 from __future__ import annotations
 

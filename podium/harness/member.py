@@ -20,7 +20,8 @@ Edges = list[tuple[EdgeType, Name]]
 
 
 class Mail(msgspec.Struct, frozen=True, gc=False):
-    """An item on its way to an agent, with the event that it is. Its key names it in every branch of a run alike."""
+    """An item on its way to an agent, with the event that it is. Its key names it in every branch of a run
+    alike."""
 
     item: Item
     event: Name | None

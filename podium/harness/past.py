@@ -1,4 +1,5 @@
-"""A recorded run, read back as what a replay needs: every step, every call, and whatever came from outside, with its time."""
+"""A recorded run, read back as what a replay needs: every step, every call, and whatever came from outside, with
+its time."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class BadReplay(WrongUse):
 
 @dataclass(slots=True)
 class PastStep:
-    """A step as it was: when, what the agent saw, and what came of it. Neither `outcome` nor a fault: it was cut off."""
+    """A step as it was: when, what the agent saw, and what came of it. Neither `outcome` nor a fault: it was cut
+    off."""
 
     agent: str
     turn: int

@@ -1,8 +1,8 @@
 """History from any row on: a recorded run replayed, with something else at a row, and from there live.
 
-Time is virtual: what the record has happens when it did, and what runs anew takes as long as its like took on average.
-So the same replay twice is the same bytes. An agent is on record until something reaches it that the record does not
-have, or fails to; what is not downstream of an intervention is therefore as it was.
+Time is virtual: what the record has happens when it did, and what runs anew takes as long as its like took on
+average. So the same replay twice is the same bytes. An agent is on record until something reaches it that the
+record does not have, or fails to; what is not downstream of an intervention is therefore as it was.
 """
 
 from __future__ import annotations
@@ -541,10 +541,10 @@ def replay(
     folder: str | Path | None = None,
     trace_id: str | None = None,
 ) -> Trace:
-    """A recorded run again. Without `at` and `do`, all of it from the record; with `do`, something else at a row (a Do, or
-    what a Do does spelled "choose=VALUE", "replace=TEXT", "remove", "delay=SECONDS", "mask" or "mask=NAME", at row `at`);
-    with `at` alone, the step of that row and what follows from it run live. With `seed`, what runs live draws anew. The
-    record is in `folder`; without one, it is not kept.
+    """A recorded run again. Without `at` and `do`, all of it from the record; with `do`, something else at a row (a
+    Do, or what a Do does spelled "choose=VALUE", "replace=TEXT", "remove", "delay=SECONDS", "mask" or "mask=NAME",
+    at row `at`); with `at` alone, the step of that row and what follows from it run live. With `seed`, what runs
+    live draws anew. The record is in `folder`; without one, it is not kept.
     """
     with tempfile.TemporaryDirectory(prefix="podium-") as own:
         target = Path(own) / "run" if folder is None else Path(folder)
@@ -553,10 +553,11 @@ def replay(
 
 
 def branch(team: Team, trace: Trace, dos: Sequence[Do], seeds: Sequence[int] | None = None) -> Trace:
-    """One run a Do: what the trace records up to its row, something else there, and on from it. The same call as worlds'.
+    """One run a Do: what the trace records up to its row, something else there, and on from it. The same call as
+    worlds'.
 
-    With `seeds`, one a Do, what runs live draws anew; without, agents draw what they would have (common random numbers).
-    The runs know where they branched off.
+    With `seeds`, one a Do, what runs live draws anew; without, agents draw what they would have (common random
+    numbers). The runs know where they branched off.
     """
     if seeds is not None and len(seeds) != len(dos):
         raise BadReplay(f"expected one seed a Do, got {len(seeds)} for {len(dos)}")
@@ -580,7 +581,8 @@ def team_of(trace: Trace) -> str:
 async def replayed(
     team: Team, trace: Trace, at: int | None, do: Any, seed: int | None, target: Path, trace_id: str | None
 ) -> None:
-    """`replay` for those who have an event loop: the record is in the folder `target`. Several can be under way at once."""
+    """`replay` for those who have an event loop: the record is in the folder `target`. Several can be under way at
+    once."""
     dos = _dos(at, do)
     if seed is not None and at is None and not dos:
         raise BadReplay(
@@ -613,8 +615,8 @@ async def replayed(
 
 
 def _lineage(trace: Trace, past: Past, dos: list[Do], resample: tuple[str, int] | None) -> dict[str, Any]:
-    """Whose run it is: the record's own, or a branch of it in the same group and batch. A step that is done anew is another
-    from its first row on."""
+    """Whose run it is: the record's own, or a branch of it in the same group and batch. A step that is done anew is
+    another from its first row on."""
     own = run_fields(trace)
     kept: dict[str, Any] = {name: own[name] for name in ("group", "batch", "clock_skew_s") if name in own}
     kept["task_id"], name = trace.task_id_n[0], trace.trace_id_n[0]

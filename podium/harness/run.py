@@ -52,8 +52,8 @@ STATES = {IDLE: "waits", RESTING: "rests", QUEUED: "wants a slot", THINKING: "th
 
 @dataclass(frozen=True)
 class Ran:
-    """A run that is over. A record for which no folder was named lies in a temporary one, which goes when this object does:
-    ask it for the trace while you have it."""
+    """A run that is over. A record for which no folder was named lies in a temporary one, which goes when this
+    object does: ask it for the trace while you have it."""
 
     answer: Any
     fault: Fault | None  # why it ended, where that is not the lead's doing
@@ -284,8 +284,8 @@ class Live:
         return outcome
 
     async def _sweep(self) -> None:
-        """Tells steps that they are late, and gives those up that do not heed it. Whoever kills this process loses half a
-        second of the record at most."""
+        """Tells steps that they are late, and gives those up that do not heed it. Whoever kills this process loses
+        half a second of the record at most."""
         limits = [
             r.seconds for r in (self.core.team.leader, *self.core.team.cast.values()) if r.seconds is not None
         ]
@@ -463,7 +463,8 @@ async def awaited(bounded: Bounded, tool: Tool, args: dict[str, Any], answer: An
 def recorder(
     folder: Path, stamp: Stamp, team: Team, task: Any, seed: Any, spec: str | None, do: Any = None, **more: Any
 ) -> Recorder:
-    """A recorder whose header says which team, task, seed and harness this is, and what was done otherwise in a branch."""
+    """A recorder whose header says which team, task, seed and harness this is, and what was done otherwise in a
+    branch."""
     params = {"team": spec or team.name, "task": content_of(task)}
     if do is not None:
         more["do"] = do
@@ -504,10 +505,10 @@ async def play(
     clock: Callable[[], float] = monotonic,
     **more: Any,
 ) -> Ran:
-    """Runs a team on a task, in the running event loop. The record is in `folder`, and without one in a temporary folder
-    that goes when the `Ran` does; with `folders`, agents have folders of their own beside it. Times on record are what
-    `clock` shows; steps and tools are timed by the real one. Whoever cancels this ends the run: the record has its end, and says that it
-    was interrupted."""
+    """Runs a team on a task, in the running event loop. The record is in `folder`, and without one in a temporary
+    folder that goes when the `Ran` does; with `folders`, agents have folders of their own beside it. Times on
+    record are what `clock` shows; steps and tools are timed by the real one. Whoever cancels this ends the run: the
+    record has its end, and says that it was interrupted."""
     task = content_of(team.task if task is None else task)
     with ExitStack() as undo:
         if folder is None:
@@ -558,8 +559,8 @@ async def _watched(live: Live, watch: Callable[[Live], None]) -> None:
 
 
 def run(team: Team, task: Any = None, **options: Any) -> Ran:
-    """Runs a team on a task, start to end: `play` for those without an event loop. SIGINT and SIGTERM end the run, and come
-    as `Interrupted` when its record is whole.
+    """Runs a team on a task, start to end: `play` for those without an event loop. SIGINT and SIGTERM end the run,
+    and come as `Interrupted` when its record is whole.
 
     >>> async def shout(see):
     ...     return see.task.upper()
@@ -570,8 +571,8 @@ def run(team: Team, task: Any = None, **options: Any) -> Ran:
 
 
 def to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Runs this in an event loop of its own. The first SIGINT or SIGTERM cancels it and comes as `Interrupted` when that is
-    done; a second one does what it would without us."""
+    """Runs this in an event loop of its own. The first SIGINT or SIGTERM cancels it and comes as `Interrupted` when
+    that is done; a second one does what it would without us."""
     loop = asyncio.new_event_loop()
     task = loop.create_task(work)
     caught: list[int] = []
@@ -600,8 +601,8 @@ def to_the_end(work: Coroutine[Any, Any, T]) -> T:
 
 @contextmanager
 def _heeded(heed: Callable[[int], None]) -> Iterator[bool]:
-    """While it lasts, the first signal to end is handed to this, unless someone else handles it or this is not the main
-    thread. Whether SIGINT is, which else may be raised anywhere."""
+    """While it lasts, the first signal to end is handed to this, unless someone else handles it or this is not the
+    main thread. Whether SIGINT is, which else may be raised anywhere."""
     usual: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
     main = threading.current_thread() is threading.main_thread()
     before = {number: how for number, how in usual.items() if main and signal.getsignal(number) == how}

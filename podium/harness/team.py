@@ -107,8 +107,8 @@ def _role(given: Agent | Role) -> Role:
 
 
 def fingerprint(team: Team) -> str:
-    """What a policy is only comparable under: tools, prompts and limits, as a short hash. The agents' own functions are
-    the policy, and no part of it.
+    """What a policy is only comparable under: tools, prompts and limits, as a short hash. The agents' own functions
+    are the policy, and no part of it.
 
     >>> async def answer(see): return "42"
     >>> fingerprint(Team("a", answer)) == fingerprint(Team("a", answer, slots=2))

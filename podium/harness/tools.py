@@ -19,9 +19,10 @@ __all__ = ["Tool", "begin", "finish", "held", "result", "tool"]
 class Tool:
     """A callable that agents may call by its exact name, with arguments by name.
 
-    `effect` is what a replay may do: call it at will (`pure`: same arguments, same result), call it where the record does
-    not answer (`replayable`), or never call it (`once`: it must not be repeated). `outside`: its results come from outside
-    the team and are recorded as untrusted. `caller`: it is handed a Caller as its first argument.
+    `effect` is what a replay may do: call it at will (`pure`: same arguments, same result), call it where the
+    record does not answer (`replayable`), or never call it (`once`: it must not be repeated). `outside`: its
+    results come from outside the team and are recorded as untrusted. `caller`: it is handed a Caller as its first
+    argument.
     """
 
     name: str

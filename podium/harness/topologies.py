@@ -1,4 +1,5 @@
-"""The six topologies of the survey (section 4.1) as short teams of scripted agents, each on a small task with a right answer.
+"""The six topologies of the survey (section 4.1) as short teams of scripted agents, each on a small task with a
+right answer.
 
 They run out of the box: `podium run NAME`. Read them as examples: a team is a lead, roles and tools over one core.
 """

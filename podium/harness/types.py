@@ -1,4 +1,5 @@
-"""What an agent sees and does, what a tool is, and how a refusal or a fault is told. Everything else builds on this."""
+"""What an agent sees and does, what a tool is, and how a refusal or a fault is told. Everything else builds on
+this."""
 
 from __future__ import annotations
 
@@ -46,10 +47,12 @@ Kind = Literal["task", "message", "result", "return", "human"]
 
 
 class Item(msgspec.Struct, omit_defaults=True, gc=False):
-    """Something that reached an agent: its task, a message, a tool's result, what a child returned, a person's word.
+    """Something that reached an agent: its task, a message, a tool's result, what a child returned, a person's
+    word.
 
-    `source` says where it came from ("lead", "tool:search", "mcp:files", "person"); `trusted` is False for whatever came
-    from outside. `fault` is the kind of fault where there is no content to speak of, and `content` then says why.
+    `source` says where it came from ("lead", "tool:search", "mcp:files", "person"); `trusted` is False for whatever
+    came from outside. `fault` is the kind of fault where there is no content to speak of, and `content` then says
+    why.
     """
 
     kind: Kind
@@ -84,16 +87,16 @@ class Delegate(_Action):
 
 
 class Send(_Action):
-    """A message to the agent's parent, one of its children or one of its siblings. It waits for a sibling that is not
-    yet there."""
+    """A message to the agent's parent, one of its children or one of its siblings. It waits for a sibling that is
+    not yet there."""
 
     to: str
     content: Any
 
 
 class Aggregate(_Action):
-    """Combines what children returned so far, or `of` them, by one of the team's ways. The value comes as a result, and
-    is the answer of a `Stop` that names none."""
+    """Combines what children returned so far, or `of` them, by one of the team's ways. The value comes as a result,
+    and is the answer of a `Stop` that names none."""
 
     how: str = "vote"
     of: list[str] | None = None
@@ -119,8 +122,8 @@ class Return(_Action):
 
 
 class Wait(_Action):
-    """Nothing to do until something comes. `instead` names the decision that was made against doing something: to spawn,
-    delegate to or tell `none`, or to `go on` instead of a stop, at once."""
+    """Nothing to do until something comes. `instead` names the decision that was made against doing something: to
+    spawn, delegate to or tell `none`, or to `go on` instead of a stop, at once."""
 
     instead: Literal["spawn", "delegate", "communicate", "stop"] | None = None
 
@@ -130,7 +133,8 @@ ACTIONS: tuple[type[Action], ...] = (Spawn, Delegate, Send, Aggregate, Stop, Cal
 
 
 class Said(msgspec.Struct, omit_defaults=True):
-    """What a language model read and said to come to a step, token by token: it is on the step's first event, and a replay writes it again."""
+    """What a language model read and said to come to a step, token by token: it is on the step's first event, and a
+    replay writes it again."""
 
     tokens: list[int]  # those that it was given for this step, then those that it said
     logps: list[float | None]  # of each, under the distribution that it was drawn from; None where it was given
@@ -224,7 +228,8 @@ class Result(msgspec.Struct, omit_defaults=True):
 
 class Fault(Exception):
     """Something failed that the team can live with: raised by an agent or a tool, it is recorded with its kind
-    ("exception", "timeout", "nonsense", "endpoint", ...) and told to whoever waits. `retry`: it may work the next time.
+    ("exception", "timeout", "nonsense", "endpoint", ...) and told to whoever waits. `retry`: it may work the next
+    time.
     """
 
     def __init__(self, kind: str, why: str, retry: bool = False) -> None:
@@ -247,9 +252,9 @@ class Refused(Fault):
 
 
 Guard = Callable[[str, Action | Item], Refused | None]
-"""Looks at what an agent (by name) is about to do, or at what is about to reach it. An action that it refuses is not
-done; an item that it refuses is delivered as untrusted content. Either is recorded as a safety event. It must be a pure
-function: a replay asks it again."""
+"""Looks at what an agent (by name) is about to do, or at what is about to reach it. An action that it refuses is
+not done; an item that it refuses is delivered as untrusted content. Either is recorded as a safety event. It must
+be a pure function: a replay asks it again."""
 
 
 class Running(Protocol):

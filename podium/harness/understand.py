@@ -69,8 +69,8 @@ def from_record(raws: list[bytes], usage: dict[str, Any]) -> Understood:
 
 
 def content_of(value: Any) -> Any:
-    """A copy that shares nothing, as JSON has it. Raises Fault("nonsense") for what JSON cannot say, and for what is
-    nested too deeply."""
+    """A copy that shares nothing, as JSON has it. Raises Fault("nonsense") for what JSON cannot say, and for what
+    is nested too deeply."""
     if value is None or value.__class__ is bool or (value.__class__ is str and value.isascii()):
         return value
     return _any(_encoded(value, "content"))

@@ -24,22 +24,20 @@ from podium.errors import WrongUse
 from podium.learn import checkpoint
 from podium.learn.collect import capped, greedy
 from podium.learn.evaluate import DICE, Judged, judged
-from podium.learn.loop import TRIES, Iteration, learn
+from podium.learn.loop import TRIES, Iteration
 from podium.learn.params import TRAINING, held_out, trainable, training
 from podium.learn.policy import Net
 from podium.learn.regimes import network, roles_of, started, wrong
 from podium.learn.requirements import cannot
-from podium.learn.source import Mapped, WorldSource
+from podium.learn.source import OURS, Mapped, iterations
 from podium.learn.train import Learner, NetPolicy, Recipe, begin, one_thread, players
 from podium.methods import METHODS
-from podium.methods.update import read_update
 from podium.registry import alternatives
 from podium.trace import files
 from podium.trace.columns import Trace
 
 __all__ = ["EVERY", "Asked", "BadRecipe", "Folder", "Run", "read", "summary", "table_of"]
 
-OURS = "branching_policy"  # the method that `train` computes straight from columns
 EVERY = 5  # iterations between looks at the regret, and between checkpoints; the first few are all looked at
 WATCHED, WATCHED_WORLDS = 1_000, 2  # episodes of such a look in each of so many worlds
 
@@ -128,11 +126,11 @@ def _try(asked: Asked, where: str) -> None:
     """A tiny iteration, or a few until a decision is paid: a method that needs what the world cannot give says
     so before anything runs."""
     world = training(asked.world, asked.seed, 0, 0)
-    net, method = Net(world), METHODS[asked.method]
+    net = Net(world)
     small = Recipe(iterations=TRIES, worlds=1, episodes=64, rows=64, epochs=1, parts=1)
     policy = NetPolicy(net, small, begin(net, asked.seed))
     try:
-        for done in learn(WorldSource(lambda i, k: world, method, by_doubt=False), policy, method, read_update("any"), TRIES):
+        for done in iterations(policy, lambda i, k: world, asked.method):
             if done.change.paid:
                 break
     except ValueError as error:
@@ -266,13 +264,12 @@ class Run:
             yield from self.held.follow(recipe.iterations, self.asked.patience, step, look, save)
 
     def _steps(self, policy: NetPolicy, mapped: Mapped) -> Iterator[Iteration]:
-        asked, method = self.asked, METHODS[self.asked.method]
+        asked = self.asked
 
         def drawn(iteration: int, number: int) -> World:
             return training(asked.world, asked.seed, iteration + 1, number)
 
-        source = WorldSource(drawn, method, asked.method == OURS, mapped)
-        return learn(source, policy, method, read_update("any"), asked.recipe.iterations)
+        return iterations(policy, drawn, asked.method, mapped=mapped)
 
     def judged(self, tests: int = 4, episodes: int = 20_000) -> list[Judged]:
         """The policy on held-out worlds; also kept as judged.json."""

@@ -115,14 +115,20 @@ Keep = Callable[[int, Sequence[Rollouts], Sequence[Credit]], None]
 
 
 def learn(
-    source: Source, policy: Policy, method: Method, update: Update, iterations: int, keep: Keep | None = None
+    source: Source,
+    policy: Policy,
+    method: Method,
+    update: Update,
+    iterations: int,
+    keep: Keep | None = None,
+    last: int | None = None,
 ) -> Iterator[Iteration]:
-    """Iteration after iteration, from where the policy is to the last one; yields what each did.
+    """Iteration after iteration, from where the policy is to the end of training, or until `last` are done; yields what each did.
 
     `keep` is given the runs and their credit before the policy learns from them. Raises BadCredit, with the reason, if the
     method has paid no decision in its first iterations.
     """
-    while policy.iteration < iterations:
+    while policy.iteration < (iterations if last is None else min(last, iterations)):
         watch, number = Stopwatch(), policy.iteration
         now = Now(number / iterations, ())
         rollouts = source.rollouts(policy)

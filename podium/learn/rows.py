@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from podium.credit import Credit
 from podium.credit.options import at_options
 from podium.learn import tape
 from podium.learn.collect import Decisions
+from podium.learn.credit import same_prefix
 from podium.learn.policy import Made, Seen, entries_of, joined, taken
 from podium.learn.unpaid import at_rows
 from podium.rewards import score
@@ -20,7 +21,7 @@ from podium.trace.columns import F, Trace, ranges
 from podium.trace.options import chosen_options
 from podium.trace.vocabulary import event
 
-__all__ = ["TrainingRows", "Taught", "made_of", "training_rows"]
+__all__ = ["Deal", "Taught", "TrainingRows", "made_of", "training_rows"]
 
 N64 = NDArray[np.int64]
 DECISION = event("orchestrator_decision")
@@ -46,11 +47,18 @@ class Taught(NamedTuple):
     credit: float | None  # root mean square of it
 
 
-def training_rows(decisions: Sequence[Sequence[Decisions]], credit: Sequence[Credit]) -> Taught:
+Deal = Callable[[int], N64]  # an order of so many things
+
+
+def training_rows(
+    decisions: Sequence[Sequence[Decisions]], credit: Sequence[Credit], deal: Deal | None = None
+) -> Taught:
     """Rows of the worlds of an iteration: of the decisions in each, and by the credit that its trace got.
 
     Where the options of a decision were tried (`behaviour_o`), each has the credit of the run that took it; else the option taken has
     the credit of the decision, over its probability: the clipped sum over options is then PPO's. Decisions without credit are left out.
+
+    With `deal` (the control of studies) what decisions of a kind earned is dealt out anew among them.
     """
     each: dict[tuple[str, str], list[TrainingRows]] = {}
     alone: list[TrainingRows] = []
@@ -58,7 +66,7 @@ def training_rows(decisions: Sequence[Sequence[Decisions]], credit: Sequence[Cre
     squares: list[F] = []
     for some, given in zip(decisions, credit, strict=True):
         trace = given.trace
-        tried = _tried_options(trace, some, given) if not np.isnan(trace.behaviour_o).all() else None
+        tried = _tried_options(trace, some, given, deal) if not np.isnan(trace.behaviour_o).all() else None
         total += _decisions(given) if tried else sum(len(d.row) for d in some)
         for k, one in enumerate(some):
             if tried:
@@ -68,6 +76,9 @@ def training_rows(decisions: Sequence[Sequence[Decisions]], credit: Sequence[Cre
                 squares.append(rows.credit)
                 continue
             made, value = made_of(trace, one), at_rows(given, one.row)
+            if deal:
+                there = np.flatnonzero(~np.isnan(value))
+                value[there] = value[there][deal(len(there))]
             uncertain, many = uncertain + _entropy(made.logp), many + len(made.seen)
             paid += int((~np.isnan(value)).sum())
             squares.append(value[~np.isnan(value)])
@@ -96,16 +107,18 @@ def _entropy(logp: tape.Array) -> float:
     return float(-(np.exp(logp) * logp).sum())
 
 
-def _tried_options(trace: Trace, decisions: Sequence[Decisions], given: Credit) -> list[TrainingRows]:
+def _tried_options(
+    trace: Trace, decisions: Sequence[Decisions], given: Credit, deal: Deal | None
+) -> list[TrainingRows]:
     """Every option that was tried at these decisions, with its credit."""
     every = np.concatenate([d.row for d in decisions])
     paid_o = at_options(given, every)
     earned = Credit(trace, given.unit, score(trace, "outcome", given.unit), packed=given.packed)
     earned_o = at_options(earned, every)
-    return [_tried(trace, d, paid_o, earned_o) for d in decisions]
+    return [_tried(trace, d, paid_o, earned_o, deal) for d in decisions]
 
 
-def _tried(trace: Trace, decisions: Decisions, paid_o: F, earned_o: F) -> TrainingRows:
+def _tried(trace: Trace, decisions: Decisions, paid_o: F, earned_o: F, deal: Deal | None) -> TrainingRows:
     seen = decisions.seen
     place = ranges(*trace.options_of(decisions.row))
     tried = ~np.isnan(trace.behaviour_o[place])
@@ -123,7 +136,11 @@ def _tried(trace: Trace, decisions: Decisions, paid_o: F, earned_o: F) -> Traini
         seen = replace(seen, start=start, option=seen.option[tried], item=seen.item[tried])
         place = place[tried]
     logp = trace.behaviour_o[place].astype(np.float32)
-    return TrainingRows(seen, logp, paid_o[place], weight, _spread(earned_o[place], seen.start))
+    paid, earned = paid_o[place], earned_o[place]
+    if deal:
+        earned = earned[deal(len(earned))]
+        paid = same_prefix(earned, logp, seen.start)
+    return TrainingRows(seen, logp, paid, weight, _spread(earned, seen.start))
 
 
 def _spread(earned: F, start: N64) -> F:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,14 +11,16 @@ import numpy as np
 from podium.envs.draws import U, seeds
 from podium.envs.world import World
 from podium.learn.collect import Branching, Collected, Decisions, StretchEnds, collect
-from podium.learn.loop import Rollouts
+from podium.learn.loop import Iteration, Rollouts, learn
 from podium.learn.policy import Net, Parameters
 from podium.learn.regimes import acting, learners
 from podium.learn.requirements import branching
 from podium.learn.train import NetPolicy, Recipe
-from podium.methods import Method
+from podium.methods import Method, named
 
-__all__ = ["Mapped", "Observed", "WorldSource", "Worlds"]
+__all__ = ["OURS", "Mapped", "Observed", "WorldSource", "Worlds", "iterations"]
+
+OURS = "branching_policy"  # the method whose decisions are branched by doubt unless told otherwise
 
 Worlds = Callable[[int, int], World]  # by iteration and number
 Mapped = Callable[..., Iterable[Any]]  # map, or a pool's
@@ -106,6 +108,20 @@ class WorldSource:
                 plain = _plain(recipe, share=recipe.branched, room=room, tries=len(world.options))
             orders.append(_order(policy, world, number, n, each, plain))
         return orders
+
+
+def iterations(
+    policy: NetPolicy,
+    worlds: Worlds,
+    method: Method | str = OURS,
+    by_doubt: bool | None = None,
+    mapped: Mapped = map,
+    last: int | None = None,
+) -> Iterator[Iteration]:
+    """Learns by a method in worlds, from where the policy is to the end of its recipe or the last iteration."""
+    row = named(method) if isinstance(method, str) else method
+    source = WorldSource(worlds, row, row.name == OURS if by_doubt is None else by_doubt, mapped)
+    return learn(source, policy, row, policy.recipe.rule(row), policy.recipe.iterations, last=last)
 
 
 def _plain(recipe: Recipe, share: float = 0.0, room: int = 1, tries: int = 2) -> Branching:

@@ -20,11 +20,11 @@ from podium.learn.critics import fitted
 from podium.learn.loop import Change, Rollouts
 from podium.learn.policy import Net, Parameters, entries_of, prepared, taken
 from podium.learn.regimes import Plan, acting, learners, remembered, truncated_credit
-from podium.learn.rows import TrainingRows, made_of, training_rows
+from podium.learn.rows import Deal, TrainingRows, made_of, training_rows
 from podium.learn.requirements import with_anchors, with_decision_tokens
 from podium.learn.update import adam, every_option
 from podium.methods import Method, reads_forest
-from podium.methods.update import Update
+from podium.methods.update import Update, read_update
 from podium.trace.columns import Trace
 from podium.trace.forest import Forest
 
@@ -57,6 +57,11 @@ class Recipe(Plan):
     fade: float = 1.0  # of the weights of hats, times the rate, at every step (`Net.fade`)
     episodes: int = 2_000  # of an iteration, branches counted, where a method is paid from traces ...
     branched: float = 0.25  # ... and of their decisions those that are branched, if it needs branches
+    update: str = "any"  # an expression (`podium.methods.update`)
+
+    def rule(self, method: Method) -> Update:
+        """The update that is done with a method's credit."""
+        return read_update(self.update)
 
 
 @dataclass
@@ -105,6 +110,8 @@ def begin(net: Net, seed: int) -> Learner:
 class NetPolicy:
     """A small network that acts and learns. `learner` holds all that the next iteration depends on."""
 
+    deal: Deal | None = None  # of the control in studies: what was earned is dealt out anew
+
     def __init__(self, net: Net, recipe: Recipe, learner: Learner) -> None:
         if recipe.regime != "shared" and not net.shape.per_role:
             raise ValueError(f"regime {recipe.regime!r} needs parameters for each role; `regimes.network` makes them")
@@ -132,7 +139,7 @@ class NetPolicy:
     def update(self, rollouts: Sequence[Rollouts], credit: Sequence[Credit], update: Update) -> Change:
         """The update of the recipe's regime on the rows of those who learn now."""
         old, recipe = self.learner, self.recipe
-        learned = training_rows([one.observations.decisions for one in rollouts], credit)
+        learned = training_rows([one.observations.decisions for one in rollouts], credit, self.deal)
         new, gradient, gradients = _updated_by_regime(self.net, recipe, learned.rows, old)
         scores = [float(one.score.mean()) for one in rollouts if len(one.score)]
         held = remembered(recipe, old.held, old.w, float(np.mean(scores)) if scores else np.nan)

@@ -20,7 +20,8 @@ class NoCheckout(WrongUse):
 
     def __init__(self) -> None:
         super().__init__(
-            f"the survey's questions are in the folder `experiments` of a checkout of Podium, and {FOLDER} is not there; "
+            f"the survey's questions are in the folder `experiments` of a checkout of Podium, and {FOLDER} is not "
+            "there; "
             "install the checkout by `pip install -e .`, or give a study of your own as FILE.py:NAME"
         )
 

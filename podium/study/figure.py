@@ -1,4 +1,5 @@
-"""Figures of the studies as SVG: panels side by side, lines with bands, points with intervals, levels as dashed lines."""
+"""Figures of the studies as SVG: panels side by side, lines with bands, points with intervals, levels as dashed
+lines."""
 
 from __future__ import annotations
 
@@ -6,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from math import floor, isfinite, log10
+from typing import NamedTuple
 
 import numpy as np
 
 from podium.interval import student
-from podium.study.chart import INK, PALE, Line
 from podium.trace.columns import F
 
-__all__ = ["Panel", "band", "dots", "lines_of", "picture"]
+__all__ = ["INK", "PALE", "Line", "Panel", "band", "dots", "lines_of", "picture"]
 
 COLOURS = (
     "#6d4aff",
@@ -29,14 +30,22 @@ COLOURS = (
     "#f08c3a",
     "#9ab800",
 )
-GREY = "#5b6b7b"
+INK, PALE, GREY = "#1c2530", "#eef1f4", "#5b6b7b"
 WIDE, HIGH, LEFT, TOP, UNDER = 400, 250, 58, 58, 42
 Place = Callable[[float], float]
 
 
+class Line(NamedTuple):
+    """A name and its points: x, y and, where there is an interval, low and high."""
+
+    name: str
+    points: Sequence[tuple[float, ...]]
+
+
 @dataclass(frozen=True)
 class Panel:
-    """A title, what the axes are, lines (points are x, y and, with an interval, low and high), and levels to compare with."""
+    """A title, what the axes are, lines (points are x, y and, with an interval, low and high), and levels to
+    compare with."""
 
     title: str
     x: str
@@ -71,7 +80,8 @@ def picture(title: str, panels: Sequence[Panel]) -> str:
     columns = max(1, (width - 48) // wide)
     height = TOP + HIGH + UNDER + 18 * -(-len(names) // columns) + 16
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" font-family="system-ui, sans-serif">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
+        'font-family="system-ui, sans-serif">',
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         _text(16, 22, title, 14, INK, weight=600),
     ]
@@ -88,7 +98,8 @@ def picture(title: str, panels: Sequence[Panel]) -> str:
 
 def _text(x: float, y: float, words: str, size: int, fill: str, anchor: str = "start", weight: int = 400) -> str:
     return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" font-weight="{weight}" fill="{fill}">'
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" font-weight="{weight}" '
+        f'fill="{fill}">'
         f"{escape(words)}</text>"
     )
 
@@ -120,7 +131,8 @@ def _panel(panel: Panel, left: float, colour: Mapping[str, str]) -> list[str]:
     parts.append(_text(left + right / 2, TOP + HIGH + 32, panel.x, 11, INK, "middle"))
     for name, level in panel.levels.items():
         parts.append(
-            f'<line x1="{left}" x2="{left + right}" y1="{at_y(level):.1f}" y2="{at_y(level):.1f}" stroke="{GREY}" stroke-dasharray="5 4"/>'
+            f'<line x1="{left}" x2="{left + right}" y1="{at_y(level):.1f}" y2="{at_y(level):.1f}" stroke="{GREY}" '
+            'stroke-dasharray="5 4"/>'
         )
         parts.append(_text(left + right, at_y(level) - 4, name, 10, GREY, "end"))
     for line in panel.lines:
@@ -167,7 +179,8 @@ def _drawn(line: Line, colour: str, at_x: Place, at_y: Place) -> list[str]:
     if len(spread) == 1:
         [(x, _, low, high)] = spread
         parts.append(
-            f'<line x1="{at_x(x):.1f}" x2="{at_x(x):.1f}" y1="{at_y(low):.1f}" y2="{at_y(high):.1f}" stroke="{colour}" stroke-width="5" opacity="0.3"/>'
+            f'<line x1="{at_x(x):.1f}" x2="{at_x(x):.1f}" y1="{at_y(low):.1f}" y2="{at_y(high):.1f}" '
+            f'stroke="{colour}" stroke-width="5" opacity="0.3"/>'
         )
     path = " ".join(f"{at_x(p[0]):.1f},{at_y(p[1]):.1f}" for p in points)
     parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
@@ -190,7 +203,8 @@ def dots(title: str, x: str, rows: Sequence[tuple[str, float, float, float]], le
         return left + (v - low) / max(high - low, 1e-12) * (width - left - 24)
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" font-family="system-ui, sans-serif">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
+        'font-family="system-ui, sans-serif">',
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         _text(16, 22, title, 14, INK, weight=600),
     ]
@@ -199,7 +213,8 @@ def dots(title: str, x: str, rows: Sequence[tuple[str, float, float, float]], le
         parts.append(_text(at(tick), height - 20, f"{tick:g}", 11, GREY, "middle"))
     for name, level in levels.items():
         parts.append(
-            f'<line x1="{at(level):.1f}" x2="{at(level):.1f}" y1="42" y2="{height - 34}" stroke="{INK}" stroke-dasharray="5 4"/>'
+            f'<line x1="{at(level):.1f}" x2="{at(level):.1f}" y1="42" y2="{height - 34}" stroke="{INK}" '
+            'stroke-dasharray="5 4"/>'
         )
         parts.append(_text(at(level), 38, name, 10, GREY, "middle"))
     for i, (name, mean, lower, upper) in enumerate(rows):
@@ -207,7 +222,8 @@ def dots(title: str, x: str, rows: Sequence[tuple[str, float, float, float]], le
         parts.append(_text(left - 10, y + 4, name, 11, INK, "end"))
         if isfinite(lower):
             parts.append(
-                f'<line x1="{at(lower):.1f}" x2="{at(upper):.1f}" y1="{y}" y2="{y}" stroke="{COLOURS[0]}" stroke-width="3" opacity="0.35"/>'
+                f'<line x1="{at(lower):.1f}" x2="{at(upper):.1f}" y1="{y}" y2="{y}" stroke="{COLOURS[0]}" '
+                'stroke-width="3" opacity="0.35"/>'
             )
         parts.append(f'<circle cx="{at(mean):.1f}" cy="{y}" r="4" fill="{COLOURS[0]}"/>')
     parts.append(_text((left + width) / 2, height - 4, x, 11, INK, "middle"))

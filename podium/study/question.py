@@ -1,8 +1,8 @@
 """A question of the survey as an experiment: a recipe, arms, seeds, and what is told of them.
 
-A question is a module that registers an `Experiment`, and beside it a recipe `NAME.toml`: the question in a sentence, the
-number of seeds, and all sizes. Those of the survey are in `experiments/questions` of a checkout; a study of a user's
-own is given as FILE.py:NAME:
+A question is a module that registers an `Experiment`, and beside it a recipe `NAME.toml`: the question in a
+sentence, the number of seeds, and all sizes. Those of the survey are in `experiments/questions` of a checkout; a
+study of a user's own is given as FILE.py:NAME:
 
     @dataclass(frozen=True)
     class Settings:
@@ -10,8 +10,8 @@ own is given as FILE.py:NAME:
 
     coin = register("study", "coin")(Experiment(Settings, arms, measure, told))
 
-What was measured is kept, and not measured again by the same code and recipe. Seconds are kept apart: they are all that two runs of one seed
-may differ in.
+What was measured is kept, and not measured again by the same code and recipe. Seconds are kept apart: they are all
+that two runs of one seed may differ in.
 """
 
 from __future__ import annotations
@@ -70,15 +70,12 @@ __all__ = [
 PACKAGE = Path(podium.__path__[0])
 SHIPPED = PACKAGE.parent / "docs" / "studies"  # where a clone has what was measured last
 FORMS = ("trace", "interval", "registry", "view", "cli")  # how things are written down, which decides no number
-TELLS = (
-    "podium.study.question",
-    "podium.study.figure",
-    "podium.study.chart",
-)  # which keep and draw what was measured
+TELLS = ("podium.study.question", "podium.study.figure")  # which keep and draw what was measured
 
 
 class Says(NamedTuple):
-    """One figure of a headline: a mean with its interval over seeds, and what it is promised to be, if anything is."""
+    """One figure of a headline: a mean with its interval over seeds, and what it is promised to be, if anything
+    is."""
 
     id: str
     what: str
@@ -137,7 +134,8 @@ def names() -> list[str]:
 
 
 def read(spec: str, quick: bool = False) -> Question:
-    """A question by its name or as FILE.py:NAME; `quick` takes the sizes under [quick], which are for trying it out."""
+    """A question by its name or as FILE.py:NAME; `quick` takes the sizes under [quick], which are for trying it
+    out."""
     known = names()  # ours first, so that a clash is the newcomer's
     name = use("study", spec)
     if name == spec and name not in known:
@@ -164,8 +162,9 @@ def key(question: Question) -> str:
 
 @cache
 def _code(own: Path) -> bytes:
-    """A fingerprint of the code: the question's module up to `told`, what it imports of `podium.study` and from its own
-    checkout or folder, and the packages of Podium that those import. What comes from `told` on only tells and draws."""
+    """A fingerprint of the code: the question's module up to `told`, what it imports of `podium.study` and from its
+    own checkout or folder, and the packages of Podium that those import. What comes from `told` on only tells and
+    draws."""
     found, packages, todo = set[Path](), set[Path](), [own]
     while todo:
         found.add(path := todo.pop())
@@ -194,7 +193,8 @@ def _file_of(module: str, own: Path) -> Path | None:
 
 
 def meaning(source: str, until: str | None = None) -> bytes:
-    """A source without its comments, its docstrings and its layout, which decide no number; up to the function of some name.
+    """A source without its comments, its docstrings and its layout, which decide no number; up to the function of
+    some name.
 
     >>> meaning("def f():\\n    'Says.'\\n    return 1  # one") == meaning("def f(): return 1")
     True
@@ -228,7 +228,8 @@ def imports(source: str) -> list[str]:
 def measured(
     question: Question, folder: Path, cores: int = 2, say: Callable[[str], Any] = lambda text: None
 ) -> Found:
-    """Every arm on every seed; what the folder has of the same key is taken from there, and what is measured is put there at once."""
+    """Every arm on every seed; what the folder has of the same key is taken from there, and what is measured is put
+    there at once."""
     folder.mkdir(parents=True, exist_ok=True)
     arms = question.experiment.arms(question.how)
     jobs = [(question, arm, seed, folder) for arm in arms for seed in question.seeds]
@@ -325,7 +326,8 @@ def column(found: Found, arm: str, name: str) -> Any:
 
 
 def in_time(found: Found, arm: str, name: str, arms: Sequence[str]) -> Any:
-    """Where a curve of an arm, looked at in even steps, stood after the seconds that the quickest of some arms took in all: a number a seed."""
+    """Where a curve of an arm, looked at in even steps, stood after the seconds that the quickest of some arms took
+    in all: a number a seed."""
     took = {one: float(np.median(found.seconds[one])) for one in arms}
     curve = column(found, arm, name)
     at = (curve.shape[1] - 1) * min(took.values()) / max(took[arm], 1e-9)

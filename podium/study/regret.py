@@ -18,7 +18,8 @@ import podium
 from podium.learn.evaluate import Judged, judged, over_seeds
 from podium.learn.params import TESTS, held_out, training
 from podium.learn.policy import Net
-from podium.learn.train import Recipe, begin, one_thread, train
+from podium.learn.source import iterations
+from podium.learn.train import NetPolicy, Recipe, begin, one_thread
 from podium.study.question import imports, meaning
 from podium.trace.files import write_whole
 
@@ -61,8 +62,9 @@ def rows(
     cores: int = 2,
     say: Callable[[str], Any] = lambda text: None,
 ) -> list[dict[str, Any]]:
-    """A row for each world: means over seeds of means over held-out worlds, so many episodes of each, and the interval of the share of the
-    gap over seeds. What was learned is kept in the folder as it comes, and not learned again by the same code."""
+    """A row for each world: means over seeds of means over held-out worlds, so many episodes of each, and the
+    interval of the share of the gap over seeds. What was learned is kept in the folder as it comes, and not learned
+    again by the same code."""
     jobs = [(env, seed, recipe, episodes, folder) for env, seed in product(envs, seeds)]
     folder.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(cores, get_context("spawn")) as pool:
@@ -87,9 +89,9 @@ def _kept(env: str, seed: int, recipe: Recipe, episodes: int, folder: Path) -> l
 
 @cache
 def _code() -> bytes:
-    """A fingerprint of all that decides what is learned: the loop, what it imports of `learn`, and all worlds. The parameters of training are
-    not in it; they are drawn for each world by itself."""
-    root, found, todo = Path(podium.__path__[0]), set[str](), ["learn.train", "learn.evaluate"]
+    """A fingerprint of all that decides what is learned: the loop, what it imports of `learn`, and all worlds. The
+    parameters of training are not in it; they are drawn for each world by itself."""
+    root, found, todo = Path(podium.__path__[0]), set[str](), ["learn.source", "learn.evaluate"]
     while todo:
         found.add(module := todo.pop())
         source = (root / module.replace(".", "/")).with_suffix(".py").read_text()
@@ -106,9 +108,11 @@ def _learned(env: str, seed: int, recipe: Recipe, episodes: int) -> list[Judged]
     most = min(episodes, 20_000) // fewer  # at once
     with one_thread():
         net = Net(training(env, seed, 0, 0))
-        *_, (learner, _) = train(net, recipe, lambda i, k: training(env, seed, i + 1, k), begin(net, seed))
+        policy = NetPolicy(net, recipe, begin(net, seed))
+        for _ in iterations(policy, lambda i, k: training(env, seed, i + 1, k)):
+            pass
         return [
-            judged(held_out(env, i), net, learner.w, episodes // fewer, most=recipe.most, batch=most)
+            judged(held_out(env, i), net, policy.learner.w, episodes // fewer, most=recipe.most, batch=most)
             for i in numbers
         ]
 
@@ -129,6 +133,7 @@ def _row(env: str, found: list[list[Judged]]) -> dict[str, Any]:
 
 
 def _error(found: list[Judged]) -> float:
-    """The standard error of the mean regret over worlds, by its dice; these are the same for all seeds, so that seeds do not make it less."""
+    """The standard error of the mean regret over worlds, by its dice; these are the same for all seeds, so that
+    seeds do not make it less."""
     each = np.array([one.error / abs(one.optimum) for one in found])
     return float(np.sqrt((each**2).sum()) / len(each))

@@ -1,8 +1,8 @@
 """The trace: one run or many, as numpy columns.
 
 A suffix names the axis a column lives on: `_n` rollouts, `_a` agents, `_e` events, `_x` edges, `_k` tokens,
-`_v` votes, `_o` options. Every axis is sorted by rollout. Inside a rollout a cause has a lower row than its effect, and
-edges are sorted by the row they point to, so any recursion over a trace is one sweep.
+`_v` votes, `_o` options. Every axis is sorted by rollout. Inside a rollout a cause has a lower row than its effect,
+and edges are sorted by the row they point to, so any recursion over a trace is one sweep.
 
 What was not recorded is NaN in a column of floats and -1 in any other. A column in which nothing was recorded
 takes no memory.

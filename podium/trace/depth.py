@@ -1,5 +1,5 @@
-"""How deeply JSON may be nested. Whatever reads or walks a value calls itself once a level, and Python allows it about a
-thousand times; so a trace holds nothing near that."""
+"""How deeply JSON may be nested. Whatever reads or walks a value calls itself once a level, and Python allows it
+about a thousand times; so a trace holds nothing near that."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _STEP[list(b"[{")], _STEP[list(b"]}")] = 1, -1
 
 
 def is_deep(json: bytes, most: int = DEEPEST) -> bool:
-    """Whether lists and objects are nested in more than this many levels. It calls nothing again: any depth will do.
+    """Whether lists and objects are nested in more than this many levels. It calls nothing again: any depth will
+    do.
 
     >>> is_deep(b"[[1], [2], [3]]", 2), is_deep(b"[[[1]]]", 2), is_deep(b'["[[["]', 2)
     (False, True, False)

@@ -10,10 +10,10 @@ __all__ = ["Do"]
 
 @dataclass(frozen=True, slots=True)
 class Do:
-    """At this row of a trace: `choose` another option of a decision, `replace` content, `remove` an event, `delay` it by
-    seconds, or `mask` agents from here on: what they would do is not done. `value` is the option's label, the content, the
-    seconds, the name of the agent or the names of several; None where there is nothing to say: to mask, whoever acts at
-    this row. Who carries an intervention out says which of these it can.
+    """At this row of a trace: `choose` another option of a decision, `replace` content, `remove` an event, `delay`
+    it by seconds, or `mask` agents from here on: what they would do is not done. `value` is the option's label, the
+    content, the seconds, the name of the agent or the names of several; None where there is nothing to say: to
+    mask, whoever acts at this row. Who carries an intervention out says which of these it can.
     """
 
     row: int

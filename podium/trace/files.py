@@ -1,7 +1,7 @@
 """Traces from and to files: which form a path has, and everything that can be wrong with one.
 
-A path is a survey document, JSON lines of them, an event log, a store, a log of another system that an importer knows, or a
-folder of any of these; `-` is standard input. Compressed files are read as they are.
+A path is a survey document, JSON lines of them, an event log, a store, a log of another system that an importer
+knows, or a folder of any of these; `-` is standard input. Compressed files are read as they are.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def _is_ours(file: str) -> bool:
 
 
 def _read_foreign(paths: list[str], several: bool, keep: bool, progress: Progress) -> Iterator[Read]:
-    """The runs in logs of other systems. A file that nobody knows is told in one line, among several as a warning."""
+    """The runs in logs of other systems. A file that nobody knows is told in one line, among several as a
+    warning."""
     for one in find("reader", "read_foreign")(paths, keep, progress):
         if isinstance(one, Read):
             yield one
@@ -287,10 +288,10 @@ def _hidden(path: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
-def blocks(stream: IO[bytes], progress: Progress) -> Iterator[bytes]:
+def blocks(stream: IO[bytes], progress: Progress, size: int = log.BLOCK) -> Iterator[bytes]:
     """The stream in blocks of whole lines; the last may end within one."""
     kept: list[bytes] = []
-    while block := stream.read(log.BLOCK):
+    while block := stream.read(size):
         if progress:
             progress(len(block))
         cut = block.rfind(b"\n") + 1
@@ -371,8 +372,8 @@ def uncompressed(file: IO[bytes], name: str) -> io.BufferedReader:
 def save(trace: Trace, path: str | Path) -> None:
     """Write a trace in the form that the path's name asks for; all of it or nothing.
 
-    `.json` a survey document (one run), `.jsonl` an event log, `.store` a store, a name that ends in `/` a folder of
-    documents; `.gz` and `.xz` after the first two compress.
+    `.json` a survey document (one run), `.jsonl` an event log, `.store` a store, a name that ends in `/` a folder
+    of documents; `.gz` and `.xz` after the first two compress.
     """
     text = str(path)
     path = Path(path)

@@ -52,8 +52,10 @@ from podium.trace.write import event_objects, figures, run_fields
 __all__ = ["CHECKED", "Segment", "header_line", "header_of", "is_log", "read_segments", "run_of", "write"]
 
 CHECKED = LOG_EVENTS.without("content_ref", "random", "model", "version", "role").only(
-    "id context t_e end_e type_e agent_e to_e tool_e trusted_e valid_e truncated_e tokens_in_e tokens_out_e cost_e decision_e "
-    "options_e chosen_e logp_e start_e tokens logps mask votes option_logps option_numbers option_items inferred absent run"
+    "id context t_e end_e type_e agent_e to_e tool_e trusted_e valid_e truncated_e tokens_in_e tokens_out_e "
+    "cost_e decision_e "
+    "options_e chosen_e logp_e start_e tokens logps mask votes option_logps option_numbers option_items inferred "
+    "absent run"
 )
 BLOCK = 1 << 22
 MOST_EXPLAINED = 100
@@ -252,7 +254,8 @@ def _append(segment: Segment, table: Table, shape: Shape) -> None:
 
 
 def _grow(piles: dict[str, Any], columns: dict[str, Any], before: int, n: int) -> None:
-    """Adds a block of n rows to columns that have some already; a column that is only in one of the two is padded."""
+    """Adds a block of n rows to columns that have some already; a column that is only in one of the two is
+    padded."""
     for name, values in columns.items():
         if isinstance(values, dict):
             _grow(piles.setdefault(name, {}), values, before, n)

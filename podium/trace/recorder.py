@@ -314,7 +314,8 @@ def _explained(line: dict[str, Any], error: ValidationError) -> str:
     if "unknown field" in said:
         return f"{said}; there are {', '.join(f.encode_name for f in msgspec.structs.fields(Extension))}"
     if "$.podium.mask" in said:
-        return f"{said}; a mask has, for each token, 1 or True: sampled by the policy, 0 or False: given to it, or None"
+        mask = "a mask has, for each token, 1 or True: sampled by the policy, 0 or False: given to it, or None"
+        return f"{said}; {mask}"
     return said
 
 
@@ -376,7 +377,8 @@ def _header_there(folder: Path) -> Header | None:
 
 
 def _new_segment(folder: Path, fields: dict[str, Any], zero: float) -> tuple[str, int]:
-    """A segment that did not exist, its header in it from the moment it is there; the writer's name and the file."""
+    """A segment that did not exist, its header in it from the moment it is there; the writer's name and the
+    file."""
     taken = [int(m[1]) for p in os.listdir(folder) if (m := re.fullmatch(r"w(\d+)\.jsonl", p))]
     for number in count(max(taken, default=-1) + 1):
         writer = f"w{number}"

@@ -62,7 +62,7 @@ def check(trace: Trace, file: str = "") -> list[Finding]:
 
 def skew(trace: Trace) -> NDArray[np.float64]:
     """Seconds by which clocks may disagree, per rollout."""
-    return np.nan_to_num(trace.clock_skew_n)
+    return np.where(np.isnan(trace.clock_skew_n), 0.0, trace.clock_skew_n)
 
 
 def _backwards(trace: Trace, beyond: bool) -> Iterator[tuple[int, str]]:
@@ -320,7 +320,8 @@ def trust_laundering(trace: Trace) -> Broken:
             source = trace.id_e[int(source_e[row])]
             yield (
                 row,
-                f"{trace.id_e[row]} is marked trusted but derives from {source}, which is not, and nobody released it",
+                f"{trace.id_e[row]} is marked trusted but derives from {source}, which is not, and nobody "
+                "released it",
             )
 
 
@@ -361,7 +362,8 @@ def positive_logp(trace: Trace) -> Broken:
 
 
 def other_tool(trace: Trace) -> Broken:
-    """Only calls of other tools lead to a result. An edge that is an order in time says nothing of who answers whom."""
+    """Only calls of other tools lead to a result. An edge that is an order in time says nothing of who answers
+    whom."""
     joined = joined_calls(trace)
     joined = joined[trace.type_x[joined] != edge("temporal")]
     call, result = trace.src_x[joined], trace.dst_x[joined]

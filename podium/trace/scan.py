@@ -74,8 +74,8 @@ if not FAST:
 class Shape:
     """The fields of an object: name → (kind, the dictionary that its words go to).
 
-    Kinds: n number, i count, b boolean, s string, j any JSON (its text), r any JSON (decoded later), q a string and v any
-    JSON that are checked but not kept, o the nested object.
+    Kinds: n number, i count, b boolean, s string, j any JSON (its text), r any JSON (decoded later), q a string and
+    v any JSON that are checked but not kept, o the nested object.
     """
 
     struct: type[msgspec.Struct]
@@ -115,9 +115,9 @@ _EVENT = (
     "id:s.ids t:n type:s agent:s.agents role:s from:s.agents to:s.agents tool:s content_ref:s trusted:b podium:o"
 )
 _EXTENSION = _kinds(
-    "end:n tokens_in:n tokens_out:n cache_read:n cache_write:n cache_write_1h:n task:i cost:n stage:i decision:s options:j "
-    "option_numbers:r option_items:r option_logps:r option_behaviours:r chosen:s logp:n call:i chance:n valid:b "
-    "truncated:b "
+    "end:n tokens_in:n tokens_out:n cache_read:n cache_write:n cache_write_1h:n task:i cost:n stage:i decision:s "
+    "options:j option_numbers:r option_items:r option_logps:r option_behaviours:r chosen:s logp:n call:i chance:n "
+    "valid:b truncated:b "
     "model:s version:s context:s.ids start:i tokens:r logps:r mask:r rewards:r votes:r random:j inferred:r "
     "absent:r run:r"
 )
@@ -239,7 +239,7 @@ def _fill(
 
 def _extras_py(table: Table, data: bytes, lines: bool, known: set[str]) -> None:
     decoder = msgspec.json.Decoder(dict[str, Raw] if lines else list[dict[str, Raw]])
-    rows: list[dict[str, Raw]] = decoder.decode_lines(data) if lines else decoder.decode(data)  # type: ignore[assignment]
+    rows: Any = decoder.decode_lines(data) if lines else decoder.decode(data)
     unknown = [{name: value for name, value in item.items() if name not in known} for item in rows]
     table.extras |= extra_columns(table.n, range(table.n), unknown)
 
@@ -286,7 +286,11 @@ def _one_line(raw: Raw) -> str:
 def _decoders(struct: type[msgspec.Struct], lines: bool) -> tuple[Any, Any]:
     """Of this struct with the nested parts left raw: one that minds unknown fields, one that drops them."""
     minds, drops = _raw(struct, strict=True), _raw(struct, strict=False)
-    return tuple(msgspec.json.Decoder(s if lines else list[s]) for s in (minds, drops))  # type: ignore[valid-type,return-value]
+    return _decoder(minds, lines), _decoder(drops, lines)
+
+
+def _decoder(struct: Any, lines: bool) -> Any:
+    return msgspec.json.Decoder(struct if lines else list[struct])
 
 
 def _raw(struct: type[msgspec.Struct], strict: bool) -> type[msgspec.Struct]:

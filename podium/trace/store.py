@@ -3,7 +3,8 @@
     runs/
       podium-store.json       {"podium_store": 1}
       part-000000/            what one `add` wrote, named by the first rollout in it
-        rollouts.parquet  agents.parquet  events.parquet  edges.parquet  tokens.parquet  votes.parquet  options.parquet
+        rollouts.parquet  agents.parquet  events.parquet  edges.parquet  tokens.parquet  votes.parquet
+        options.parquet
 
 A file holds the columns of one axis, their suffix dropped. Before them come `rollout`, numbered over the whole
 store, and `row`, counted inside the rollout; what points to an event or an agent gives its row inside the same
@@ -383,8 +384,8 @@ def sql(store: Path, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Names and rows of what a SELECT finds in rollouts, agents, events, edges, tokens, votes and options.
 
     Each has its `rollout`. An event is named by its `row` there: `src` and `dst` of an edge, `context` of an event,
-    `owner` of a token, `event` and `source` of a vote, `event` of an option are such rows. `from`, `to` and `end` are words of SQL: write
-    events.from or "from". The query reads the store and nothing else, and writes nothing.
+    `owner` of a token, `event` and `source` of a vote, `event` of an option are such rows. `from`, `to` and `end`
+    are words of SQL: write events.from or "from". The query reads the store and nothing else, and writes nothing.
     """
     duckdb = _need("duckdb")
     parts = _parts(Path(store))

@@ -65,10 +65,11 @@ _AFTER = re.compile(rb"[ \t\r\n]*([,}])")
 
 
 def resembles(start: bytes) -> bool:
-    """Whether what starts like this is meant to be a document: half of the fields of its first object are a document's.
+    """Whether what starts like this is meant to be a document: half of the fields of its first object are a
+    document's.
 
-    >>> resembles(b'{"trace_id": "a", "events": [{"id": '), resembles(b'{"type": "user", "uuid": '), resembles(b"[]")
-    (True, False, False)
+    >>> [resembles(text) for text in (b'{"trace_id": "a", "events": [{"id": ', b'{"type": "user", "uuid": ', b"[]")]
+    [True, False, False]
     >>> resembles(b'{"trace_id": "a", "spans": [')  # other systems name traces too
     False
     """
@@ -83,7 +84,8 @@ _FIELDS = {f.name.encode() for f in msgspec.structs.fields(Document)}
 
 
 def top_fields(start: bytes) -> Iterator[bytes]:
-    """The fields of the object that this starts with, or of the first in the array that it starts with, as far as it goes.
+    """The fields of the object that this starts with, or of the first in the array that it starts with, as far as
+    it goes.
 
     >>> list(top_fields(b'[{"a": {"b": "]"}, "c": 1}, {"d": '))
     [b'a', b'c']

@@ -1,15 +1,16 @@
 """Whether the tokens of a trace are exact: does concatenating along a path give the ids that the model saw?
 
-A generation event owns tokens and names the generation whose context it extends, so tokens form a tree. Two ways of writing it
-down are read. A generation may own only what is new, its `start` saying at which place of its context that begins; or it may
-repeat its whole prompt, as most other tools do, as tokens with mask 0 of its own event. Where such a trace names no context, the one
-that is extended is sought among earlier generations of the run, and said to be inferred.
+A generation event owns tokens and names the generation whose context it extends, so tokens form a tree. Two ways of
+writing it down are read. A generation may own only what is new, its `start` saying at which place of its context
+that begins; or it may repeat its whole prompt, as most other tools do, as tokens with mask 0 of its own event.
+Where such a trace names no context, the one that is extended is sought among earlier generations of the run, and
+said to be inferred.
 
 Every generation is put into one of four classes, and whatever cannot be proven is not clean:
 
     clean      its context is, id by id, the context that it extends and the tokens of that
-    realigned  ids differ, a few at a time, and agree again up to the end of that context: text that was tokenised again
-    fork       another context: compaction, edited history, a second answer to the same prompt, a sub-agent
+    realigned  ids differ, a few at a time, and agree again up to the end of that context: text that was tokenised
+    again fork       another context: compaction, edited history, a second answer to the same prompt, a sub-agent
     unknown    ids, places or counts are missing or contradict each other, here or earlier on the path
 """
 
@@ -39,7 +40,8 @@ N = NDArray[np.int64]
 
 
 class Drift(NamedTuple):
-    """How a context differs from the one it extends: tokens that agree at first, differ in all, and in how many places."""
+    """How a context differs from the one it extends: tokens that agree at first, differ in all, and in how many
+    places."""
 
     common: int
     differ: int
@@ -48,7 +50,8 @@ class Drift(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Exactness:
-    """What was found: for each generation `_g` its row, class, the row it was held against and why it is not clean."""
+    """What was found: for each generation `_g` its row, class, the row it was held against and why it is not
+    clean."""
 
     row_g: N
     class_g: N
@@ -107,9 +110,9 @@ def _terms(token: I, place: N, field: tuple[int, int], longest: int) -> U:
 def align(whole: I, prompt: I) -> Drift | None:
     """How a prompt differs from the context it should begin with; None if it is another context.
 
-    Where ids differ, the least number of tokens is left out on both sides (at most 32 on each) after which 8 agree, or all that
-    are left of the context. Up to 4 tokens at its very end may differ with nothing after them to agree. More tokens that differ than agree are
-    another context, and so is a prompt that ends within the context.
+    Where ids differ, the least number of tokens is left out on both sides (at most 32 on each) after which 8 agree,
+    or all that are left of the context. Up to 4 tokens at its very end may differ with nothing after them to agree.
+    More tokens that differ than agree are another context, and so is a prompt that ends within the context.
 
     >>> align(np.arange(20), np.array([*range(9), 99, 98, *range(10, 25)]))
     Drift(common=9, differ=2, places=1)
@@ -199,8 +202,8 @@ def _layout(trace: Trace) -> _Layout:
 
 
 def exactness(trace: Trace) -> Exactness:
-    """The class of every generation. Time is linear in the tokens, but that a context whose pieces lie in many events is put
-    together once for each generation that repeats it."""
+    """The class of every generation. Time is linear in the tokens, but that a context whose pieces lie in many
+    events is put together once for each generation that repeats it."""
     tree = _Tree(trace)
     tree.sweep()
     row_g = tree.layout.row_g
@@ -293,8 +296,8 @@ class _Tree:
         return own_e, [_powers(len(token_k) + 1, field) for field in _FIELDS]
 
     def _sought(self, row: int, above: int, end: int, told: str | None) -> int:
-        """The place of its first token where it does not say: the one that agrees with its digest, or with the tokens it states to
-        have read, or 0 where its ids begin like its context; -1 if there is no telling."""
+        """The place of its first token where it does not say: the one that agrees with its digest, or with the
+        tokens it states to have read, or 0 where its ids begin like its context; -1 if there is no telling."""
         given, stated = int(self.layout.prompt_e[row]), int(self.layout.in_e[row])
         if above < 0:
             masked = self.trace.mask_k[self.layout.first_e[row]] == 0
@@ -371,7 +374,8 @@ class _Tree:
         return before_e[rows]
 
     def compare(self, child: N, parent: N) -> None:
-        """Holds each prompt against the context it repeats: all those of whole events at once, then what is left one by one."""
+        """Holds each prompt against the context it repeats: all those of whole events at once, then what is left
+        one by one."""
         layout = self.layout
         end_e = np.where(self.place_e < 0, 0, self.place_e + layout.owned_e)
         simple = self.whole_e[parent] & (self.place_e[parent] == 0) & (end_e[parent] <= layout.prompt_e[child])

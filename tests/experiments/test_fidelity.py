@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from experiments import report
 from experiments.asked import asking
+from experiments.chart import chart
 from experiments.diffusion import diffusion
 from experiments.effects import coverage, forest, points
 from experiments.estimators import (
@@ -38,7 +39,7 @@ from podium.envs.planted_credit import worth
 from podium.envs.world import make, play
 from podium.graph import units
 from podium.methods import METHODS, credit_of
-from podium.study.chart import Line, chart
+from podium.study.figure import Line
 from podium.trace.do import Do
 
 ROOT = Path(__file__).parents[2]

@@ -89,7 +89,7 @@ def test_a_verifier_that_knows_is_better_than_one_that_guesses() -> None:
     world = make("sprt", c=0.01)
     assert isinstance(world, Sprt)
     dice = seeds(3, 4_000)
-    knows, guesses = (stopping.sprt_verified(world, q, dice).mean() for q in (1.0, 0.5))
+    knows, guesses = (stopping.sprt_verified(world, dice, q).mean() for q in (1.0, 0.5))
     assert knows > guesses
     assert knows > 0.9
 

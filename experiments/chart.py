@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from html import escape
 from math import isfinite, log10
-from typing import NamedTuple
 
-__all__ = ["Line", "chart"]
+from podium.study.figure import INK, PALE, Line
+
+__all__ = ["chart"]
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 960, 380, 64, 290, 40, 46
 COLOURS = ("#6d4aff", "#0a7d4f", "#1f77b4", "#b8860b", "#d62728", "#7a8a99")
-INK, PALE = "#1c2530", "#eef1f4"
-
-
-class Line(NamedTuple):
-    """A name and its points: x, y and, where there is an interval, low and high."""
-
-    name: str
-    points: Sequence[tuple[float, ...]]
 
 
 def chart(title: str, x: str, y: str, lines: Sequence[Line], log_y: bool = False, least_x: float = 0.0) -> str:
@@ -37,11 +30,13 @@ def chart(title: str, x: str, y: str, lines: Sequence[Line], log_y: bool = False
         return HEIGHT - BOTTOM - (v - low_y) / max(high_y - low_y, 1e-9) * (HEIGHT - TOP - BOTTOM)
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" font-family="system-ui, sans-serif">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        'font-family="system-ui, sans-serif">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
         f'<text x="{LEFT}" y="22" font-size="14" font-weight="600" fill="{INK}">{escape(title)}</text>',
         *_axes(sorted({p[0] for p in every}), low_y, high_y, log_y, at_x, at_y),
-        f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" font-size="12" text-anchor="middle" fill="{INK}">{escape(x)}</text>',
+        f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" font-size="12" text-anchor="middle" '
+        f'fill="{INK}">{escape(x)}</text>',
         f'<text x="14" y="{(TOP + HEIGHT - BOTTOM) / 2}" font-size="12" text-anchor="middle" fill="{INK}" '
         f'transform="rotate(-90 14 {(TOP + HEIGHT - BOTTOM) / 2})">{escape(y)}</text>',
     ]
@@ -71,7 +66,8 @@ def _axes(xs: list[float], low_y: float, high_y: float, log_y: bool, at_x: Place
         for t in ticks
     ]
     return made + [
-        f'<text x="{at_x(v):.1f}" y="{HEIGHT - BOTTOM + 18}" font-size="11" text-anchor="middle" fill="{INK}">{_short(v)}</text>'
+        f'<text x="{at_x(v):.1f}" y="{HEIGHT - BOTTOM + 18}" font-size="11" text-anchor="middle" '
+        f'fill="{INK}">{_short(v)}</text>'
         for v in xs
     ]
 
@@ -91,7 +87,8 @@ def _line(name: str, points: list[tuple[float, ...]], number: int, at_x: Place, 
     path = " ".join(f"{at_x(p[0]):.1f},{at_y(p[1]):.1f}" for p in points)
     parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
     parts += [
-        f'<circle cx="{at_x(p[0]):.1f}" cy="{at_y(p[1]):.1f}" r="3" fill="{colour}"><title>{escape(name)}: {p[1]:.3g} at {p[0]:g}</title></circle>'
+        f'<circle cx="{at_x(p[0]):.1f}" cy="{at_y(p[1]):.1f}" r="3" fill="{colour}"><title>{escape(name)}: '
+        f"{p[1]:.3g} at {p[0]:g}</title></circle>"
         for p in points
     ]
     y, x = TOP + 16 + 20 * number, WIDTH - RIGHT + 20

@@ -1,0 +1,128 @@
+"""How large the code is and what its shape is, beside what issue 24 promises: `python -m bench.size [--json]`.
+
+`tests/test_size.py` holds every figure that misses its promise at a ceiling, which may only be lowered.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from bench import table
+from bench.table import Row, at_most
+
+__all__ = ["PROMISES", "Source", "all_sources", "figures", "measure"]
+
+ROOT = Path(__file__).parents[1]
+CORE = ("trace", "graph", "rewards", "credit", "methods")
+DOORS = ("exchange", "engine", "gateway", "pool", "view")  # which have budgets of their own
+WIDTH, LONGEST = 116, 60
+PARTICIPLES = re.compile(
+    r"^\s*(told|found|said|made|seen|asked|kept|here|held|drawn)\s*(:[^=]+)?=[^=]", re.MULTILINE
+)
+MODULES_OF_A_NAME = 3  # public functions of one name are counted where so many modules or more have one
+
+PROMISES = {  # the most that there may be
+    "core": ("lines of `trace graph rewards credit methods`", 12_000),
+    "learn": ("lines of `learn`", 7_500),
+    "podium": ("lines of `podium/` but `exchange engine gateway pool view`", 32_000),
+    "long_lines": (f"lines of more than {WIDTH} characters", 0),
+    "long_functions": (f"functions of more than {LONGEST} lines", 0),
+    "private_imports": ("names with an underscore that another module imports", 0),
+    "participles": ("variables named told, found, said, made, seen, asked, kept, here, held, drawn", 0),
+    "shared_names": (f"public functions whose name {MODULES_OF_A_NAME} modules or more have", 0),
+}
+
+
+class Source(NamedTuple):
+    """A module: where it is, as parts of its path, and its text, parsed."""
+
+    place: tuple[str, ...]
+    text: str
+    tree: ast.Module
+
+    @property
+    def name(self) -> str:
+        return "/".join(self.place)
+
+
+def all_sources(*folders: str) -> list[Source]:
+    """The modules of some folders of the project."""
+    paths = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    texts = [(path.relative_to(ROOT).parts, path.read_text(encoding="utf-8")) for path in paths]
+    return [Source(place, text, ast.parse(text)) for place, text in texts]
+
+
+def figures(sources: list[Source]) -> dict[str, list[str]]:
+    """What counts against each promise, by the promise's name: a line a thing, which says where it is."""
+    ours = [one for one in sources if one.place[0] == "podium"]
+    return {
+        "core": lines_of(one for one in ours if one.place[1] in CORE),
+        "learn": lines_of(one for one in ours if one.place[1] == "learn"),
+        "podium": lines_of(one for one in ours if one.place[1] not in DOORS),
+        "long_lines": [line for one in sources for line in long_lines(one)],
+        "long_functions": [function for one in sources for function in long_functions(one)],
+        "private_imports": [name for one in sources for name in private_imports(one)],
+        "participles": [f"{one.name}: {m[1]}" for one in sources for m in PARTICIPLES.finditer(one.text)],
+        "shared_names": shared_names(sources),
+    }
+
+
+def lines_of(sources: Iterable[Source]) -> list[str]:
+    return [one.name for one in sources for _ in range(one.text.count("\n"))]
+
+
+def long_lines(source: Source) -> list[str]:
+    lines = enumerate(source.text.splitlines(), 1)
+    return [f"{source.name}:{number} has {len(line)} characters" for number, line in lines if len(line) > WIDTH]
+
+
+def long_functions(source: Source) -> list[str]:
+    sizes = [(node, (node.end_lineno or 0) - node.lineno + 1) for node in functions(source.tree)]
+    return [f"{source.name}:{node.lineno} {node.name} has {size} lines" for node, size in sizes if size > LONGEST]
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def private_imports(source: Source) -> list[str]:
+    """Names that belong to another module of ours alone. What a package keeps in C (`_scan`) is not a name of Python's."""
+    found = [
+        n for n in ast.walk(source.tree) if isinstance(n, ast.ImportFrom) and (n.module or "").startswith(OURS)
+    ]
+    pairs = [(n.module, alias.name) for n in found for alias in n.names]
+    return [f"{source.name}: {module}.{name}" for module, name in pairs if name.startswith("_") and name != "_scan"]
+
+
+OURS = ("podium", "experiments")
+
+
+def shared_names(sources: list[Source]) -> list[str]:
+    """Public functions at the top of modules, by name, where many modules have one of that name."""
+    modules = defaultdict(list)
+    for one in sources:
+        for node in one.tree.body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+                modules[node.name].append(one.name)
+    many = {name: some for name, some in modules.items() if len(some) >= MODULES_OF_A_NAME}
+    return [f"{name}: {module}" for name, some in sorted(many.items()) for module in some]
+
+
+def measure(full: bool = True) -> list[Row]:
+    """A row a promise."""
+    counts = {name: len(some) for name, some in figures(all_sources("podium", "experiments")).items()}
+    return [at_most(f"24.5.{name}", what, counts[name], most, "size") for name, (what, most) in PROMISES.items()]
+
+
+def packages() -> Counter[str]:
+    """Lines of every package, for who wants to know where they are."""
+    return Counter(one.place[1] for one in all_sources("podium") for _ in range(one.text.count("\n")))
+
+
+if __name__ == "__main__":
+    table.command(measure, __doc__)
