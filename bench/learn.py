@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 

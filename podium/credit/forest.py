@@ -60,7 +60,9 @@ def leaves(trace: Trace | Forest, rows: I) -> NDArray[np.int64]:
     run, local, branch_n = _placed(trace, rows)
     up = parents(trace)
     up = np.where(up < len(trace), up, -1)
-    packed, shared_n = (trace.rows, trace.shared_n) if isinstance(trace, Forest) else (trace, np.zeros(len(trace), np.int64))
+    packed, shared_n = (
+        (trace.rows, trace.shared_n) if isinstance(trace, Forest) else (trace, np.zeros(len(trace), np.int64))
+    )
     first = packed.first_of("e")[:-1] - shared_n
     above = take(up, run)
     return np.where((above >= 0) & (local == take(branch_n, run)), take(first, above) + local, -1)

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from podium.credit.credit import BadCredit, Credit
-from podium.credit.forest import copies, leaves, parents
+from podium.credit.forest import copies, leaves
 from podium.trace.columns import F, I, Trace
 from podium.trace.options import chosen_options
 

@@ -48,7 +48,9 @@ class Log:
         self.decided = np.full(n + room, -1)  # ... and the handle of its latest decision
         self.length = np.zeros(n + room, np.int64)  # ... how many events its run has so far
         self._latest = np.full(n + room, -np.inf)  # ... and the time of the latest of them
-        self._forks: list[tuple[NDArray[Any], ...]] = []  # parents, and of each how many events there were, and the latest
+        self._forks: list[
+            tuple[NDArray[Any], ...]
+        ] = []  # parents, and of each how many events there were, and the latest
         self._agents: dict[str, int] = {}
         self._words: dict[str, dict[str, int]] = {}
         self._events: list[tuple[NDArray[np.int64], dict[str, Any]]] = []
@@ -89,7 +91,8 @@ class Log:
         """
         run = self.run[rows]
         if len(run) and run.min() < 0:  # rows that are no run yet
-            return self._add_some(np.flatnonzero(run >= 0), rows, kind, agent, t, after, columns)
+            some = np.flatnonzero(run >= 0)
+            return self._add_some(some, rows, kind, agent, t, after, columns)
         handles = np.arange(self._count, self._count + len(rows))
         self._count += len(rows)
         np.add.at(self.length, rows, 1)
@@ -117,13 +120,15 @@ class Log:
                 self._edges.append((causes, handles, edge(word)))
         return handles
 
-    def _add_some(self, at: NDArray[np.int64], rows: Any, kind: Any, agent: Any, t: Any, after: Any, columns: Any) -> Any:
+    def _add_some(
+        self, at: NDArray[np.int64], rows: Any, kind: Any, agent: Any, t: Any, after: Any, columns: Any
+    ) -> NDArray[np.int64]:
         def some(values: Any) -> Any:
             if isinstance(values, Text):
                 return values.take(at)
             return np.asarray(values)[at] if np.ndim(values) else values
 
-        handles = np.full(len(rows), -1)
+        handles: NDArray[np.int64] = np.full(len(rows), -1)
         causes = [(word, some(handles_)) for word, handles_ in after]
         more = {name: some(values) for name, values in columns.items()}
         handles[at] = self.add(rows[at], kind, some(agent), some(t), causes, **more)
@@ -194,7 +199,8 @@ class Log:
         if isinstance(names, str):
             return self._agents.setdefault(names, len(self._agents))
         if isinstance(names, Text):
-            return np.array([self._agents.setdefault(str(n), len(self._agents)) for n in names.words])[names.codes]
+            codes = [self._agents.setdefault(str(n), len(self._agents)) for n in names.words]
+            return np.array(codes, np.int64)[names.codes]
         return np.array([self._agents.setdefault(str(n), len(self._agents)) for n in names], np.int64)
 
     def _coded(self, name: str, values: Any) -> Any:
@@ -246,9 +252,9 @@ class Log:
         agents, name_a, rollout_a = self._cast(rollout, columns)
         first = np.searchsorted(rollout, np.arange(self.n))
         value = columns.pop("value", None)
-        columns = {f"{k}_e": self._typed(k, v) for k, v in (columns | agents).items()}
+        events: dict[str, Any] = {f"{k}_e": self._typed(k, v) for k, v in (columns | agents).items()}
         if value is not None:
-            columns["extra_e"] = {"value": _as_json(value)}
+            events["extra_e"] = {"value": _as_json(value)}
         if self._forks:
             rollouts["branch_n"] = np.where(parent >= 0, shared, -1)
         trace = Trace.of(
@@ -260,7 +266,7 @@ class Log:
             name_a=name_a,
             rollout_a=rollout_a,
             **self._option_axis(rows),
-            **columns,
+            **events,
             **rollouts,
         )
         return trace, parent, shared

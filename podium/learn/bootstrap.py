@@ -83,7 +83,7 @@ def _stamped(one: Rollouts, value_n: F) -> Rollouts:
 def _tried(number: int, one: Rollouts) -> list[_Options]:
     """The options that were tried in the rollouts of a world, by kind of decision."""
     ends, forest = one.observations.ends, one.trace
-    if ends is None or not one.observations.decisions:
+    if ends is None or not isinstance(forest, Forest) or not one.observations.decisions:
         return []
     trace = forest.rows
     every = np.concatenate([d.row for d in one.observations.decisions])

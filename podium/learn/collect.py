@@ -60,7 +60,7 @@ class Collected(NamedTuple):
     forest: Forest | None  # None where nothing was written down
     decisions: list[Decisions]  # of the episodes: those that were branched, or all
     score: F  # of the episodes, less those that wandered
-    count: int  # decisions that the policy made
+    made: int  # decisions of the policy
     doubt: float  # times stake, of all decisions of an episode that may be branched, on average
     mix: Tally  # what was chosen in episodes that did not wander
     ends: StretchEnds | None = None  # where tasks are paid stretch by stretch
@@ -244,7 +244,7 @@ class _Collecting:
         free = score[~self.wanders[: self.n]]
         forest, decisions, ends = None, list[Decisions](), None
         if self.log is not None:
-            ends = self.stretches and self.stretches.ends(self.score[: self.runs])
+            ends = self.stretches.ends(self.score[: self.runs]) if self.stretches else None
             forest = self._forest(self.log, task)
             for parts in self.made.values():
                 rows = self.log.rows(np.concatenate([handles for _, handles in parts]))
@@ -286,11 +286,11 @@ class _Collecting:
         self.running[done] = -1
         self.free = np.concatenate([self.free, done])
 
-    def _tried(
-        self, view: View, seen: Seen, option: N64, logp: Array, chosen: N64, mark: N64, at: N64
-    ) -> _Tried:
+    def _tried(self, view: View, seen: Seen, option: N64, logp: Array, chosen: N64, mark: N64, at: N64) -> _Tried:
         """At most so many options of each decision: the one taken, and others by lot; as many decisions as have room for branches."""
-        alone = self.wanders[view.row] | (self.stretches is not None)  # whose episode does not tell what its option earned
+        alone = self.wanders[view.row] | (
+            self.stretches is not None
+        )  # whose episode does not tell what its option earned
         tried = _tried(seen, option, logp, chosen, mark, view.row, at, alone, self.every, self.how.tries)
         return tried.first(len(self.free))
 

@@ -56,8 +56,13 @@ class Source(Protocol):
 class Policy(Protocol):
     """What acts and learns. It holds all that the next iteration depends on, and can be saved between two."""
 
-    iteration: int  # iterations done
-    updates: int  # optimizer steps made so far
+    @property
+    def iteration(self) -> int:
+        """Iterations done."""
+
+    @property
+    def updates(self) -> int:
+        """Optimizer steps made so far."""
 
     def fit(self, rollouts: Sequence[Rollouts], method: Method) -> list[Rollouts]:
         """The same runs with what has to be fitted before they can be paid (critics, values of what was cut off) as columns."""

@@ -35,7 +35,9 @@ class TrainingRows:
     logp: tape.Array  # of each entry, under the policy that acted
     credit: tape.Array  # of each entry
     weight: tape.Array  # of each row
-    spread: F | None = None  # of each row: the standard deviation of what its options earned, where all were tried alike
+    spread: F | None = (
+        None  # of each row: the standard deviation of what its options earned, where all were tried alike
+    )
 
 
 class Taught(NamedTuple):
@@ -72,7 +74,11 @@ def training_rows(
             if tried:
                 rows = tried[k]
                 each.setdefault((rows.seen.kind, rows.seen.role), []).append(rows)
-                uncertain, many, paid = uncertain + _entropy(rows.logp), many + len(rows.seen), paid + len(rows.seen)
+                uncertain, many, paid = (
+                    uncertain + _entropy(rows.logp),
+                    many + len(rows.seen),
+                    paid + len(rows.seen),
+                )
                 squares.append(rows.credit)
                 continue
             made, value = made_of(trace, one), at_rows(given, one.row)
@@ -167,6 +173,8 @@ def _on_the_taken(made: Made, paid: F) -> list[TrainingRows]:
 
 def _joined(parts: Sequence[TrainingRows]) -> TrainingRows:
     """Rows of one kind, of all worlds."""
-    logp, credit, weight = (np.concatenate([getattr(p, name) for p in parts]) for name in ("logp", "credit", "weight"))
+    logp, credit, weight = (
+        np.concatenate([getattr(p, name) for p in parts]) for name in ("logp", "credit", "weight")
+    )
     spread = np.concatenate([p.spread for p in parts if p.spread is not None])
     return TrainingRows(joined([p.seen for p in parts]), logp, credit, weight, spread)

@@ -68,9 +68,7 @@ class WorldSource:
         """The episodes of the next iteration. Those of one world are runs of one task."""
         orders = self._by_doubt(policy) if self.by_doubt else self._alike(policy)
         done = list(self.mapped(_Order.carry_out, orders))
-        return [
-            _rollouts(one, len(order.seed), self.by_doubt) for one, order in zip(done, orders, strict=True)
-        ]
+        return [_rollouts(one, len(order.seed), self.by_doubt) for one, order in zip(done, orders, strict=True)]
 
     def _by_doubt(self, policy: NetPolicy) -> list[_Order]:
         """As many episodes as should give the decisions wanted."""
@@ -139,4 +137,4 @@ def _rollouts(one: Collected, episodes: int, by_doubt: bool) -> Rollouts:
     assert one.forest is not None
     observed = Observed(one.decisions, episodes, one.doubt if by_doubt else None, one.ends)
     rows = np.concatenate([np.zeros(0, np.int64), *(d.row for d in one.decisions)])
-    return Rollouts(one.forest, observed, one.score, one.count, one.mix, rows)
+    return Rollouts(one.forest, observed, one.score, one.made, one.mix, rows)

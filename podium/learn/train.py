@@ -20,15 +20,28 @@ from podium.learn.critics import fitted
 from podium.learn.loop import Change, Rollouts
 from podium.learn.policy import Net, Parameters, entries_of, prepared, taken
 from podium.learn.regimes import Plan, acting, learners, remembered, truncated_credit
-from podium.learn.rows import Deal, TrainingRows, made_of, training_rows
 from podium.learn.requirements import with_anchors, with_decision_tokens
+from podium.learn.rows import Deal, TrainingRows, made_of, training_rows
 from podium.learn.update import adam, every_option
 from podium.methods import Method, reads_forest
 from podium.methods.update import Update, read_update
 from podium.trace.columns import Trace
 from podium.trace.forest import Forest
 
-__all__ = ["Learner", "NetPolicy", "Recipe", "begin", "one_thread", "players"]
+__all__ = [
+    "FlatAdamState",
+    "Learner",
+    "NetPolicy",
+    "Recipe",
+    "begin",
+    "current",
+    "gradient_of",
+    "in_units",
+    "loss_of",
+    "one_thread",
+    "players",
+    "updated_by_regime",
+]
 
 N64 = NDArray[np.int64]
 SPREAD = 0.3  # the weight of the loss that fits how far options lie apart
@@ -114,7 +127,9 @@ class NetPolicy:
 
     def __init__(self, net: Net, recipe: Recipe, learner: Learner) -> None:
         if recipe.regime != "shared" and not net.shape.per_role:
-            raise ValueError(f"regime {recipe.regime!r} needs parameters for each role; `regimes.network` makes them")
+            raise ValueError(
+                f"regime {recipe.regime!r} needs parameters for each role; `regimes.network` makes them"
+            )
         self.net, self.recipe, self.learner = net, recipe, learner
 
     @property
@@ -132,7 +147,9 @@ class NetPolicy:
         anchors = "anchor" in method.credit
         traces = [with_decision_tokens(with_anchors(one) if anchors else _whole(one)) for one in rollouts]
         w = acting(self.recipe, self.learner.w, self.learner.held)
-        made = [[made_of(t, d) for d in one.observations.decisions] for t, one in zip(traces, rollouts, strict=True)]
+        made = [
+            [made_of(t, d) for d in one.observations.decisions] for t, one in zip(traces, rollouts, strict=True)
+        ]
         traces = fitted(method, traces, made, self.net, w)
         return [one._replace(trace=trace) for one, trace in zip(rollouts, traces, strict=True)]
 
@@ -140,7 +157,7 @@ class NetPolicy:
         """The update of the recipe's regime on the rows of those who learn now."""
         old, recipe = self.learner, self.recipe
         learned = training_rows([one.observations.decisions for one in rollouts], credit, self.deal)
-        new, gradient, gradients = _updated_by_regime(self.net, recipe, learned.rows, old)
+        new, gradient, gradients = updated_by_regime(self.net, recipe, learned.rows, old)
         scores = [float(one.score.mean()) for one in rollouts if len(one.score)]
         held = remembered(recipe, old.held, old.w, float(np.mean(scores)) if scores else np.nan)
         counts = {name: x for name, x in new.held.items() if name.startswith("updates/")}
@@ -162,7 +179,7 @@ def _whole(one: Rollouts) -> Trace:
     return one.trace.whole() if isinstance(one.trace, Forest) else one.trace
 
 
-def _updated_by_regime(
+def updated_by_regime(
     net: Net, recipe: Recipe, rows: list[TrainingRows], old: Learner
 ) -> tuple[Learner, float, dict[str, float]]:
     """The learner after the update of its regime on the rows of those who learn now; the mean length of its gradients, and of each role's.
@@ -172,7 +189,7 @@ def _updated_by_regime(
     who = learners(recipe, net.roles, old.iteration, old.held)
     rows = [r for r in rows if who is None or r.seen.role in who]
     if recipe.staleness and recipe.correction == "truncated":
-        rows = [_current(net, old.w, row, recipe.truncate) for row in rows]
+        rows = [current(net, old.w, row, recipe.truncate) for row in rows]
     if recipe.regime != "decoupled":
         return updated(net, recipe, rows, old)
     new, lengths = old, {}
@@ -187,7 +204,7 @@ def _updated_by_regime(
     return new, float(np.sqrt(sum(x * x for x in lengths.values()))), lengths
 
 
-def _current(net: Net, w: Parameters, row: TrainingRows, most: float) -> TrainingRows:
+def current(net: Net, w: Parameters, row: TrainingRows, most: float) -> TrainingRows:
     """A row that others' weights acted in, as one of these weights, its credit by truncated importance weights."""
     now = net.log_odds(w, row.seen)
     return replace(row, logp=now, credit=truncated_credit(row.credit, row.logp, now, most))
@@ -203,7 +220,7 @@ def updated(
     w, m, v = ({k: x.copy() for k, x in some.items()} for some in (old.w, old.m, old.v))
     new = replace(old, w=w, m=m, v=v)
     usual = float(np.sqrt(np.mean(np.concatenate([r.credit for r in rows]) ** 2))) + 1e-12
-    rows = [_in_units(net, old.w, replace(row, seen=prepared(row.seen)), usual) for row in rows]
+    rows = [in_units(net, old.w, replace(row, seen=prepared(row.seen)), usual) for row in rows]
     total = sum(float(r.weight.sum()) for r in rows)
     dice = np.random.default_rng([old.seed, old.iteration, 0xBA7C])
     flat = FlatAdamState(w, m, v)
@@ -217,11 +234,11 @@ def updated(
             for row, order in zip(rows, orders, strict=True):
                 index = np.sort(order[part :: recipe.parts])
                 if len(index):
-                    term, role = _loss(net, recipe, at, row, index, left, recipe.parts / total), row.seen.role
+                    term, role = loss_of(net, recipe, at, row, index, left, recipe.parts / total), row.seen.role
                     losses[role] = tape.add(losses[role], term) if role in losses else term
             grad: Parameters = {}
             for role, loss in losses.items():
-                part_of = _gradient(loss, at)
+                part_of = gradient_of(loss, at)
                 lengths.setdefault(role, []).append(_length(part_of))
                 grad |= {k: grad[k] + g if k in grad else g for k, g in part_of.items()}
             norm = _length(grad) if len(losses) > 1 else lengths[role][-1]
@@ -263,7 +280,7 @@ def _side_by_side(some: Parameters, names: list[str]) -> tape.Array:
     return whole
 
 
-def _gradient(loss: Any, w: Parameters) -> Parameters:
+def gradient_of(loss: Any, w: Parameters) -> Parameters:
     """Of a loss by each parameter that it depends on; leaves none behind."""
     tape.backward(loss)
     grad = {k: x.grad for k, x in w.items() if x.grad is not None}
@@ -276,7 +293,7 @@ def _length(grad: Parameters) -> float:
     return float(np.sqrt(sum(float(np.vdot(g, g)) for g in grad.values())))
 
 
-def _in_units(net: Net, w: Parameters, row: TrainingRows, usual: float) -> TrainingRows:
+def in_units(net: Net, w: Parameters, row: TrainingRows, usual: float) -> TrainingRows:
     """Credit as a multiple of what is usual: of all rows or, where options were tried alike, of rows like this one, A / (usual e^h).
 
     Where stakes differ a lot, the largest alone would else set the unit, and the rest would be lost in the entropy that is added. Rows
@@ -289,7 +306,9 @@ def _in_units(net: Net, w: Parameters, row: TrainingRows, usual: float) -> Train
     return replace(row, credit=row.credit / unit, spread=row.spread / usual, weight=row.weight * stake)
 
 
-def _loss(net: Net, recipe: Recipe, w: Parameters, row: TrainingRows, index: N64, left: float, weight: float) -> Any:
+def loss_of(
+    net: Net, recipe: Recipe, w: Parameters, row: TrainingRows, index: N64, left: float, weight: float
+) -> Any:
     """Of some rows: `every_option`, and what fits e^h to how far options lie apart, d:  Σ_i w_i (h_i + d_i e^-h_i)."""
     at, seen = entries_of(row.seen, index), taken(row.seen, index)
     context, items = net.context(w, seen)

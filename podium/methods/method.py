@@ -9,8 +9,8 @@ from typing import Literal
 from podium import rewards
 from podium.credit import BadCredit, Credit, apply
 from podium.credit.credit import read as read_credit
-from podium.methods.update import read_schedule, read_update
 from podium.expression import Call
+from podium.methods.update import read_schedule, read_update
 from podium.outside import use
 from podium.registry import alternatives, entries, find, kind_of, register
 from podium.rewards.ledger import Now
@@ -18,7 +18,19 @@ from podium.rewards.ledger import read as read_reward
 from podium.trace.columns import Trace
 from podium.trace.forest import Forest
 
-__all__ = ["METHODS", "Known", "Method", "Methods", "Needs", "add", "credit_of", "named", "reads_forest", "scored", "use_method"]
+__all__ = [
+    "METHODS",
+    "Known",
+    "Method",
+    "Methods",
+    "Needs",
+    "add",
+    "credit_of",
+    "named",
+    "reads_forest",
+    "scored",
+    "use_method",
+]
 
 Known = Literal["formula", "partial", "abstract"]
 Needs = Literal[

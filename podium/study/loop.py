@@ -85,7 +85,9 @@ def learned(
         paid.append(done.change.paid or 0.0)
         sizes.append(done.change.credit or 0.0)
         took = {stage: took.get(stage, 0.0) + s for stage, s in done.seconds.items()}
-    return Lesson(net, policy.learner, count, took, None if ours else float(np.mean(paid)), max(sizes, default=None))
+    return Lesson(
+        net, policy.learner, count, took, None if ours else float(np.mean(paid)), max(sizes, default=None)
+    )
 
 
 def _dealt(policy: NetPolicy, n: int) -> NDArray[np.int64]:

@@ -36,9 +36,9 @@ from podium.learn.lm.office import Speak
 from podium.learn.lm.play import Manner, Pick, likeliest_of, options_of, reader_of, weighed
 from podium.learn.lm.reader import Reader
 from podium.learn.lm.train import Learner, Lesson, Settings, learned, paid, role_gradients, speaking
+from podium.learn.loop import Stopwatch
 from podium.learn.mix import shares
 from podium.learn.requirements import with_step_rewards
-from podium.learn.train import Stopwatch
 from podium.methods import Method, scored
 from podium.rewards.ledger import Now
 from podium.trace.columns import F, Text, Trace, concat
@@ -555,7 +555,9 @@ def _by_role(
     learner: Learner, settings: Settings, forest: Trace, method: Method, update: Update, last: float
 ) -> dict[str, dict[str, float]]:
     """Of each role how large its credit is (root mean square, and the mean), how many tokens are paid, and the length of its part of the gradient."""
-    pay = paid(forest, apply(scored(with_step_rewards(forest), method, Now(learner.iteration / last, ())), method.credit))
+    pay = paid(
+        forest, apply(scored(with_step_rewards(forest), method, Now(learner.iteration / last, ())), method.credit)
+    )
     names = [role_of(str(name)) for name in forest.name_a.strings()]
     role_k = np.array(names)[forest.agent_e[forest.owner_k]] if len(forest.owner_k) else np.zeros(0, str)
     found = {}

@@ -18,12 +18,13 @@ from podium.envs import text
 from podium.envs.branch import branch, choices
 from podium.envs.draws import U, uniform
 from podium.envs.world import BadParameter, View, World, play
+from podium.learn.collect import MARK
 from podium.learn.lm.endpoint import BadEndpoint, Request, Voice
 from podium.learn.lm.generate import SPEECH, Options, Spoken, likeliest, picked, speak
 from podium.learn.lm.models import Mind, Team, in_parts
 from podium.learn.lm.reader import Reader
-from podium.learn.traced import others
 from podium.trace.columns import F, Text, Trace, concat
+from podium.trace.do import Do
 from podium.trace.tokens import DIGEST, digest
 
 __all__ = [
@@ -445,3 +446,19 @@ def _tokened(trace: Trace, talk: Talk, version: str) -> Trace:
         mask_k=np.array(mask, np.int64),
         logp_o=logp_o,
     )
+
+
+def others(world: World, trace: Trace, seed: U, share: float) -> tuple[list[Do], list[int], list[int]]:
+    """Every option that was not taken at a share of decisions, drawn by address; and of each the run and the decision, by number."""
+    dos, source, number = [], [], []
+    rows, _ = choices(world, trace)
+    rollout = trace.rollout_e[rows]
+    at = np.arange(len(rows)) - np.searchsorted(rollout, rollout)
+    for row, run, nth in zip(rows.tolist(), rollout.tolist(), at.tolist(), strict=True):
+        if float(uniform(seed[run], MARK, nth)) < share:
+            for option in trace.options(row):
+                if option != trace.chosen_e[row]:
+                    dos.append(Do(row, "choose", option))
+                    source.append(run)
+                    number.append(nth)
+    return dos, source, number

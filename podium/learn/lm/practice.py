@@ -22,7 +22,7 @@ from podium.learn.lm.explore import Practice, Taken, Tried, explored, sampled
 from podium.learn.lm.rehearse import Aside, Rehearsal, Told, imitable
 from podium.learn.lm.states import Book, Fan, Place, log_odds, lots, side_by_side
 from podium.learn.lm.train import Learner, Settings, Worlds, computing, halving, moved, own_weights, speaking
-from podium.learn.train import Stopwatch
+from podium.learn.loop import Stopwatch
 from podium.trace.columns import F
 
 __all__ = [

@@ -27,13 +27,11 @@ from podium.learn.lm.models import BadModel, Mind, Team, out_of_memory
 from podium.learn.lm.optimiser import adamw, shortened
 from podium.learn.lm.play import Manner, answered, grown, options_of, recorded
 from podium.learn.lm.tree import Tree, join, tree_of
+from podium.learn.loop import TRIES, Stopwatch
 from podium.learn.mix import shares
 from podium.learn.policy import role_of
-from podium.learn.loop import TRIES
 from podium.learn.requirements import with_step_rewards
-from podium.learn.unpaid import at_rows
-from podium.learn.train import Stopwatch
-from podium.learn.unpaid import unpaid
+from podium.learn.unpaid import at_rows, unpaid
 from podium.methods import Method, scored
 from podium.rewards.ledger import Now
 from podium.trace.columns import F, Trace, ranges
@@ -241,7 +239,9 @@ def learned(
     got = np.concatenate([at_rows(credit, rows) for credit, rows in zip(given, own, strict=True)])
     share = float((~np.isnan(got)).mean()) if len(got) else 0.0
     if not share and not learner.updates and learner.iteration + 1 >= min(TRIES, last):
-        raise BadCredit(f"no decision of the policy is paid: {unpaid(with_step_rewards(forests[0]), method, own[0], now)}")
+        raise BadCredit(
+            f"no decision of the policy is paid: {unpaid(with_step_rewards(forests[0]), method, own[0], now)}"
+        )
     watch.lap("credit")
     lines = updated(learner, settings, update, pays, left)
     watch.lap("update")

@@ -15,6 +15,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from podium.learn.traced import TRIED, stepped  # noqa: E402
+
 from podium.credit import BadCredit  # noqa: E402
 from podium.credit.forest import copies  # noqa: E402
 from podium.envs.draws import seeds  # noqa: E402
@@ -26,7 +28,6 @@ from podium.learn.lm.models import BadModel, team  # noqa: E402
 from podium.learn.lm.play import Manner, grown, options_of, recorded  # noqa: E402
 from podium.learn.lm.run import LmRun, read  # noqa: E402
 from podium.learn.lm.train import Settings, begin, own_weights, paid, step, trees  # noqa: E402
-from podium.learn.traced import TRIED, stepped  # noqa: E402
 from podium.methods import METHODS, credit_of  # noqa: E402
 from podium.trace.columns import Trace  # noqa: E402
 from podium.trace.files import load  # noqa: E402
