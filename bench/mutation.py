@@ -46,7 +46,7 @@ ROOT = Path(__file__).resolve().parents[1]
 VERDICTS = Path(__file__).with_name("verdicts.json")
 PACKAGES = ("graph", "rewards", "credit", "methods", "metrics")
 FOLDERS = (*PACKAGES, "audit")
-FILES = ("test_add_a_method.py", "test_cli.py", "test_credit_verbs.py", "test_parl.py", "test_tree.py")
+FILES = ("test_add_a_method.py", "test_cli.py", "test_credit_verbs.py", "test_tree.py", "experiments/test_parl.py")
 COUNT = 300
 PRELOADED = ("numpy.random", "hypothesis", "msgspec", "rich.console", "rich.table", "typer", "podium.trace")
 
@@ -60,7 +60,7 @@ def podium() -> Project:
         ROOT,
         tuple(f"podium/{p}" for p in PACKAGES),
         tests,
-        ("podium", "bench/generate.py", "tests/trace/making.py"),
+        ("podium", "experiments", "bench/generate.py", "tests/trace/making.py"),
     )
 
 

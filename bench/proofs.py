@@ -20,6 +20,7 @@ BENCHES = (
     "cli",
     "trace",
     "exchange",
+    "exchange_mutants",
     "envs",
     "inputs",
     "metrics",

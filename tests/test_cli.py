@@ -107,13 +107,19 @@ def test_check_reads_standard_input() -> None:
 def test_show_prints_and_writes_a_page(run: Path, tmp_path: Path) -> None:
     answer = podium("show", run, "--html", tmp_path / "page.html")
     assert answer.returncode == 0
-    for said in ("run: task (centralized)", "critical path", "4 s", "led by lead"):
+    for said in (
+        "run\ncentralized\nTask    task\n",
+        "Where the time went  4.0 s in all",
+        "Critical path 3.0 s",
+        "Who worked  2 agents",
+    ):
         assert said in answer.stdout
     page = (tmp_path / "page.html").read_text()
     assert "<svg" in page
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "")  # self-contained
     told = json.loads(podium("show", run, "--json").stdout)
-    assert (told["serial_s"], told["critical_path_s"], told["critical_steps"]) == (3.0, 3.0, 2)
+    path = told["critical_path"]
+    assert (told["clock"]["serial"], path["seconds"], path["steps"]) == (3.0, 3.0, 2)
 
 
 def test_show_of_hostile_names_is_harmless(tmp_path: Path) -> None:

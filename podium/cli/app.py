@@ -18,8 +18,8 @@ __all__ = ["VERBS", "Json", "Paths", "app"]
 VERBS: dict[str, tuple[str, str]] = {
     "check": ("traces", "Check traces against every rule."),
     "show": (
-        "traces",
-        "Show one run: who did what when, how long it took and could have taken, what is tainted.",
+        "show",
+        "Show one run: who worked, where the time and the money went, what went wrong.",
     ),
     "convert": ("traces", "Write traces in another form."),
     "import": ("exchange", "Import logs of other systems and keep the result."),

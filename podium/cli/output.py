@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from time import monotonic
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from rich.text import Text as Line
 
 from podium.view.plain import plain
 
-__all__ = ["out", "print_rows", "print_table", "progress", "say", "wrap"]
+__all__ = ["out", "print_rows", "print_table", "progress", "reading", "say", "wrap"]
 
 out = Console(highlight=False, soft_wrap=True)
 
@@ -148,3 +148,19 @@ def progress(json: bool, every: float = SECONDS) -> Iterator[Tell]:
             print(plain(text), file=sys.stderr, flush=True)
 
     yield tell
+
+
+@contextmanager
+def reading() -> Iterator[Callable[[int], None]]:
+    """Says on a terminal how much of a log has been read."""
+    screen = Console(stderr=True)
+    read = 0
+    with screen.status("reading") if screen.is_terminal else nullcontext() as status:
+
+        def told(n: int) -> None:
+            nonlocal read
+            read += n
+            if status is not None:
+                status.update(f"read {read / 1e6:,.0f} MB")
+
+        yield told

@@ -12,12 +12,11 @@ from rich.text import Text as Line
 from podium.cli.app import Json, app
 from podium.cli.limits import number
 from podium.cli.output import out, print_rows, print_table, progress, say
-from podium.cli.traces import show_summary
+from podium.cli.show import print_lanes, print_summary
 from podium.envs import draws
 from podium.envs import world as worlds
 from podium.envs.report import report
 from podium.trace import survey
-from podium.view import lanes as swim
 from podium.view.summary import summary
 
 __all__: list[str] = []
@@ -82,4 +81,6 @@ def _episode(world: worlds.World, seed: int, json: bool) -> None:
     if json:
         sys.stdout.buffer.write(survey.write(one) + b"\n")
     else:
-        show_summary(summary(one), swim.lanes(one, max(20, min(out.width, 120) - 24)), swim.legend(one))
+        print_summary(summary(one))
+        out.print()
+        print_lanes(one)

@@ -10,9 +10,9 @@ from podium.credit.groups import Alone, Count, Moments, lonely, moments
 from podium.credit.keys import By, groups
 from podium.credit.orders import before, timeline
 from podium.credit.returns import column
-from podium.graph import units
-from podium.graph.grouping import changes, count_of
+from podium.graph.grouping import changes, count_by, count_of, group_totals
 from podium.registry import register
+from podium.rewards.individual import total_of
 from podium.trace.columns import B, F, I
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "minus",
     "minus_history",
     "minus_parent",
+    "tokens_written",
     "zscore",
     "zscore_against",
 ]
@@ -89,20 +90,11 @@ def leave_one_out(credit: Credit, by: By = "task", weight: str | None = None, al
     """
     group = groups(credit, by)
     w = np.ones(len(group)) if weight is None else column(credit, weight)
-    scored = (group >= 0) & ~np.isnan(credit.value) & (w > 0)
+    scored = ~np.isnan(credit.value) & (w > 0)
     w, v = np.where(scored, w, 0.0), np.where(scored, credit.value, 0.0)
-    total, whole = _sum(group, w * v), _sum(group, w)
-    n = whole if weight is None else _sum(group, scored)
     with np.errstate(divide="ignore", invalid="ignore"):
-        others = (total[group] - w * v) / (whole[group] - w)
-    return lonely(credit, credit.value - others, ~scored | (n < 2)[group], alone, group)
-
-
-def _sum(group: I, values: F | B) -> F:
-    """The sum of each group, and what is in none at the end."""
-    n = count_of(group)
-    total: F = np.bincount(np.where(group >= 0, group, n), values, minlength=n + 1).astype(np.float64)
-    return total
+        others = (group_totals(group, w * v) - w * v) / (group_totals(group, w) - w)
+    return lonely(credit, credit.value - others, ~scored | (group_totals(group, scored) < 2), alone, group)
 
 
 @register("step")
@@ -142,9 +134,13 @@ def _ranked(credit: Credit, by: By) -> tuple[F, F, B, I]:
     np.maximum.at(best, of, value)
     below = value < best[of]
     np.maximum.at(second, of[below], value[below])
-    many = np.bincount(of, minlength=len(best))
-    second = np.where(many - np.bincount(of[below], minlength=len(best)) > 1, best, second)
-    return best[group], second[group], np.isnan(credit.value) | (many < 2)[group], group
+    second = np.where(count_by(of, ~below, len(best)) > 1, best, second)
+    return (
+        best[group],
+        second[group],
+        np.isnan(credit.value) | (np.bincount(of, minlength=len(best)) < 2)[group],
+        group,
+    )
 
 
 @register("step")
@@ -156,22 +152,19 @@ def length_weighted(credit: Credit, by: By = "task", size: str = "tokens", alone
     `size` is "tokens" (written) or a column.   from: OPO.
     """
     group = groups(credit, by)
-    length = _tokens(credit) if size == "tokens" else column(credit, size)
-    scored = (group >= 0) & ~np.isnan(credit.value) & ~np.isnan(length)
+    length = tokens_written(credit) if size == "tokens" else column(credit, size)
+    scored = ~np.isnan(credit.value) & ~np.isnan(length)
     length, value = np.where(scored, length, 0.0), np.where(scored, credit.value, 0.0)
-    n = _sum(group, scored)
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = _sum(group, length * value) / _sum(group, length)
-    return lonely(credit, credit.value - mean[group], ~scored | (n < 2)[group], alone, group)
+        mean = group_totals(group, length * value) / group_totals(group, length)
+    return lonely(credit, credit.value - mean, ~scored | (group_totals(group, scored) < 2), alone, group)
 
 
-def _tokens(credit: Credit) -> F:
-    """Tokens that the events of a unit wrote; NaN where none says."""
-    trace, place = credit.trace, units.place(credit.trace, credit.unit)
-    told = (place >= 0) & ~np.isnan(trace.tokens_out_e)
-    n = len(credit.value)
-    total = np.bincount(place[told], trace.tokens_out_e[told], minlength=n)
-    return np.where(np.bincount(place[told], minlength=n) > 0, total, np.nan)
+def tokens_written(credit: Credit) -> F:
+    """Tokens that the events of each unit wrote; NaN where none says. A token is one."""
+    if credit.unit == "token":
+        return np.ones(len(credit.value))
+    return total_of(credit.trace, credit.unit, credit.trace.tokens_out_e)
 
 
 @register("step")

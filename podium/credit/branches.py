@@ -17,7 +17,17 @@ from podium.credit.groups import Alone, lonely
 from podium.credit.keys import By, groups, numbered_together
 from podium.credit.options import option_probability
 from podium.credit.returns import column
-from podium.graph.grouping import count_of, ratio, take
+from podium.graph.grouping import (
+    any_by,
+    count_by,
+    count_of,
+    first_by,
+    mean_by,
+    ratio,
+    sum_by,
+    take,
+    total_by,
+)
 from podium.interval import student
 from podium.registry import register
 from podium.trace.columns import B, F, I, Trace
@@ -43,7 +53,7 @@ Same = Literal["node", "option"]
 class Alternatives(NamedTuple):
     """The alternatives of all contexts. What ends on _u has one entry a unit, the rest one an alternative."""
 
-    of_u: NDArray[np.int64]  # the alternative that a unit is, -1 if none
+    of_u: NDArray[np.int64]  # the alternative that a unit is
     counts_u: B  # whether its run tells what the alternative is worth
     context: NDArray[np.int64]  # ascending
     n: F  # runs that tell
@@ -72,12 +82,10 @@ def alternatives(credit: Credit, same: Same = "option") -> Alternatives:
         counts_u &= ~copies(credit.runs, rows) & (trace.tells_n != 0)[credit.rollout]
     of_u = numbered_together(context, node)
     many = count_of(of_u)
-    n = np.bincount(of_u[counts_u], minlength=many).astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        mean = np.bincount(of_u[counts_u], credit.value[counts_u], minlength=many) / n
+    mean, n = mean_by(of_u, np.where(counts_u, credit.value, np.nan), many), count_by(of_u, counts_u, many)
     at = np.zeros(many, np.int64)
-    at[of_u[of_u >= 0]] = context[of_u >= 0]
-    return Alternatives(of_u, counts_u, at, n, mean)
+    at[of_u] = context
+    return Alternatives(of_u, counts_u, at, n.astype(np.float64), mean)
 
 
 def _options_taken(trace: Trace, rows: I, node: I) -> I:
@@ -128,25 +136,22 @@ def same_prefix(
         base = _mean(alts, np.where(told, odds(credit, alts, pi), 0.0), alts.mean)
     else:
         raise BadCredit(f"baseline must be loo, mean, value or policy, got {baseline!r}")
-    several = np.bincount(alts.context[told], minlength=count_of(alts.context))[alts.context] > 1
-    paid = take(alts.mean - base, alts.of_u)
-    paid = np.where(np.isnan(credit.value), np.nan, paid)
-    return lonely(credit, paid, ~take(several & told, alts.of_u), alone, in_a_tree(credit))
+    several = told & (sums(alts, told.astype(np.float64)) > 1)
+    return lonely(credit, (alts.mean - base)[alts.of_u], ~several[alts.of_u], alone, in_a_tree(credit))
 
 
 def in_a_tree(credit: Credit) -> I:
     """For each unit the tree of runs that its run is in; -1 where nothing branched from its run and it branched from nothing."""
     root_n = roots(credit.runs)
-    many_n = np.bincount(root_n, minlength=2 * len(credit.trace) + 1)[root_n] if len(root_n) else root_n
-    branched_n = (many_n > 1) | (credit.trace.parent_n.codes >= 0)
+    branched_n = (np.bincount(root_n)[root_n] > 1) | (credit.trace.parent_n.codes >= 0)
     return np.where(branched_n, root_n, -1)[credit.rollout]
 
 
 def sums(alts: Alternatives, values: F) -> F:
     """Of each alternative the sum over its context."""
-    if not len(values):
-        return values
     first = np.flatnonzero(np.diff(alts.context, prepend=-1))
+    if not len(first):
+        return values
     total: F = np.repeat(np.add.reduceat(values, first), np.diff(first, append=len(values)))
     return total
 
@@ -169,16 +174,13 @@ def odds(credit: Credit, alts: Alternatives, pi: str) -> F:
     """How likely the policy was to choose each alternative, as the first decision of its context that knows says; 0 where none does."""
     trace, rows = credit.trace, credit.rows
     known_o = option_probability(trace, pi)
-    inside = np.flatnonzero(alts.of_u >= 0)[::-1]
-    chosen = np.full(len(alts.context), -1)
-    chosen[alts.of_u[inside]] = trace.chosen_e.codes[rows[inside]]
-    first, many = trace.options_of(rows[inside])
-    tells = inside[(many > 0) & ~np.isnan(np.append(known_o, np.nan)[np.where(many > 0, first, -1)])]
-    teller = np.full(count_of(alts.context), -1)
-    teller[alts.context[alts.of_u[tells]]] = tells  # the first one is written last, so it stays
-    at = teller[alts.context]
+    chosen = np.empty(len(alts.context), np.int64)
+    chosen[alts.of_u] = trace.chosen_e.codes[rows]
+    first, many = trace.options_of(rows)
+    tells = ~np.isnan(take(known_o, np.where(many > 0, first, -1)))
+    at = first_by(alts.context[alts.of_u], tells, count_of(alts.context))[alts.context]
     place = np.where(at >= 0, chosen_options(trace, rows[at], chosen), -1)
-    likely: F = np.nan_to_num(np.append(known_o, np.nan)[place])
+    likely: F = np.nan_to_num(take(known_o, place))
     return likely
 
 
@@ -213,11 +215,10 @@ def effects(credit: Credit, level: float = 0.95) -> Effects:
     alts = alternatives(credit, "option")
     ends = _ends(credit, alts)
     paired_u = _sets(credit, alts)
-    paired = np.zeros(len(alts.context), np.bool_)
-    paired[alts.of_u[paired_u]] = True
+    paired = any_by(alts.of_u, paired_u, len(alts.context))
     apart, together = _welch(credit, alts, ends, level), _paired(credit, alts, paired_u, ends, level)
     both = [np.where(paired, t, a) for a, t in zip(apart, together, strict=True)]
-    mean, low, high, n = (take(x, alts.of_u) for x in both)
+    mean, low, high, n = (x[alts.of_u] for x in both)
     return Effects(mean, low, high, n)
 
 
@@ -241,14 +242,14 @@ class _Ends(NamedTuple):
 
 
 def _ends(credit: Credit, alts: Alternatives) -> _Ends:
-    held = np.flatnonzero(alts.counts_u & (alts.of_u >= 0))
+    held = np.flatnonzero(alts.counts_u)
     value, where = credit.value[held], alts.context[alts.of_u[held]]
     many = count_of(alts.context)
     low, high = _range(where, value, many)
-    between = np.bincount(where, (value != low[where]) & (value != high[where]), minlength=many) > 0
-    binary = np.bincount(where, ~np.isin(value, (0.0, 1.0)), minlength=many) == 0
+    between = any_by(where, (value != low[where]) & (value != high[where]), many)
+    binary = ~any_by(where, ~np.isin(value, (0.0, 1.0)), many)
     only = binary | (~between & (np.bincount(where, minlength=many) > 1 + (high > low)))
-    task = groups(credit, ("batch", "task"))[held]
+    task = groups(credit, "task")[held]
     task = np.where(task < 0, count_of(task), task)
     widest = _range(task, value, count_of(task))
     at = np.zeros(many, np.int64)
@@ -271,15 +272,12 @@ def _range(group: I, value: F, many: int) -> tuple[F, F]:
 
 def _moments(of: I, value: F, many: int) -> tuple[F, F, F]:
     """Count, mean and sum of squares about the mean."""
-    n = np.bincount(of, minlength=many).astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        mean = np.bincount(of, value, minlength=many) / n
-    return n, mean, np.bincount(of, (value - mean[of]) ** 2, minlength=many).astype(np.float64)
+    n, mean = np.bincount(of, minlength=many).astype(np.float64), mean_by(of, value, many)
+    return n, mean, total_by(of, (value - mean[of]) ** 2, many)
 
 
 def _welch(credit: Credit, alts: Alternatives, ends: _Ends, level: float) -> Effects:
-    held = np.flatnonzero(alts.counts_u & (alts.of_u >= 0))
-    n, mean, square = _moments(alts.of_u[held], credit.value[held], len(alts.context))
+    n, mean, square = _moments(alts.of_u[alts.counts_u], credit.value[alts.counts_u], len(alts.context))
     k = _options(alts)
     adds = ends.only | ends.flat(n, square)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -315,22 +313,19 @@ def _half(freedom: F, level: float) -> F:
 def _sets(credit: Credit, alts: Alternatives) -> B:
     """The units in sets that share a seed, one run an option, of contexts in which all branches are in such sets, two or more."""
     trace, run = credit.trace, credit.rollout
-    counts_u = alts.counts_u & (alts.of_u >= 0)
-    held = np.flatnonzero(counts_u & (trace.seed_n.codes >= 0)[run])
+    held = np.flatnonzero(alts.counts_u & (trace.seed_n.codes >= 0)[run])
     of = alts.of_u[held]
     where, many = alts.context[of], count_of(alts.context)
     pair = numbered_together(where, trace.seed_n.codes[run[held]])
     twice = numbered_together(pair, of)
     whole = np.bincount(pair)[pair] == _options(alts)[of]
-    whole &= np.bincount(pair, np.bincount(twice)[twice] > 1)[pair] == 0
+    whole &= ~any_by(pair, np.bincount(twice)[twice] > 1, count_of(pair))[pair]
     branch = (trace.parent_n.codes >= 0)[run]
-    inside, in_all = np.bincount(where, whole, many), np.bincount(where, whole & branch[held], many)
-    branches = np.bincount(alts.context[alts.of_u[counts_u & branch]], minlength=many)
-    options = np.bincount(alts.context, alts.n > 0, minlength=many)
+    inside, in_all = count_by(where, whole, many), count_by(where, whole & branch[held], many)
+    branches = count_by(alts.context[alts.of_u], alts.counts_u & branch, many)
+    options = count_by(alts.context, alts.n > 0, many)
     fine = (in_all == branches) & (inside >= 2 * options) & (options > 1)
-    paired = np.zeros(len(alts.of_u), np.bool_)
-    paired[held[whole & fine[where]]] = True
-    return paired
+    return np.isin(np.arange(len(alts.of_u)), held[whole & fine[where]])
 
 
 def chance(credit: Credit, alts: Alternatives) -> tuple[F, F]:
@@ -338,7 +333,7 @@ def chance(credit: Credit, alts: Alternatives) -> tuple[F, F]:
 
     Where several options were tried with a seed, each of those runs is taken less their mean, and the square made up for that.
     """
-    held = np.flatnonzero(alts.counts_u & (alts.of_u >= 0))
+    held = np.flatnonzero(alts.counts_u)
     value, of, where = credit.value[held], alts.of_u[held], alts.context[alts.of_u[held]]
     seed = credit.trace.seed_n.codes[credit.rollout[held]].astype(np.int64)
     alone = np.arange(len(seed)) + len(credit.trace.seed_n.words)
@@ -347,11 +342,11 @@ def chance(credit: Credit, alts: Alternatives) -> tuple[F, F]:
     mean = np.bincount(luck, value)[luck] / size
     apart = np.where(size > 1, value - mean, value)
     kind = numbered_together(of, (size > 1).astype(np.int64))
-    middle = np.bincount(kind, apart)[kind] / np.bincount(kind)[kind]
+    middle = mean_by(kind, apart, count_of(kind))[kind]
     square = (apart - middle) ** 2 * np.where(size > 1, ratio(size, size - 1), 1.0)
     many, first = count_of(alts.context), np.unique(kind, return_index=True)[1]
     freedom = np.bincount(where, minlength=many) - np.bincount(where[first], minlength=many)
-    return np.bincount(where, square, minlength=many).astype(np.float64), freedom.astype(np.float64)
+    return total_by(where, square, many), freedom.astype(np.float64)
 
 
 def _paired(credit: Credit, alts: Alternatives, paired_u: B, ends: _Ends, level: float) -> Effects:
@@ -388,11 +383,8 @@ def cross_marginal(
     if how not in ("sum", "mean"):
         raise BadCredit(f"how must be sum or mean, got {how!r}")
     wrote = numbered_together(groups(credit, by), _written(credit.trace, credit.rows))
-    scored = (wrote >= 0) & ~np.isnan(credit.value)
-    n = count_of(wrote)
-    total = np.bincount(wrote[scored], credit.value[scored], minlength=n).astype(np.float64)
-    found = total if how == "sum" else ratio(total, np.bincount(wrote[scored], minlength=n))
-    return credit.of(np.where(scored, take(found, wrote), np.nan))
+    total, many = sum_by(wrote, credit.value, count_of(wrote))
+    return credit.where_known(take(total if how == "sum" else total / many, wrote))
 
 
 def _written(trace: Trace, rows: I) -> I:

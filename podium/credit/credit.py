@@ -43,6 +43,10 @@ class Credit:
         """The same units with other values."""
         return replace(self, value=np.asarray(value, np.float64))
 
+    def where_known(self, value: Any) -> Credit:
+        """The same units with other values, where they had one; none (NaN) for the rest."""
+        return self.of(np.where(np.isnan(self.value), np.nan, value))
+
     @property
     def rows(self) -> I:
         """The row that stands for each unit."""

@@ -7,8 +7,9 @@ import numpy as np
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.options import option_label, option_probability
 from podium.credit.returns import column
+from podium.graph.grouping import take
 from podium.registry import register
-from podium.trace.columns import F, ranges
+from podium.trace.columns import ranges
 from podium.trace.options import chosen_options
 
 __all__ = ["own_action", "plugged", "qmix", "vdn"]
@@ -17,7 +18,7 @@ __all__ = ["own_action", "plugged", "qmix", "vdn"]
 @register("step")
 def plugged(credit: Credit, column_: str) -> Credit:
     """A column that something else computed, as it is: a language critic, an implicit process reward, a learned credit."""
-    return credit.of(_kept(credit, column(credit, column_)))
+    return credit.where_known(column(credit, column_))
 
 
 @register("step")
@@ -43,8 +44,7 @@ def own_action(credit: Credit, q: str = "q", pi: str = "pi") -> Credit:
         raise BadCredit(
             f"row {row}: {trace.chosen_e[row]!r} is none of its options {', '.join(trace.options(row))}"
         )
-    worth = np.append(q_o, np.nan)[taken] - mean
-    return credit.of(np.where(np.isnan(credit.value), np.nan, worth))
+    return credit.where_known(take(q_o, taken) - mean)
 
 
 @register("step")
@@ -55,7 +55,7 @@ def vdn(credit: Credit, q: str) -> Credit:
 
     from: value decomposition networks.
     """
-    return credit.of(_kept(credit, column(credit, q)))
+    return credit.where_known(column(credit, q))
 
 
 @register("step")
@@ -66,9 +66,4 @@ def qmix(credit: Credit, q: str, weight: str) -> Credit:
 
     needs: the columns of Q_i and of the mixer's slope at this state.   from: QMIX.
     """
-    return credit.of(_kept(credit, np.abs(column(credit, weight)) * column(credit, q)))
-
-
-def _kept(credit: Credit, value: F) -> F:
-    """NaN in, NaN out."""
-    return np.where(np.isnan(credit.value), np.nan, value)
+    return credit.where_known(np.abs(column(credit, weight)) * column(credit, q))

@@ -74,11 +74,9 @@ def moments(credit: Credit, by: By, count: Count = "row", ddof: int = 0) -> Mome
 
 
 def lonely(credit: Credit, value: F, alone: B, rule: Alone, group: I) -> Credit:
-    """The credit, by the rule for units that are alone; none (NaN) for those in no group (-1)."""
+    """The credit, by the rule for units that are alone; none (NaN) for those in no group (-1) and those that had none."""
     if rule not in ("nan", "zero", "raw"):
         raise BadCredit(f"alone must be nan, zero or raw, got {rule!r}")
-    if not alone.any():
-        return credit.of(value)
-    nothing = np.where(np.isnan(credit.value), np.nan, 0.0) if rule == "zero" else np.nan
-    given = np.where(alone, credit.value if rule == "raw" else nothing, value)
-    return credit.of(np.where(group < 0, np.nan, given))
+    instead = credit.value if rule == "raw" else 0.0 if rule == "zero" else np.nan
+    given = np.where(alone, instead, value)
+    return credit.where_known(np.where(group < 0, np.nan, given))

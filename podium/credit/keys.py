@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.forest import contexts, nodes, roots
 from podium.graph import units
-from podium.graph.grouping import changes, count_of, rows_by, take, unset
+from podium.graph.grouping import any_by, changes, count_of, numbered_together, rows_by, take
 from podium.registry import alternatives, facts, find, kind_of, names, register
 from podium.trace import sweep
 from podium.trace.columns import I, Text, Trace
@@ -37,42 +37,6 @@ def groups(credit: Credit, by: By) -> NDArray[np.int64]:
     ]
     runs = numbered_together(*of_runs)[credit.rollout]  # numbered run by run: there are fewer of them
     return numbered_together(runs, *of_units) if of_units else runs
-
-
-def numbered_together(*columns: I) -> NDArray[np.int64]:
-    """One number for each different tuple, in the order of tuples; -1 where any part is -1.
-
-    >>> numbered_together(np.array([5, 5, 7, -1]), np.array([0, 1, 0, 0])).tolist()
-    [0, 1, 2, -1]
-    """
-    there = columns[0] >= 0
-    for column in columns[1:]:
-        there &= column >= 0
-    every = bool(there.all())
-    number: NDArray[np.int64] | None = None
-    for column in columns:
-        found = (column if every else column[there]).astype(np.int64)
-        number = _dense(found if number is None else number * count_of(found) + found)
-    assert number is not None
-    if every:
-        return number
-    whole = unset(len(there))
-    whole[there] = number
-    return whole
-
-
-def _dense(key: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Whole numbers of 0 or more as 0, 1, ... in their order."""
-    most = count_of(key)
-    if most <= 8 * len(key) + 1024:
-        there = np.zeros(most, np.bool_)
-        there[key] = True
-        return key if there.all() else (np.cumsum(there) - 1)[key]
-    order = rows_by(key)
-    ranked = np.cumsum(np.diff(key[order], prepend=key[order[:1]]) > 0)
-    dense = np.empty(len(key), np.int64)
-    dense[order] = ranked
-    return dense
 
 
 @register("key", of="run")
@@ -175,8 +139,7 @@ def upstream(trace: Trace, unit: str) -> I:
     who = units.actor(trace)  # the result of its own tool call is no other agent's, whoever recorded it
     crosses = (who[trace.src_x] != who[trace.dst_x]) & (trace.type_x != TEMPORAL)
     own = who[trace.src_x] == who[trace.dst_x]
-    told = np.zeros(trace.n_events, np.bool_)
-    told[trace.dst_x[crosses]] = True
+    told = any_by(trace.dst_x, crosses, trace.n_events)
     last = sweep.latest(told, trace.src_x[own], trace.dst_x[own])
     inputs = _sets(trace.dst_x[crosses], nodes(trace, trace.src_x[crosses]), trace.n_events)
     found: I = np.append(inputs, 0)[take(last, units.rows(trace, unit))]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.forest import parents
 from podium.graph import units
-from podium.graph.grouping import take
+from podium.graph.grouping import last_by, mean_by, take
 from podium.registry import register
 from podium.trace.columns import B, F, I, Trace
 
@@ -36,9 +36,7 @@ def team_value(credit: Credit) -> F:
     """What each run was worth, from credit at the team, or at another unit where all units of a run have the same."""
     if credit.unit == "team":
         return credit.value
-    there = np.flatnonzero(~np.isnan(credit.value))
-    value_n = np.full(len(credit.trace), np.nan)
-    value_n[credit.rollout[there]] = credit.value[there]
+    value_n = take(credit.value, last_by(credit.rollout, ~np.isnan(credit.value), len(credit.trace)))
     off = np.abs(credit.value - value_n[credit.rollout])
     if (off > 1e-9 * np.maximum(1.0, np.abs(value_n[credit.rollout]))).any():
         raise BadCredit(f"needs one number a run, got {credit.unit} credit that differs inside a run")
@@ -93,18 +91,14 @@ def masked(credit: Credit, unit: str = "agent") -> Credit:
         raise BadCredit(f"masked pays agents and events, not {unit!r}")
     trace, value_n = credit.trace, team_value(credit)
     runs, place = _without_agent(trace) if unit == "agent" else _without_event(trace, unit)
-    scored = (place >= 0) & ~np.isnan(value_n[runs])
-    n = len(units.rows(trace, unit))
-    total = np.bincount(place[scored], value_n[runs[scored]], minlength=n)
-    count = np.bincount(place[scored], minlength=n)
-    with np.errstate(invalid="ignore"):
-        return Credit(trace, unit, value_n[units.rollouts(trace, unit)] - total / count)
+    without = mean_by(place, value_n[runs], len(units.rows(trace, unit)))
+    return Credit(trace, unit, value_n[units.rollouts(trace, unit)] - without)
 
 
 def _without_agent(trace: Trace) -> tuple[I, I]:
     """Runs in which one agent alone is masked, and its place in the run they left; -1 where it is not there."""
     masks, up = mask_runs(trace), parents(trace)
-    alone = np.bincount(masks.run, minlength=len(trace))[masks.run] == 1
+    alone = np.bincount(masks.run)[masks.run] == 1
     run, words = masks.run[alone], len(masks.words)
     have = _pair(trace.rollout_a, trace.name_a.codes, np.ones(trace.n_agents, np.bool_), words)
     order = np.argsort(have, kind="stable")

@@ -48,7 +48,7 @@ def rank_gaussian(credit: Credit, by: By = "task", tau: float | None = None, alo
     scored = np.flatnonzero((group >= 0) & ~np.isnan(credit.value))
     rank = np.full(len(group), np.nan)
     rank[scored] = _ranks(credit.value[scored], group[scored]) if tau is None else _soft(credit, group, scored, tau)
-    n = np.append(np.bincount(group[scored], minlength=count_of(group)), 0)[group]
+    n = np.bincount(group[scored], minlength=count_of(group) + 1)[group]
     with np.errstate(divide="ignore", invalid="ignore"):
         quantile = (rank - 0.5) / n
     normal = credit.of(np.where(np.isnan(quantile), np.nan, _inverse_normal(quantile)))
@@ -104,7 +104,7 @@ def threshold(credit: Credit, at: float = 0.5, low: float = 0.0, high: float = 1
 
     from: MALT, which labels a node good if its value is above one half.
     """
-    return credit.of(np.where(np.isnan(credit.value), np.nan, np.where(credit.value > at, high, low)))
+    return credit.where_known(np.where(credit.value > at, high, low))
 
 
 @register("step")

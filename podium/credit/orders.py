@@ -13,7 +13,18 @@ from numpy.typing import NDArray
 
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.keys import numbered_together
-from podium.graph.grouping import changes, count_of, ends, rows_by, rows_by_time, take, unset
+from podium.graph.grouping import (
+    any_by,
+    changes,
+    count_of,
+    ends,
+    first_by,
+    rows_by,
+    rows_by_time,
+    take,
+    total_by,
+    unset,
+)
 from podium.registry import find
 from podium.trace.columns import B, F, I
 
@@ -68,7 +79,7 @@ def _times(credit: Credit, chain: I) -> F:
     """When each unit began; its row in chains of which a unit does not say. Tokens come one by one after that."""
     trace, rows = credit.trace, credit.rows
     t = np.where(rows >= 0, take(trace.t_e, rows), np.nan)
-    silent = np.bincount(chain[np.isnan(t) & (chain >= 0)], minlength=count_of(chain)) > 0
+    silent = any_by(chain, np.isnan(t), count_of(chain))
     when = np.where(take(silent, chain), rows.astype(np.float64), t)
     return _token_places(credit.trace.owner_k, when) if credit.unit == "token" else when
 
@@ -90,14 +101,12 @@ def _token_places(owner: I, when: F) -> F:
 
 def sum_at(line: Timeline, value: F) -> F:
     """The sum of the values at each moment; NaN where one has none."""
-    held = line.at >= 0
-    total: F = np.bincount(line.at[held], value[held], minlength=len(line.last)).astype(np.float64)
-    return total
+    return total_by(line.at, value, len(line.last))
 
 
 def mean_at(line: Timeline, value: F) -> F:
     """The mean of the values at each moment; NaN where one has none."""
-    return sum_at(line, value) / np.bincount(line.at[line.at >= 0], minlength=len(line.last))
+    return sum_at(line, value) / np.bincount(line.at[line.at >= 0])
 
 
 def backward(value: F, factor: F) -> F:
@@ -130,10 +139,7 @@ def before(line: Timeline, value: F) -> F:
 
 def previous(line: Timeline) -> I:
     """For each unit a unit of the moment before its own in its chain (the lowest); -1 for the first."""
-    first = unset(len(line.last) + 1)
-    held = np.flatnonzero(line.at >= 0)[::-1]
-    first[line.at[held]] = held
-    opens = changes(line.chain)
-    before = np.where(opens, -1, np.arange(len(line.last)) - 1)
-    found: I = first[take(before, line.at)]
+    first = first_by(line.at, line.at >= 0, len(line.last))
+    before = np.where(changes(line.chain), -1, np.arange(len(line.last)) - 1)
+    found: I = take(first, take(before, line.at))
     return found

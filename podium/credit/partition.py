@@ -17,7 +17,7 @@ from podium.credit.credit import BadCredit, Credit, Step
 from podium.credit.masks import team_value
 from podium.credit.routing import Share, down
 from podium.graph import units
-from podium.graph.grouping import take
+from podium.graph.grouping import any_by, count_by, take, total_by
 from podium.registry import register
 from podium.rewards.ledger import Ledger
 from podium.trace.columns import F, Trace
@@ -72,7 +72,7 @@ class Partition:
                 moved = down(self.trace, part.paid, part.unit, unit, by)
                 moved = np.where(units.within(self.trace, unit, part.unit) < 0, 0.0, moved)
                 inside = units.within(self.trace, unit, part.unit)
-                kept = np.bincount(inside[inside >= 0], minlength=len(part.paid)) > 0
+                kept = any_by(inside, inside >= 0, len(part.paid))
             if (lost := ~kept & (np.nan_to_num(part.paid) != 0.0)).any():
                 raise BadCredit(
                     f"{part.channel} pays {int(lost.sum())} of its units ({part.unit}) that have no {unit}; it would be lost"
@@ -123,16 +123,13 @@ def _take_out(trace: Trace, unit: str, said: F, coarser: list[tuple[Claim, F]]) 
             continue
         inside = units.within(trace, unit, claim.unit)
         holds = left & ~np.isnan(take(claim.value, inside))
-        kept -= np.bincount(inside[holds], said[holds], minlength=len(kept))
+        kept -= total_by(np.where(holds, inside, -1), said, len(kept))
         left &= ~holds
 
 
 def _up(trace: Trace, unit: str, coarser: str, value: F) -> F:
     """The sum inside each coarser unit; what is inside none is left out."""
-    inside = units.within(trace, unit, coarser)
-    held = inside >= 0
-    total: F = np.bincount(inside[held], value[held], minlength=len(units.rows(trace, coarser))).astype(np.float64)
-    return total
+    return total_by(units.within(trace, unit, coarser), value, len(units.rows(trace, coarser)))
 
 
 def claims_of(ledger: Ledger) -> list[Claim]:
@@ -156,10 +153,9 @@ def closed(credit: Credit, part: Step, by: Share = "equal") -> Credit:
     one = down(trace, np.ones(len(trace)), "team", given.unit, by)
     share = np.where(held, one, 0.0)
     n = len(trace)
-    whole = np.bincount(run, share, minlength=n)
+    whole, many = total_by(run, share, n), count_by(run, held, n)
     even = whole[run] <= 0
-    many = np.bincount(run, held, minlength=n)
-    left = value_n - np.bincount(run, np.where(held, given.value, 0.0), minlength=n)
+    left = value_n - total_by(run, np.where(held, given.value, 0.0), n)
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(even, 1.0 / many[run], share / whole[run])
         return given.of(np.where(held, given.value + share * left[run], np.nan))

@@ -10,7 +10,7 @@ from podium.credit.branches import Alternatives, alternatives, chance, in_a_tree
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.groups import Alone, lonely
 from podium.credit.keys import By, groups, numbered_together
-from podium.graph.grouping import count_of, ratio, take, unset
+from podium.graph.grouping import count_of, first_by, mean_by, ratio, sum_by, take, total_by, unset
 from podium.registry import register
 from podium.trace.columns import F, I
 
@@ -47,26 +47,23 @@ def pooled_prefix(
     several = told & (sums(alts, told.astype(np.float64)) > 1) & ~np.isnan(own)
     place = np.where(several, _places(credit, alts, by), -1)
     noise = _noise(credit, alts, weight, place)
-    paid = take(_drawn(credit, alts, own, noise, place), alts.of_u)
-    paid = np.where(np.isnan(credit.value), np.nan, paid)
-    return lonely(credit, paid, ~take(several, alts.of_u), alone, in_a_tree(credit))
+    paid = _drawn(credit, alts, own, noise, place)
+    return lonely(credit, paid[alts.of_u], ~several[alts.of_u], alone, in_a_tree(credit))
 
 
 def _places(credit: Credit, alts: Alternatives, by: By) -> I:
     """The place of each alternative: that of the first unit of its context."""
-    place_u, inside = groups(credit, by), np.flatnonzero(alts.of_u >= 0)[::-1]
-    place_c = unset(count_of(alts.context))
-    place_c[alts.context[alts.of_u[inside]]] = place_u[inside]
-    return place_c[alts.context]
+    context_u = alts.context[alts.of_u]
+    first_c = first_by(context_u, context_u >= 0, count_of(alts.context))
+    return groups(credit, by)[first_c][alts.context]
 
 
 def _noise(credit: Credit, alts: Alternatives, weight: F, place: I) -> F:
     """The variance of each contrast that is due to chance; what runs vary by is steadied by the other decisions of the place."""
     square, freedom = chance(credit, alts)
-    place_c = unset(len(square))
+    place_c, size = unset(len(square)), count_of(place)
     place_c[alts.context] = place
-    there, size = place_c >= 0, count_of(place)
-    total, free = (np.bincount(place_c[there], x[there], minlength=size) for x in (square, freedom))
+    total, free = (total_by(place_c, x, size) for x in (square, freedom))
     pooled = np.where(free > 0, ratio(total, free), _variance(credit, alts, place, size))
     one = ((square + PRIOR * take(pooled, place_c)) / (freedom + PRIOR))[alts.context]
     each = np.nan_to_num(ratio(one, alts.n))
@@ -76,28 +73,19 @@ def _noise(credit: Credit, alts: Alternatives, weight: F, place: I) -> F:
 
 def _variance(credit: Credit, alts: Alternatives, place: I, size: int) -> F:
     """What outcomes vary by at each place, whatever was chosen: for places in which no option was tried twice."""
-    held = np.flatnonzero(alts.counts_u & (alts.of_u >= 0))
-    at, value = place[alts.of_u[held]], credit.value[held]
-    at, value = at[at >= 0], value[at >= 0]
-    n = np.bincount(at, minlength=size)
-    mean = ratio(np.bincount(at, value, minlength=size), n)
-    return ratio(np.bincount(at, (value - mean[at]) ** 2, minlength=size), n)
+    at, value = place[alts.of_u[alts.counts_u]], credit.value[alts.counts_u]
+    return mean_by(at, (value - take(mean_by(at, value, size), at)) ** 2, size)
 
 
 def _drawn(credit: Credit, alts: Alternatives, own: F, noise: F, place: I) -> F:
     """Each contrast drawn towards the mean of its option at its place."""
-    unit = unset(len(alts.n))
-    inside = np.flatnonzero(alts.of_u >= 0)
-    unit[alts.of_u[inside]] = inside
-    option = credit.trace.chosen_e.codes[credit.rows[unit]].astype(np.int64) if len(unit) else unit
+    option = np.empty(len(alts.n), np.int64)
+    option[alts.of_u] = credit.trace.chosen_e.codes[credit.rows]
     kind = numbered_together(place, option)
-    there = (kind >= 0) & ~np.isnan(own)
-    size, places = count_of(kind), count_of(place)
-    n = np.bincount(kind[there], minlength=size).astype(np.float64)
-    mean = take(ratio(np.bincount(kind[there], own[there], minlength=size), n), kind)
-    free = 1.0 - 1.0 / take(n, kind)
-    excess = (own - mean) ** 2 - noise * free
-    total, freedom = (np.bincount(place[there], x[there], minlength=places) for x in (excess, free))
+    total, n = sum_by(kind, own, count_of(kind))
+    mean, free = take(total / n, kind), 1.0 - 1.0 / take(n.astype(np.float64), kind)
+    place = np.where(kind >= 0, place, -1)
+    total, freedom = (total_by(place, x, count_of(place)) for x in ((own - mean) ** 2 - noise * free, free))
     tau = np.maximum(take(ratio(total, freedom), place), 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         keep = np.where(noise > 0, tau / (tau + noise), 1.0)

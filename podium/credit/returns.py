@@ -10,7 +10,7 @@ from podium.credit.credit import BadCredit, Credit
 from podium.credit.forest import nodes
 from podium.credit.keys import groups, numbered_together
 from podium.credit.orders import Timeline, backward, mean_at, sum_at, timeline
-from podium.graph.grouping import count_of, take
+from podium.graph.grouping import count_of, mean_by, take
 from podium.registry import register
 from podium.trace.columns import F, Trace
 
@@ -105,12 +105,7 @@ def subtree_mean(credit: Credit) -> Credit:
     needs: runs that branched from each other; without, it is the value itself.   from: C3, MALT.
     """
     node = numbered_together(groups(credit, "batch"), nodes(credit.trace, credit.rows))
-    scored = (node >= 0) & ~np.isnan(credit.value)
-    n = count_of(node)
-    many = np.bincount(node[scored], minlength=n)
-    with np.errstate(invalid="ignore"):
-        mean = np.bincount(node[scored], credit.value[scored], minlength=n) / many
-    return credit.of(np.where(np.isnan(credit.value), np.nan, take(mean, node)))
+    return credit.where_known(take(mean_by(node, credit.value, count_of(node)), node))
 
 
 @register("step")
@@ -132,7 +127,7 @@ def peers_ahead(credit: Credit, gamma: float = 0.3, who: Literal["all", "own", "
     goes_on = np.where(line.last, 0.0, 1.0)
     if who == "last":
         final = backward(np.where(line.last, mean, 0.0), goes_on)
-        return credit.of(np.where(np.isnan(credit.value), np.nan, take(final, line.at)))
+        return credit.where_known(take(final, line.at))
     later = backward(mean, gamma * goes_on) - mean
     weight = take(backward(np.ones(len(mean)), gamma * goes_on), line.at)
     return credit.of((credit.value + take(later, line.at)) / weight)

@@ -14,14 +14,15 @@ from podium.credit.keys import By, groups
 from podium.credit.orders import timeline
 from podium.graph import lead, units
 from podium.graph import work as work_of
-from podium.graph.grouping import changes, ratio, take, unset
+from podium.graph.grouping import any_by, changes, count_by, count_of, group_totals, mean_by, ratio, take, total_by
+from podium.graph.steps import spawned, spawns
 from podium.registry import find, register
 from podium.trace.columns import B, F, Trace
 from podium.trace.vocabulary import DECISIONS, event
 
 __all__ = ["along_spawns", "broadcast", "down", "only", "resample", "to", "up", "weigh"]
 
-SPAWN, DECISION = event("spawn"), event("orchestrator_decision")
+DECISION = event("orchestrator_decision")
 Share = Literal["equal", "tokens", "time"]
 U = NDArray[np.uint64]
 
@@ -36,9 +37,8 @@ def up(trace: Trace, value: F, unit: str, coarser: str) -> F:
         raise BadCredit(
             f"{int(lost.sum())} of the {unit} units with credit belong to no {coarser}, where it would be lost"
         )
-    held = inside >= 0
-    total = np.bincount(inside[held], value[held], minlength=len(units.rows(trace, coarser)))
-    known_n = np.bincount(units.rollouts(trace, unit), ~np.isnan(value), minlength=len(trace)) > 0
+    total = total_by(inside, value, len(units.rows(trace, coarser)))
+    known_n = any_by(units.rollouts(trace, unit), ~np.isnan(value), len(trace))
     return np.where(known_n[units.rollouts(trace, coarser)], total, np.nan)
 
 
@@ -50,9 +50,8 @@ def down(trace: Trace, value: F, unit: str, finer: str, by: Share = "equal") -> 
     Where nothing inside a unit has a weight, shares are equal. NaN for a finer unit that is inside none.
     """
     inside = units.within(trace, finer, unit)
-    weight, held, n = _weights(trace, finer, by), inside >= 0, len(value)
-    total = np.bincount(inside[held], weight[held], minlength=n)
-    many = np.bincount(inside[held], minlength=n)
+    weight, n = _weights(trace, finer, by), len(value)
+    total, many = total_by(inside, weight, n), total_by(inside, np.ones(len(weight)), n)
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(take(total, inside) > 0, weight / take(total, inside), 1.0 / take(many, inside))
     shared: F = take(value, inside) * share
@@ -67,10 +66,7 @@ def _weights(trace: Trace, unit: str, by: Share) -> F:
     if by not in ("tokens", "time"):
         raise BadCredit(f"by must be equal, tokens or time, got {by!r}")
     size_e = np.nan_to_num(trace.tokens_out_e if by == "tokens" else work_of(trace))
-    place = units.place(trace, unit)
-    held = place >= 0
-    weight: F = np.bincount(place[held], size_e[held], minlength=n).astype(np.float64)
-    return weight
+    return total_by(units.place(trace, unit), size_e, n)
 
 
 def broadcast(credit: Credit, unit: str) -> Credit:
@@ -104,9 +100,8 @@ def to(
         value = up(trace, credit.value, credit.unit, unit)
     elif how == "mean":
         inside = units.within(trace, credit.unit, unit)
-        many = np.bincount(inside[inside >= 0], minlength=len(units.rows(trace, unit)))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            value = up(trace, credit.value, credit.unit, unit) / many
+        many = count_by(inside, inside >= 0, len(units.rows(trace, unit)))
+        value = ratio(up(trace, credit.value, credit.unit, unit), many)
     else:
         raise BadCredit(f"how must be copy, share, sum or mean, got {how!r}")
     return Credit(trace, unit, value)
@@ -130,10 +125,7 @@ def _chosen(credit: Credit, what: str, value: str | tuple[str, ...] | None) -> B
         case "lead":
             chosen: B = agents == lead(trace)[credit.rollout]
         case "spawned":
-            spawned_a = np.zeros(trace.n_agents + 1, np.bool_)
-            spawned_a[trace.to_e[trace.type_e == SPAWN]] = True
-            spawned_a[-1] = False
-            chosen = spawned_a[agents]
+            chosen = take(spawned(trace), agents)
         case "orchestrator":
             chosen = take(trace.type_e == DECISION, rows)
         case "role":
@@ -143,9 +135,7 @@ def _chosen(credit: Credit, what: str, value: str | tuple[str, ...] | None) -> B
         case "decision":
             chosen = take(trace.decision_e, rows) == (DECISIONS.index(str(value)) if value in DECISIONS else -2)
         case "failed":
-            place = units.place(trace, credit.unit)
-            chosen = np.zeros(len(credit.value), np.bool_)
-            chosen[place[(trace.valid_e == 0) & (place >= 0)]] = True
+            chosen = any_by(units.place(trace, credit.unit), trace.valid_e == 0, len(credit.value))
         case "last":
             line = timeline(credit, "rollout")
             chosen = take(line.last, line.at)
@@ -165,11 +155,8 @@ def along_spawns(credit: Credit) -> Credit:
     if credit.unit != "agent":
         raise BadCredit(f"along_spawns pays agents, not {credit.unit}; move credit there with `to`")
     trace = credit.trace
-    by_a = unset(trace.n_agents + 1)
-    rows = np.flatnonzero((trace.type_e == SPAWN) & (trace.to_e >= 0) & (trace.agent_e >= 0))[::-1]
-    by_a[trace.to_e[rows]] = trace.agent_e[rows]
-    root_a = np.arange(trace.n_agents)
-    root_a = np.where(by_a[root_a] >= 0, by_a[root_a], root_a)
+    by_a = take(trace.agent_e, spawns(trace))
+    root_a = np.where(by_a >= 0, by_a, np.arange(trace.n_agents))
     for _ in range(trace.n_agents.bit_length()):  # twice as far up in every round
         root_a = root_a[root_a]
     return credit.of(credit.value[root_a])
@@ -184,22 +171,18 @@ def weigh(credit: Credit, by: str, longest: float | None = None) -> Credit:
     """
     trace, there, run = credit.trace, ~np.isnan(credit.value), credit.rollout
     batch_n = find("key", "batch")(trace, "team")
-    held_n = np.bincount(run[there], minlength=len(trace)) > 0
-    runs_n = np.bincount(batch_n, held_n)[batch_n] if len(trace) else batch_n  # that have credit, in its batch
+    size_n = count_by(run, there, len(trace))
+    runs_n = group_totals(batch_n, size_n > 0)  # of the batch, that have credit
     match by:
         case "token":
-            size_n = np.bincount(run[there], minlength=len(trace))
-            total = np.bincount(batch_n, size_n)[batch_n] if len(trace) else size_n
-            whole = total[run]
+            whole = group_totals(batch_n, size_n)[run]
         case "sequence" | "agent":
-            agent = np.where(there, units.agents(trace, credit.unit), -1)
-            held_a = np.bincount(agent[agent >= 0], minlength=trace.n_agents)
-            team_n = np.bincount(trace.rollout_a, held_a > 0, minlength=len(trace))
-            lines = np.bincount(batch_n, team_n)[batch_n] if len(trace) else team_n
-            of_n = team_n * runs_n if by == "agent" else lines
-            whole = take(held_a, agent) * of_n[run]
+            agent = units.agents(trace, credit.unit)
+            held_a = count_by(agent, there, trace.n_agents)
+            team_n = count_by(trace.rollout_a, held_a > 0, len(trace))
+            whole = take(held_a, agent) * (team_n * runs_n if by == "agent" else group_totals(batch_n, team_n))[run]
         case "rollout":
-            whole = (np.bincount(run[there], minlength=len(trace)) * runs_n)[run]
+            whole = (size_n * runs_n)[run]
         case "root":
             whole = runs_n[run]
         case "constant" if longest:
@@ -256,8 +239,8 @@ def resample(credit: Credit, by: By, d: int, seed: int = 0) -> Credit:
     ranked = np.lexsort((luck, of))
     place = np.empty(len(order), np.int64)
     place[ranked] = nth  # of each unit how many of its group were luckier
-    drawn = d // size + (place < d % size) if len(order) else np.zeros(0)
+    drawn = (d // size + (place < d % size)).astype(np.float64)
     like = np.cumsum(np.any([changes(key[np.lexsort(keys)]) for key in keys], axis=0)) - 1
     weight = np.full(len(group), np.nan)
-    weight[order] = (np.bincount(like, drawn) / np.bincount(like))[like]
+    weight[order] = mean_by(like, drawn, count_of(like))[like]
     return replace(credit, weight=weight)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from podium import rewards
 from podium.credit.credit import Credit
 from podium.registry import register
@@ -17,5 +15,4 @@ def scored(credit: Credit, reward: str) -> Credit:
 
     A = x,    x = the reward expression at this unit
     """
-    paid = rewards.score(credit.trace, reward, credit.unit)
-    return credit.of(np.where(np.isnan(credit.value), np.nan, paid))
+    return credit.where_known(rewards.score(credit.trace, reward, credit.unit))

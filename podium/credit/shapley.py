@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.keys import By, groups, numbered_together
 from podium.credit.masks import mask_runs, team_value
-from podium.graph.grouping import count_of, take, unset
+from podium.graph.grouping import count_of, mean_by, take
+from podium.graph.steps import spawns
 from podium.registry import register
 from podium.trace.columns import F, I, Trace
 from podium.trace.do import Do
-from podium.trace.vocabulary import event
 
 __all__ = [
     "antithetic_orders",
@@ -32,7 +32,6 @@ __all__ = [
     "spawn_shapley_values",
 ]
 
-SPAWN = event("spawn")
 MOST_EXACT, MOST = 16, 62  # players: of a whole table, and of a coalition in 64 bits
 
 
@@ -155,11 +154,7 @@ def sampled_values(known: NDArray[np.int64], worth: F, orders: NDArray[np.int64]
     at = np.searchsorted(known, grown)
     v = take(worth, np.where(take(known, at) == grown, at, -1))
     added = np.diff(v, axis=1).ravel()
-    there, who = ~np.isnan(added), orders.ravel()
-    with np.errstate(invalid="ignore"):
-        total = np.bincount(who[there], added[there], minlength=n)
-        values: F = total / np.bincount(who[there], minlength=n)
-    return values
+    return mean_by(orders.ravel(), added, n)
 
 
 class _Games(NamedTuple):
@@ -187,7 +182,7 @@ def _games(credit: Credit, by: By) -> _Games:
     of = key // names
     nth = np.empty(len(key), np.int64)
     nth[np.lexsort((senior, of))] = np.arange(len(key)) - np.searchsorted(of, of)
-    many = np.bincount(of, minlength=len(found))
+    many = np.bincount(of)
     if int(many.max(initial=0)) > MOST:
         raise BadCredit(f"{many.max()} agents are masked in one group of runs; at most {MOST} can be told apart")
     masked_n = np.zeros(len(trace), np.int64)
@@ -215,7 +210,7 @@ def shapley(credit: Credit, permutations: int | None = None, seed: int = 0, by: 
     with it the mean over so many random orders in antithetic pairs, as far as the coalitions that they pass through have runs.
     pays: agents.   needs: team credit, runs that are coalitions.   from: Shapley 1953; sampled: Castro et al. 2009, Mitchell et al. 2022.
     """
-    return _paid(credit, _games(credit, by), permutations, seed, spawns=False)
+    return _paid(credit, _games(credit, by), permutations, seed, spawning=False)
 
 
 @register("step")
@@ -225,15 +220,17 @@ def spawn_shapley(credit: Credit, permutations: int | None = None, seed: int = 0
     An agent that is masked takes all that it would have spawned with it. A spawner that is no player is always there.
     pays: agents.   needs: team credit, runs that are coalitions, spawns.   from: the open question of the survey; Faigle & Kern 1992.
     """
-    return _paid(credit, _games(credit, by), permutations, seed, spawns=True)
+    return _paid(credit, _games(credit, by), permutations, seed, spawning=True)
 
 
-def _paid(credit: Credit, games: _Games, permutations: int | None, seed: int, spawns: bool) -> Credit:
+def _paid(credit: Credit, games: _Games, permutations: int | None, seed: int, spawning: bool) -> Credit:
     trace = credit.trace
-    above = _spawners(trace, games) if spawns else np.full((len(games.many), int(games.many.max(initial=0))), -1)
+    above = np.full((len(games.many), int(games.many.max(initial=0))), -1)
+    if spawning:
+        _put_spawners(above, trace, games)
     masked_n = _closed_down(games, above)
-    phi = np.full((len(games.many), above.shape[1] + 1), np.nan)  # the last column serves -1
-    shape = numbered_together(games.many, *((above + 1).T)) if len(above) else np.zeros(0, np.int64)
+    phi = np.full((len(above) + 1, above.shape[1] + 1), np.nan)  # the last row and column serve -1
+    shape = numbered_together(games.many, *((above + 1).T))
     run = np.flatnonzero((games.game_n >= 0) & ~np.isnan(games.value_n))
     for kind in range(count_of(shape)):  # games of one size and shape at once
         here = np.flatnonzero(shape == kind)
@@ -248,10 +245,8 @@ def _paid(credit: Credit, games: _Games, permutations: int | None, seed: int, sp
                 place, coalition, value, len(here), antithetic_orders(n, permutations, seed, spawner)
             )
     whole_a = (games.masked_n == 0)[trace.rollout_a] & ~np.isnan(games.value_n)[trace.rollout_a]
-    game_a = games.game_n[trace.rollout_a]
-    if not len(phi):
-        return Credit(trace, "agent", np.full(trace.n_agents, np.nan))
-    return Credit(trace, "agent", np.where(whole_a & (game_a >= 0), phi[game_a, games.player_a], np.nan))
+    phi_a = phi[games.game_n[trace.rollout_a], games.player_a]
+    return Credit(trace, "agent", np.where(whole_a, phi_a, np.nan))
 
 
 def _exact(game: I, coalition: I, value: F, many: int, spawner: tuple[int, ...]) -> F:
@@ -259,9 +254,7 @@ def _exact(game: I, coalition: I, value: F, many: int, spawner: tuple[int, ...])
     if n > MOST_EXACT:
         raise BadCredit(f"{n} players have {1 << n} coalitions; say how many permutations to sample")
     key = game.astype(np.int64) * (1 << n) + coalition
-    with np.errstate(invalid="ignore"):
-        table = np.bincount(key, value, minlength=many << n) / np.bincount(key, minlength=many << n)
-    worth = table.reshape(many, 1 << n)
+    worth = mean_by(key, value, many << n).reshape(many, 1 << n)
     return spawn_shapley_values(worth, spawner) if max(spawner) >= 0 else shapley_values(worth)
 
 
@@ -276,36 +269,24 @@ def _sampled(game: I, coalition: I, value: F, many: int, orders: NDArray[np.int6
     return phi
 
 
-def _spawners(trace: Trace, games: _Games) -> NDArray[np.int64]:
-    """For each game and player the number of the nearest player above it, as the first spawn on record has it; -1 for none."""
-    above_a = unset(trace.n_agents + 1)
-    rows = np.flatnonzero((trace.type_e == SPAWN) & (trace.to_e >= 0) & (trace.agent_e >= 0))[::-1]
-    above_a[trace.to_e[rows]] = trace.agent_e[rows]
-    up = above_a[:-1]
-    for _ in range(trace.n_agents):  # over those who are no players
-        skip = (up >= 0) & (np.append(games.player_a, 0)[up] < 0)
-        if not skip.any():
-            break
-        up = np.where(skip, above_a[up], up)
-    above = np.full((len(games.many), int(games.many.max(initial=0))), -1)
+def _put_spawners(above: NDArray[np.int64], trace: Trace, games: _Games) -> None:
+    """Sets for each game and player the number of the nearest player above it, as the first spawn on record has it."""
+    up = take(trace.agent_e, spawns(trace))
+    for _ in range(trace.n_agents.bit_length()):  # over those who are no players, twice as far in every round
+        up = np.where(take(games.player_a, up) < 0, take(up, up), up)
     told = np.flatnonzero((games.player_a >= 0) & (up >= 0))[::-1]
     above[games.game_n[trace.rollout_a[told]], games.player_a[told]] = games.player_a[up[told]]
-    return above
 
 
 def _closed_down(games: _Games, above: NDArray[np.int64]) -> NDArray[np.int64]:
     """The masks, each with all that those it masks would have spawned."""
-    masked_n = games.masked_n.copy()
-    if not len(above) or above.max(initial=-1) < 0:
-        return masked_n
-    for _ in range(above.shape[1]):
-        before = masked_n.copy()
+    masked_n, before = games.masked_n, games.masked_n - 1
+    while (masked_n != before).any():
+        before = masked_n
         for player in range(above.shape[1]):
             by = take(above[:, player], games.game_n)
             gone = (by >= 0) & ((masked_n >> np.maximum(by, 0)) & 1 > 0)
-            masked_n |= gone.astype(np.int64) << player
-        if (masked_n == before).all():
-            break
+            masked_n = masked_n | gone.astype(np.int64) << player
     return masked_n
 
 

@@ -16,7 +16,7 @@ from podium.credit.keys import By, groups, numbered_together
 from podium.credit.masks import team_value
 from podium.credit.orders import timeline
 from podium.credit.returns import column
-from podium.graph.grouping import changes, count_of, ends, rows_by, take
+from podium.graph.grouping import changes, count_of, ends, mean_by, rows_by, take
 from podium.graph.labels import number
 from podium.registry import register
 from podium.trace import sweep
@@ -73,7 +73,7 @@ def stopping(
         beyond = np.where(np.isnan(beyond), column(credit, value)[chances.unit], beyond)
     paid = np.full(len(credit.value), np.nan)
     paid[chances.unit] = np.where(chances.went_on, beyond - chances.grade, chances.grade - beyond)
-    return credit.of(np.where(np.isnan(credit.value), np.nan, paid))
+    return credit.where_known(paid)
 
 
 def _chances(credit: Credit, graded: str, stop: str) -> _Chances:
@@ -98,11 +98,8 @@ def _grades(trace: Trace, rows: I, graded: str) -> F:
 
 
 def _policy(chances: _Chances, group: I) -> F:
-    went = chances.went_on & ~np.isnan(chances.final) & (group >= 0)
-    n = count_of(group)
-    with np.errstate(invalid="ignore"):
-        mean = np.bincount(group[went], chances.final[went], minlength=n) / np.bincount(group[went], minlength=n)
-    return take(mean, group)
+    earned = np.where(chances.went_on, chances.final, np.nan)
+    return take(mean_by(group, earned, count_of(group)), group)
 
 
 def _best(chances: _Chances, group: I) -> F:

@@ -10,7 +10,7 @@ from podium.credit.forest import nodes
 from podium.credit.keys import groups, numbered_together
 from podium.credit.orders import mean_at, previous, timeline
 from podium.graph import units
-from podium.graph.grouping import changes, count_of, take, unset
+from podium.graph.grouping import changes, count_of, first_by, take, total_by, unset
 from podium.registry import find, register
 from podium.trace.columns import F, I, Trace
 
@@ -75,11 +75,9 @@ def _mean_of_children(trace: Trace, node: I, child: I, worth: F) -> F:
     pairs = np.flatnonzero((node >= 0) & (child >= 0))
     if (trace.parent_n.codes >= 0).any():
         same = numbered_together(node[pairs], child[pairs])
-        first = np.zeros(count_of(same), np.int64)
-        first[same[::-1]] = pairs[::-1]
-        pairs = first
+        pairs = pairs[first_by(same, same >= 0, count_of(same))]
     n = count_of(node)
-    total, many = np.bincount(node[pairs], worth[child[pairs]], minlength=n), np.bincount(node[pairs], minlength=n)
+    total, many = total_by(node[pairs], worth[child[pairs]], n), np.bincount(node[pairs], minlength=n)
     found: F = np.append(total / np.maximum(many, 1), 0.0)[node]
     return found
 
@@ -109,17 +107,12 @@ def once(credit: Credit, inner: Step) -> Credit:
     if not callable(inner):
         raise BadCredit(f"once takes a step, such as once(center(by='task')), got {inner!r}")
     node = _nodes(credit)
-    scored = np.flatnonzero((node >= 0) & ~np.isnan(credit.value))[::-1]
-    first = unset(count_of(node) + 1)
-    first[node[scored]] = scored  # the lowest is written last, so it stays
-    stands = first[first >= 0]
-    single = np.full(len(node), np.nan)
-    single[stands] = credit.value[stands]
-    made = inner(credit.of(single))
+    first = first_by(node, ~np.isnan(credit.value), count_of(node))
+    stands = np.isin(np.arange(len(node)), first)
+    made = inner(credit.of(np.where(stands, credit.value, np.nan)))
     if made.unit != credit.unit:
         raise BadCredit(f"once must stay at unit {credit.unit}, not go to {made.unit}")
-    shared = take(made.value, first[node])
-    return credit.of(np.where(np.isnan(credit.value), np.nan, shared))
+    return credit.where_known(take(made.value, take(first, node)))
 
 
 def _nodes(credit: Credit) -> NDArray[np.int64]:

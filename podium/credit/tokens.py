@@ -9,7 +9,7 @@ from podium.credit.credit import BadCredit, Credit
 from podium.credit.orders import timeline
 from podium.credit.returns import advantages
 from podium.graph import units
-from podium.graph.grouping import unset
+from podium.graph.grouping import last_by, take
 from podium.registry import register
 from podium.trace.columns import F, Trace
 
@@ -33,12 +33,10 @@ def last_token(credit: Credit) -> Credit:
     """
     trace, n = credit.trace, len(credit.value)
     inside = np.where(trace.mask_k == 0, -1, units.within(trace, "token", credit.unit))
-    last = unset(n)
-    held = np.flatnonzero(inside >= 0)
-    last[inside[held]] = held  # the last is written last, so it stays
+    last = last_by(inside, inside >= 0, n)
     if lost := int(((last < 0) & (np.nan_to_num(credit.value) != 0.0)).sum()):
         raise BadCredit(f"{lost} of the {credit.unit} units with credit have no token, so it would be lost")
-    value = np.where(np.isnan(np.append(credit.value, np.nan))[inside], np.nan, 0.0)
+    value = np.where(np.isnan(take(credit.value, inside)), np.nan, 0.0)
     value[last[last >= 0]] = credit.value[last >= 0]
     return Credit(trace, "token", value)
 

@@ -446,6 +446,7 @@ def _stated(end: Item, launched: Launched | None) -> dict[str, Any]:
             "tool_uses": launched.totalToolUseCount,
             "context_tokens": launched.totalTokens,
             "duration_ms": launched.totalDurationMs,
+            "agent_model": launched.resolvedModel,
         }
         stated |= {k: v for k, v in figures.items() if v is not None}
     if end.kind == "notice":

@@ -136,6 +136,7 @@ class Launched(Struct, gc=False):
     totalDurationMs: float | None = None  # noqa: N815
     totalTokens: float | None = None  # noqa: N815
     totalToolUseCount: float | None = None  # noqa: N815
+    resolvedModel: str | None = None  # noqa: N815
     usage: Usage | None = None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from podium.exchange.lines import ERRORS, records
+from podium.exchange.lines import ERRORS, one_a_line, records
 from podium.exchange.reading import Source
 
 __all__ = ["Complain", "objects", "seconds"]
@@ -22,8 +22,8 @@ def objects(source: Source, complain: Complain) -> Iterator[tuple[int | None, An
     """The objects, with their line where they stand one a line. The elements of an array count as objects. What cannot be read is
     named by its line, and the rest is read."""
     start = source.start.lstrip(b"\xef\xbb\xbf \t\r\n")
-    line, newline, rest = start.partition(b"\n")
-    if (line.startswith(b"{") and not newline) or (line.startswith((b"{", b"[")) and rest.strip() and _whole(line)):
+    line, _, rest = start.partition(b"\n")
+    if one_a_line(start) or (line.startswith(b"[") and rest.strip() and _whole(line)):
         for number, value in records(source.blocks(), _decoder, complain):
             yield number, value
         return

@@ -8,10 +8,33 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["records"]
+__all__ = ["ERRORS", "LOOKED_AT", "one_a_line", "records"]
 
 ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 Complain = Callable[[int, str], None]
+_OBJECTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+SHORTEST = 12  # bytes of a line that is surely not blank: blank lines and several objects on one could cancel out
+LOOKED_AT = 8  # lines by which it is known whether a file has one object a line: some of them may be broken
+
+
+def one_a_line(start: bytes) -> bool:
+    """Whether what starts like this has one JSON object a line, rather than one document on many.
+
+    >>> one_a_line(b'{"a": 1}\\n{"a": 2}\\n'), one_a_line(b'{"a": \\n{"a": 2}\\n'), one_a_line(b'{\\n  "a": {}\\n}')
+    (True, True, False)
+    """
+    lines = start.split(b"\n", LOOKED_AT)[:LOOKED_AT]
+    if len(lines) == 1 or start[:1] == b"[":
+        return start[:1] == b"{"
+    begun = [line for line in lines if line.startswith((b'{"', b"{}"))]  # in one document only the first does
+    return len(begun) > 1 or any(map(_is_object, begun))
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return bool(_OBJECTS.decode(line))
+    except ERRORS:
+        return False
 
 
 def records(blocks: Iterable[bytes], decoder: Any, complain: Complain) -> Iterator[tuple[int, Any]]:
@@ -28,11 +51,13 @@ def records(blocks: Iterable[bytes], decoder: Any, complain: Complain) -> Iterat
     """
     first = 1
     for block in blocks:
-        lines = block.count(b"\n")
+        lines, shortest = _lines_in(block)
         try:
+            if shortest < SHORTEST:
+                raise msgspec.DecodeError("blank lines")
             found = decoder.decode_lines(block)
             if len(found) != lines + (not block.endswith(b"\n")):
-                raise msgspec.DecodeError("blank lines")
+                raise msgspec.DecodeError("several objects on one line")
             yield from enumerate(found, first)
         except ERRORS:
             for number, line in enumerate(block.split(b"\n"), first):
@@ -40,6 +65,18 @@ def records(blocks: Iterable[bytes], decoder: Any, complain: Complain) -> Iterat
                     last = number == first + lines
                     yield from ((number, record) for record in _line(line, number, last, decoder, complain))
         first += lines
+
+
+def _lines_in(block: bytes) -> tuple[int, int]:
+    """How many lines a block holds, and how long the shortest is."""
+    count, shortest, begin, end = 0, len(block), 0, block.find(b"\n")
+    while end >= 0:
+        count += 1
+        if end - begin < shortest:
+            shortest = end - begin
+        begin = end + 1
+        end = block.find(b"\n", begin)
+    return count, shortest
 
 
 def _line(line: bytes, number: int, last: bool, decoder: Any, complain: Complain) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 
 from podium.exchange.build import Run
 from podium.exchange.conventions import CONTENT, MARKS, SESSIONS, WANTED, span_of
-from podium.exchange.lines import ERRORS, records
+from podium.exchange.lines import ERRORS, one_a_line, records
 from podium.exchange.protobuf import Damaged, requests
 from podium.exchange.reading import START, Source
 from podium.exchange.spans import Span, add_spans
@@ -306,8 +306,7 @@ def _read(source: Source, complain: Callable[[int | None, str], None]) -> Iterat
         except (Damaged, RecursionError, msgspec.ValidationError) as error:
             complain(None, f"not OTLP in protobuf from here on: {error}")
         return
-    line, newline, _ = start.partition(b"\n")
-    if not newline or line.rstrip().endswith(b"}"):
+    if one_a_line(start):
         yield from _lines(source.blocks(), complain)
         return
     data = source.data()
@@ -339,4 +338,5 @@ def _lines(blocks: Iterable[bytes], complain: Callable[[int | None, str], None])
 def _line_of(data: bytes, error: Exception) -> int | None:
     """The line at which a document breaks, by the byte that the error names."""
     place = str(error).rpartition("(byte ")[2].rstrip(")")
-    return data.count(b"\n", 0, int(place)) + 1 if place.isdigit() else data.count(b"\n") + 1
+    end = int(place) if place.isdigit() else len(data)
+    return data[:end].rstrip().count(b"\n") + 1

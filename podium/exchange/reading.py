@@ -165,7 +165,10 @@ def _zipped(path: str, progress: files.Progress, broken: dict[str, str]) -> Iter
                 zipfile.ZipFile(path) as archive,
                 _member(archive, path, member) as raw,
             ):
-                yield files.uncompressed(raw, f"{path}:{member}")
+                try:
+                    yield files.uncompressed(raw, f"{path}:{member}")
+                except zipfile.BadZipFile as error:  # found while it is read
+                    raise Unreadable(f"{path}:{member}", f"a damaged archive: {error}") from None
 
         return opened
 
@@ -173,10 +176,10 @@ def _zipped(path: str, progress: files.Progress, broken: dict[str, str]) -> Iter
 
 
 def _member(archive: zipfile.ZipFile, path: str, member: str) -> IO[bytes]:
-    """A file in an archive; what is encrypted, or packed in a way that this Python does not know, is unreadable."""
+    """A file in an archive; what is damaged, encrypted, or packed in a way that this Python does not know, is unreadable."""
     try:
         return archive.open(member)
-    except (NotImplementedError, RuntimeError) as error:
+    except (NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
         raise Unreadable(f"{path}:{member}", f"cannot be unpacked here: {error}") from None
 
 
@@ -260,7 +263,8 @@ def _kind(start: bytes, name: str) -> str:
         shape = "an array of JSON" if start[:1] == b"[" else "JSON"
         if start[:1] == b"{" and _whole_line(start):
             shape = "JSON lines"
-        fields = list(dict.fromkeys(key.decode(errors="replace")[:40] for key in islice(top_fields(start), 6)))
+        names = (key.decode(errors="replace")[:40] for key in islice(top_fields(start), 6))
+        fields = list(dict.fromkeys("".join(c if c.isprintable() else "\ufffd" for c in name) for name in names))
         return f"{shape} with the fields {', '.join(fields)}" if fields else shape
     try:
         text = start[:4096].decode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -39,5 +39,13 @@ def redacted(content: bytes) -> bytes:
     small = content.lower()
     for rule in rules():
         if not rule.hints or any(hint in small for hint in rule.hints):
-            content = rule.pattern.sub(b"[%s]" % rule.name.encode(), content)
+            content = rule.pattern.sub(partial(_named, b"[%s]" % rule.name.encode()), content)
     return content
+
+
+def _named(name: bytes, match: re.Match[bytes]) -> bytes:
+    """What stands in the place of a match. A match that begins within an escape of JSON (`\\nann@...`) leaves the escape whole."""
+    before = match.string[max(0, match.start() - 64) : match.start()]
+    if (len(before) - len(before.rstrip(b"\\"))) % 2 == 0:
+        return name
+    return match[0][: 5 if match[0][:1] == b"u" else 1] + name

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from podium.graph.grouping import rows_by
+from podium.graph.grouping import any_by, rows_by
 from podium.trace import sweep
 from podium.trace.columns import B, I, Trace
 from podium.trace.vocabulary import EdgeType, edge
@@ -34,10 +34,7 @@ def ancestors(trace: Trace, rows: Rows, types: Iterable[EdgeType] | None = None)
 
 
 def _beyond(seed_e: B, src_x: I, dst_x: I) -> B:
-    reached_e = sweep.reach(seed_e, src_x, dst_x)
-    beyond_e = np.zeros(len(seed_e), np.bool_)
-    beyond_e[dst_x[reached_e[src_x]]] = True
-    return beyond_e
+    return any_by(dst_x, sweep.reach(seed_e, src_x, dst_x)[src_x], len(seed_e))
 
 
 def _seeds(trace: Trace, rows: Rows) -> B:

@@ -9,7 +9,26 @@ from numpy.typing import NDArray
 
 from podium.trace.columns import B, F, I
 
-__all__ = ["changes", "count_of", "ends", "numbered", "ratio", "rows_by", "rows_by_time", "sum_by", "take", "unset"]
+__all__ = [
+    "any_by",
+    "changes",
+    "count_by",
+    "count_of",
+    "ends",
+    "first_by",
+    "group_totals",
+    "last_by",
+    "mean_by",
+    "numbered",
+    "numbered_together",
+    "ratio",
+    "rows_by",
+    "rows_by_time",
+    "sum_by",
+    "take",
+    "total_by",
+    "unset",
+]
 
 
 def rows_by(key: I) -> NDArray[np.int64]:
@@ -123,12 +142,122 @@ def numbered(order: I, opens: B, n: int) -> NDArray[np.int64]:
 
 
 def sum_by(group: I, values: F, n: int) -> tuple[F, NDArray[np.int64]]:
-    """The sum of each group's recorded values and how many there were; NaN where there was none.
+    """The sum of each group's recorded values and how many there were; NaN where there was none. -1 is no group.
 
     >>> sum_by(np.array([0, 0, 1]), np.array([1.0, 2.0, np.nan]), 2)
     (array([ 3., nan]), array([2, 0]))
     """
-    known = ~np.isnan(values)
+    known = ~np.isnan(values) & (group >= 0)
     count = np.bincount(group[known], minlength=n)
     total = np.bincount(group[known], values[known], minlength=n)
     return np.where(count > 0, total, np.nan), count
+
+
+def total_by(group: I, values: NDArray[Any], n: int) -> F:
+    """The sum of each group's values, NaN if one of them is; -1 is no group.
+
+    >>> total_by(np.array([0, -1, 0, 2]), np.array([1.0, 2.0, 4.0, np.nan]), 3).tolist()
+    [5.0, 0.0, nan]
+    """
+    held = group >= 0
+    total: F = np.bincount(group[held], values[held], minlength=n).astype(np.float64)
+    return total
+
+
+def group_totals(group: I, values: NDArray[Any]) -> F:
+    """For each row the sum over its group; NaN for a row of no group (-1).
+
+    >>> group_totals(np.array([1, 0, 1, -1]), np.array([1.0, 2.0, 4.0, 8.0])).tolist()
+    [5.0, 2.0, 5.0, nan]
+    """
+    return take(total_by(group, values, count_of(group)), group)
+
+
+def count_by(group: I, which: B, n: int) -> NDArray[np.int64]:
+    """How many such rows each group has; -1 is no group.
+
+    >>> count_by(np.array([0, -1, 0, 2]), np.array([True, True, True, False]), 3).tolist()
+    [2, 0, 0]
+    """
+    return np.bincount(group[which & (group >= 0)], minlength=n)
+
+
+def mean_by(group: I, values: F, n: int) -> F:
+    """The mean of each group's recorded values; NaN where there was none. -1 is no group.
+
+    >>> mean_by(np.array([0, 0, 1]), np.array([1.0, 2.0, np.nan]), 2).tolist()
+    [1.5, nan]
+    """
+    return ratio(*sum_by(group, values, n))
+
+
+def any_by(group: I, which: B, n: int) -> B:
+    """Whether any row is such in each of n groups; -1 is no group.
+
+    >>> any_by(np.array([0, -1, 2]), np.array([True, True, False]), 3).tolist()
+    [True, False, False]
+    """
+    there = np.zeros(n + 1, np.bool_)  # the last entry is for rows of no group
+    there[group[which]] = True
+    return there[:n]
+
+
+def first_by(group: I, which: B, n: int) -> NDArray[np.int64]:
+    """The first such row of each of n groups; -1 where there is none. -1 is no group.
+
+    >>> first_by(np.array([0, 0, -1, 2]), np.array([False, True, True, True]), 3).tolist()
+    [1, -1, 3]
+    """
+    return _written(group, np.flatnonzero(which)[::-1], n)
+
+
+def last_by(group: I, which: B, n: int) -> NDArray[np.int64]:
+    """The last such row of each of n groups; -1 where there is none. -1 is no group.
+
+    >>> last_by(np.array([0, 0, 2]), np.array([True, True, True]), 3).tolist()
+    [1, -1, 2]
+    """
+    return _written(group, np.flatnonzero(which), n)
+
+
+def _written(group: I, rows: NDArray[np.intp], n: int) -> NDArray[np.int64]:
+    """Of the rows of each group the one that comes last here, since what is written last stays."""
+    row = unset(n + 1)  # the last entry is for rows of no group
+    row[group[rows]] = rows
+    return row[:n]
+
+
+def numbered_together(*columns: I) -> NDArray[np.int64]:
+    """One number for each different tuple, in the order of tuples; -1 where any part is -1.
+
+    >>> numbered_together(np.array([5, 5, 7, -1]), np.array([0, 1, 0, 0])).tolist()
+    [0, 1, 2, -1]
+    """
+    there = columns[0] >= 0
+    for column in columns[1:]:
+        there &= column >= 0
+    every = bool(there.all())
+    number: NDArray[np.int64] | None = None
+    for column in columns:
+        found = (column if every else column[there]).astype(np.int64)
+        number = _dense(found if number is None else number * count_of(found) + found)
+    assert number is not None
+    if every:
+        return number
+    whole = unset(len(there))
+    whole[there] = number
+    return whole
+
+
+def _dense(key: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Whole numbers of 0 or more as 0, 1, ... in their order."""
+    most = count_of(key)
+    if most <= 8 * len(key) + 1024:
+        there = np.zeros(most, np.bool_)
+        there[key] = True
+        return key if there.all() else (np.cumsum(there) - 1)[key]
+    order = rows_by(key)
+    ranked = np.cumsum(np.diff(key[order], prepend=key[order[:1]]) > 0)
+    dense = np.empty(len(key), np.int64)
+    dense[order] = ranked
+    return dense

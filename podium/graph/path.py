@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.graph.grouping import sum_by
+from podium.graph.grouping import any_by, sum_by
 from podium.trace import sweep
 from podium.trace.columns import B, F, I, Trace
 
@@ -63,7 +63,7 @@ def critical_path(trace: Trace, work_e: F | None = None) -> CriticalPath:
     given_e = work(trace) if work_e is None else work_e
     cost_e = np.where(np.isnan(given_e), 0.0, given_e)
     done_e = sweep.longest(cost_e, trace.src_x, trace.dst_x)
-    known_n = np.bincount(trace.rollout_e[~np.isnan(given_e)], minlength=len(trace)) > 0
+    known_n = any_by(trace.rollout_e, ~np.isnan(given_e), len(trace))
     time_n = np.full(len(trace), -np.inf)
     np.maximum.at(time_n, trace.rollout_e, done_e)
     time_n = np.where(known_n, time_n, np.nan)

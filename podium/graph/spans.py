@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from podium.graph.grouping import ends, rows_by, rows_by_time, sum_by, take, unset
+from podium.graph.grouping import ends, first_by, last_by, rows_by, rows_by_time, sum_by, take
 from podium.trace.columns import F, I, Trace
 from podium.trace.vocabulary import event
 
-__all__ = ["Concurrency", "Lives", "concurrency", "lives", "mean", "peak"]
+__all__ = ["Concurrency", "Lives", "concurrency", "lives", "mean", "peak", "wall_clock"]
 
 SPAWN, DESPAWN = event("spawn"), event("despawn")
 
@@ -37,10 +36,11 @@ def lives(trace: Trace) -> Lives:
     Never spawned, it lives from its first event; not despawned, to the end of its last. A despawn ends a life only
     if no spawn comes after it. NaN where the record does not say.
     """
-    spawned_a, first_spawn_a = _latest(trace, SPAWN), _earliest_spawn(trace)
-    despawned_a = _latest(trace, DESPAWN)
+    spawn_e, despawn_e, n = trace.type_e == SPAWN, trace.type_e == DESPAWN, trace.n_agents
+    first_spawn_a, spawned_a = first_by(trace.to_e, spawn_e, n), last_by(trace.to_e, spawn_e, n)
+    despawned_a = last_by(np.where(trace.to_e >= 0, trace.to_e, trace.agent_e), despawn_e, n)
     done_e = np.where(np.isnan(trace.end_e), trace.t_e, trace.end_e)
-    start_a, end_a = np.full(trace.n_agents, np.inf), np.full(trace.n_agents, -np.inf)
+    start_a, end_a = np.full(n, np.inf), np.full(n, -np.inf)
     acts_e = (trace.agent_e >= 0) & ~np.isnan(trace.t_e)
     who = trace.agent_e[acts_e]
     np.minimum.at(start_a, who, trace.t_e[acts_e])
@@ -96,24 +96,10 @@ def mean(trace: Trace) -> F:
     return area_n / width_n
 
 
-def _subject(trace: Trace, kind: int) -> tuple[NDArray[np.intp], I]:
-    """The rows of spawns or despawns, and whom each is about."""
-    rows = np.flatnonzero(trace.type_e == kind)
-    about = trace.to_e[rows]
-    if kind == DESPAWN:
-        about = np.where(about >= 0, about, trace.agent_e[rows])
-    return rows[about >= 0], about[about >= 0]
-
-
-def _latest(trace: Trace, kind: int) -> I:
-    rows, about = _subject(trace, kind)
-    row_a = unset(trace.n_agents)
-    row_a[about] = rows  # rows ascend, so the last one stays
-    return row_a
-
-
-def _earliest_spawn(trace: Trace) -> I:
-    rows, about = _subject(trace, SPAWN)
-    row_a = unset(trace.n_agents)
-    row_a[about[::-1]] = rows[::-1]
-    return row_a
+def wall_clock(trace: Trace) -> F:
+    """From the first start to the last end (or start) of each rollout; NaN where no time is recorded."""
+    first_n, last_n = np.full(len(trace), np.inf), np.full(len(trace), -np.inf)
+    np.fmin.at(first_n, trace.rollout_e, trace.t_e)
+    np.fmax.at(last_n, trace.rollout_e, np.fmax(trace.t_e, trace.end_e))
+    took_n: F = np.subtract(last_n, first_n, out=np.full(len(trace), np.nan), where=last_n >= first_n)
+    return took_n

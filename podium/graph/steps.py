@@ -5,18 +5,28 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.graph.grouping import changes, count_of, take, unset
+from podium.graph.grouping import any_by, changes, count_of, first_by, take, unset
 from podium.trace import sweep
 from podium.trace.columns import B, I, Trace
 from podium.trace.vocabulary import EVENT_TYPES, EventType, event
 
-__all__ = ["critical_steps", "lead"]
+__all__ = ["critical_steps", "lead", "spawned", "spawns"]
 
 SPAWN = event("spawn")
 STEPS: tuple[EventType, ...] = ("orchestrator_decision", "message", "tool_call", "return", "aggregate")
 OUTSIDE: tuple[EventType, ...] = ("tool_result", "human_intervention", "safety_event")
 LEADING: tuple[EventType, ...] = ("orchestrator_decision", "spawn", "aggregate")
 IS_STEP, IS_OUTSIDE, IS_LEADING = (np.isin(EVENT_TYPES, words) for words in (STEPS, OUTSIDE, LEADING))
+
+
+def spawned(trace: Trace) -> B:
+    """The agents that a spawn names."""
+    return any_by(trace.to_e, trace.type_e == SPAWN, trace.n_agents)
+
+
+def spawns(trace: Trace) -> I:
+    """For each agent the row of the first spawn of it that says whose it was; -1 for none."""
+    return first_by(trace.to_e, (trace.type_e == SPAWN) & (trace.agent_e >= 0), trace.n_agents)
 
 
 def lead(trace: Trace) -> I:
@@ -26,11 +36,8 @@ def lead(trace: Trace) -> I:
     who only writes the task leads nobody; tool results, human interventions and safety events are not the team's doing. First is by time, then by row.
     -1 for a rollout in which nobody acts.
     """
-    spawned_a = np.zeros(trace.n_agents + 1, np.bool_)
-    spawned_a[trace.to_e[trace.type_e == SPAWN]] = True
-    spawned_a[-1] = True  # nobody
     own_e = ~IS_OUTSIDE[trace.type_e] & (trace.agent_e >= 0)
-    root_e = own_e & ~spawned_a[trace.agent_e]
+    root_e = own_e & ~take(spawned(trace), trace.agent_e)
     lead_n = unset(len(trace))
     user_e = trace.role_e.codes == trace.role_e.code("user")
     for fits_e in (root_e & IS_LEADING[trace.type_e], root_e & ~user_e, root_e, own_e, trace.agent_e >= 0):
@@ -91,9 +98,7 @@ def critical_steps(trace: Trace) -> I:
 
 def _stages(trace: Trace, lead_n: I) -> I:
     """The stage of each event: 0 before the first, else 1 + its recorded number or the row that opened it."""
-    recorded_n = np.zeros(len(trace), np.bool_)
-    recorded_n[trace.rollout_e[trace.stage_e >= 0]] = True
-    recorded_e = recorded_n[trace.rollout_e]
+    recorded_e = any_by(trace.rollout_e, trace.stage_e >= 0, len(trace))[trace.rollout_e]
     lead_e: B = IS_STEP[trace.type_e] & (trace.agent_e == lead_n[trace.rollout_e])
     opener_e = sweep.latest(np.where(recorded_e, trace.stage_e >= 0, lead_e), trace.src_x, trace.dst_x)
     number_e = np.append(np.where(recorded_e, trace.stage_e, np.arange(trace.n_events)), -1)
@@ -102,9 +107,7 @@ def _stages(trace: Trace, lead_n: I) -> I:
 
 def _tree(trace: Trace, lead_n: I) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Who spawned each agent, and how far it is from the lead. Whom nobody spawned hangs on the lead."""
-    rows = np.flatnonzero((trace.type_e == SPAWN) & (trace.to_e >= 0) & (trace.agent_e >= 0))[::-1]
-    born_a, parent_a = unset(trace.n_agents), lead_n[trace.rollout_a].astype(np.int64)
-    born_a[trace.to_e[rows]] = rows
+    born_a, parent_a = spawns(trace), lead_n[trace.rollout_a].astype(np.int64)
     born_a[lead_n[lead_n >= 0]] = -1
     child = np.flatnonzero(born_a >= 0)
     by = trace.agent_e[born_a[child]]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from podium.graph.grouping import count_by
 from podium.trace import sweep
 from podium.trace.columns import B, I, Trace
 from podium.trace.rules import trust_edges
@@ -28,5 +27,4 @@ def through(trace: Trace) -> I:
 
 def carriers(trace: Trace) -> I:
     """How many tainted events each agent emitted."""
-    who = trace.agent_e[taint(trace)]
-    return np.bincount(who[who >= 0], minlength=trace.n_agents)
+    return count_by(trace.agent_e, taint(trace), trace.n_agents)

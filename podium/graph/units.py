@@ -14,7 +14,7 @@ from weakref import ref
 
 import numpy as np
 
-from podium.graph.grouping import changes, count_of, numbered, rows_by, take, unset
+from podium.graph.grouping import any_by, changes, count_of, first_by, numbered, rows_by, take, unset
 from podium.trace import sweep
 from podium.trace.columns import I, Trace
 from podium.trace.vocabulary import edge, event
@@ -102,8 +102,7 @@ def turn(trace: Trace) -> I:
     who_e = actor(trace)
     result_e = trace.type_e == RESULT
     told_x = (who_e[trace.src_x] != who_e[trace.dst_x]) | result_e[trace.src_x]
-    input_e = result_e.copy()
-    input_e[trace.dst_x[told_x & (trace.type_x != TEMPORAL)]] = True
+    input_e = result_e | any_by(trace.dst_x, told_x & (trace.type_x != TEMPORAL), trace.n_events)
     order = rows_by(who_e)[np.count_nonzero(who_e < 0) :]
     opens = input_e[order]
     opens[1:] &= ~result_e[order[:-1]]
@@ -119,8 +118,7 @@ def invocation(trace: Trace) -> I:
     who_e = actor(trace)
     given_x = (who_e[trace.src_x] != who_e[trace.dst_x]) & (who_e[trace.src_x] >= 0)
     given_x &= (trace.type_x != TEMPORAL) & (trace.type_x != ANSWER) & (trace.type_e[trace.src_x] != RETURN)
-    opens_e = np.zeros(trace.n_events, np.bool_)
-    opens_e[trace.dst_x[given_x]] = True
+    opens_e = any_by(trace.dst_x, given_x, trace.n_events)
     order = rows_by(who_e)[np.count_nonzero(who_e < 0) :]
     return numbered(order, opens_e[order] | changes(who_e[order]), trace.n_events)
 
@@ -171,23 +169,13 @@ def _rows(trace: Trace, unit: str) -> I:
             first = trace.first_of("e")
             return np.where(first[1:] > first[:-1], first[:-1], -1)
         case "agent":
-            row_a = unset(trace.n_agents)
-            acts = np.flatnonzero(trace.agent_e >= 0)[::-1]
-            row_a[trace.agent_e[acts]] = acts  # the first one is written last, so it stays
-            return row_a
+            return first_by(trace.agent_e, trace.agent_e >= 0, trace.n_agents)
         case "token":
             return trace.owner_k
         case "orchestrator" | "message" | "tool_call":
             return np.flatnonzero(trace.type_e == {"orchestrator": DECISION, "message": MESSAGE}.get(unit, CALL))
-    return _first_rows(place(trace, unit))
-
-
-def _first_rows(unit_e: I) -> I:
-    """The first row of each unit, where units are numbered 0, 1, ... by that row."""
-    first = unset(count_of(unit_e))
-    inside = np.flatnonzero(unit_e >= 0)[::-1]
-    first[unit_e[inside]] = inside
-    return first
+    unit_e = place(trace, unit)
+    return first_by(unit_e, unit_e >= 0, count_of(unit_e))
 
 
 def place(trace: Trace, unit: str) -> I:
@@ -244,11 +232,9 @@ def first_stated(trace: Trace, unit: str, code_e: I) -> I:
     """
     if unit not in ("agent", "turn"):
         return take(code_e, rows(trace, unit))
-    place_e, code_u = place(trace, unit), unset(len(rows(trace, unit)))
+    place_e = place(trace, unit)
     own_e = trace.agent_e == take(agents(trace, unit), place_e)
-    stated = np.flatnonzero((place_e >= 0) & (code_e >= 0) & own_e)[::-1]
-    code_u[place_e[stated]] = code_e[stated]  # the first is written last, so it stays
-    return code_u
+    return take(code_e, first_by(place_e, (code_e >= 0) & own_e, len(rows(trace, unit))))
 
 
 def roles(trace: Trace, unit: str) -> I:

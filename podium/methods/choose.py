@@ -17,6 +17,7 @@ from podium.credit.credit import read
 from podium.credit.keys import groups
 from podium.expression import Call, calls
 from podium.graph import units
+from podium.graph.grouping import any_by, first_by, sum_by, take
 from podium.methods.method import METHODS, Method, Needs, credit_of
 from podium.methods.table import fidelity
 from podium.rewards.ledger import BadReward, Now
@@ -99,11 +100,9 @@ def _rank(fit: Fit) -> tuple[int, float, str]:
 
 def _differs(credit: Credit) -> bool:
     """Whether units of one run get different credit."""
-    there = np.flatnonzero(~np.isnan(credit.value))
-    run = credit.rollout[there]
-    first = np.full(len(credit.trace), np.nan)
-    first[run[::-1]] = credit.value[there[::-1]]
-    return bool((credit.value[there] != first[run]).any())
+    first_n = first_by(credit.rollout, ~np.isnan(credit.value), len(credit.trace))
+    first = take(credit.value, first_n[credit.rollout])
+    return bool((np.abs(credit.value - first) > 0).any())
 
 
 # what the traces must have
@@ -140,7 +139,7 @@ def _yes(question: str, trait: str, holds: bool | None, because: str) -> Answer:
 
 
 def _dynamic(trace: Trace) -> Answer:
-    spawns = np.bincount(trace.rollout_e[trace.type_e == SPAWN], minlength=len(trace)) > 0
+    spawns = any_by(trace.rollout_e, trace.type_e == SPAWN, len(trace))
     agents = np.bincount(trace.rollout_a, minlength=len(trace))
     told = f"{_of(spawns.sum(), len(trace))} runs spawn; {_range(agents)} agents a run"
     return _yes("Is the set of agents dynamic?", "dynamic", bool(spawns.any()) if trace.n_events else None, told)
@@ -153,8 +152,7 @@ def _bottleneck(trace: Trace) -> Answer:
         work, guess = graph.inferred_work(trace), ", guessed from when events began"
     on = graph.critical_path(trace, work).on_e & (work > 0)
     leads = on & (trace.agent_e == graph.lead(trace)[trace.rollout_e])
-    total = np.bincount(trace.rollout_e[on], work[on], minlength=len(trace))
-    own = np.bincount(trace.rollout_e[leads], work[leads], minlength=len(trace))
+    total, own = (sum_by(trace.rollout_e, np.where(e, work, 0.0), len(trace))[0] for e in (on, leads))
     question = "Is the orchestrator the bottleneck?"
     if not (total > 0).any():
         return _yes(question, "bottleneck", None, "no event says how long it took")

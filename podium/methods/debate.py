@@ -14,7 +14,7 @@ from podium.credit.forest import contexts, nodes
 from podium.credit.keys import By, groups, numbered_together
 from podium.credit.orders import before, timeline
 from podium.graph import units
-from podium.graph.grouping import changes, count_of, ends, ratio, take, unset
+from podium.graph.grouping import any_by, changes, count_by, count_of, ends, last_by, ratio, take, total_by, unset
 from podium.methods.method import Method, add
 from podium.registry import register
 from podium.rewards.individual import channel_of_events
@@ -72,9 +72,9 @@ def meta_actions(credit: Credit, channel: str = "correct") -> Credit:
     if credit.unit != "turn":
         raise BadCredit(f"meta_actions are turns, not {credit.unit}")
     rows, _ = answers(credit.trace, channel)
-    again = np.zeros(len(credit.value) + 1, np.bool_)
-    again[units.place(credit.trace, "turn")[rows[~changes(credit.trace.agent_e[rows])]]] = True
-    return credit.of(np.where(again[:-1], credit.value, np.nan))
+    turn = units.place(credit.trace, "turn")[rows]
+    again = any_by(turn, ~changes(credit.trace.agent_e[rows]), len(credit.value))
+    return credit.of(np.where(again, credit.value, np.nan))
 
 
 @register("step")
@@ -120,7 +120,7 @@ def shaped_by_tree(credit: Credit, g: float = 0.5, l: float = 0.5) -> Credit:
     first = np.unique(np.where(np.isnan(r), -1, node), return_index=True)[1]
     first = first[(node[first] >= 0) & ~np.isnan(r[first])]
     n = count_of(place) + 1
-    total, many = np.bincount(place[first], r[first], minlength=n), np.bincount(place[first], minlength=n)
+    total, many = total_by(place[first], r[first], n), np.bincount(place[first], minlength=n)
     with np.errstate(divide="ignore", invalid="ignore"):
         siblings = np.where(many[place] > 1, (total[place] - r) / (many[place] - 1), np.nan)
     above = before(timeline(credit, "rollout"), r)
@@ -183,10 +183,8 @@ def _majority(trace: Trace) -> NDArray[np.int64]:
     most_n = np.zeros(n, np.int64)
     np.maximum.at(most_n, key // words, many)
     wins = many == most_n[key // words]
-    alone = np.bincount(key[wins] // words, minlength=n) == 1
-    winner = unset(n)
-    winner[key[wins] // words] = key[wins] % words
-    return np.where(alone, winner, -1)
+    alone = count_by(key // words, wins, n) == 1
+    return np.where(alone, take(key % words, last_by(key // words, wins, n)), -1)
 
 
 def _sage() -> str:

@@ -7,20 +7,21 @@ from typing import Literal
 
 import numpy as np
 
+from podium.credit.baselines import tokens_written
 from podium.credit.credit import BadCredit, Credit
 from podium.credit.groups import Alone, lonely
 from podium.credit.keys import By, groups, numbered_together
 from podium.credit.orders import timeline
 from podium.credit.routing import resample
 from podium.graph import lead, units
-from podium.graph.grouping import count_of, ends, take, unset
+from podium.graph.grouping import any_by, count_by, count_of, first_by, group_totals, last_by, take, total_by
 from podium.graph.labels import label
 from podium.methods.method import Method, add
 from podium.registry import find, register
 from podium.rewards.outcome import channel_of_rollouts
 from podium.rewards.tools import tool_validity
 from podium.trace.columns import B, F, I
-from podium.trace.vocabulary import edge
+from podium.trace.vocabulary import event
 
 __all__ = [
     "aligned_zscore",
@@ -31,7 +32,7 @@ __all__ = [
     "weigh_tokens",
 ]
 
-TEMPORAL = edge("temporal")
+CALL = event("tool_call")
 
 
 @register("step")
@@ -44,49 +45,20 @@ def weigh_tokens(credit: Credit, by: Literal["agent", "rollout"] = "rollout") ->
     """
     if by not in ("agent", "rollout"):
         raise BadCredit(f"weigh_tokens takes agent or rollout, got {by!r}")
-    length = np.where(np.isnan(credit.value), np.nan, _lengths(credit))
+    length = credit.where_known(tokens_written(credit)).value
     there = length > 0
     run = np.where(there, credit.rollout, -1)
-    line = np.where(there, _owners(credit), -1) if by == "agent" else run
+    line = np.where(there, units.agents(credit.trace, credit.unit), -1) if by == "agent" else run
     batch = np.where(there, groups(credit, "batch"), -1)
-    weight = length / _total(line, length) / _different(line, run) / _different(run, batch)
+    weight = length / group_totals(line, length) / _different(line, run) / _different(run, batch)
     return replace(credit, weight=np.where(there, weight, length))
-
-
-def _lengths(credit: Credit) -> F:
-    """Tokens that the events of each unit wrote; NaN where none says."""
-    if credit.unit == "token":
-        return np.ones(len(credit.value))
-    place, n = units.place(credit.trace, credit.unit), len(credit.value)
-    wrote = credit.trace.tokens_out_e
-    told = (place >= 0) & ~np.isnan(wrote)
-    total: F = np.bincount(place[told], wrote[told], minlength=n).astype(np.float64)
-    return np.where(np.bincount(place[told], minlength=n) > 0, total, np.nan)
-
-
-def _owners(credit: Credit) -> I:
-    """The agent of each unit; a turn that opens with the result of a call is the caller's."""
-    trace, rows = credit.trace, credit.rows
-    if credit.unit == "agent":
-        return np.arange(trace.n_agents)
-    call = take(units.call_of(trace), rows)
-    who_e = np.append(trace.agent_e, -1)
-    return np.where(call >= 0, who_e[call], who_e[rows])
-
-
-def _total(group: I, value: F) -> F:
-    """For each unit the sum over its group; NaN in none."""
-    there = group >= 0
-    total = np.bincount(group[there], value[there]).astype(np.float64)
-    return take(total, np.where(there, group, -1))
 
 
 def _different(finer: I, coarser: I) -> F:
     """For each unit how many different finer groups its coarser group holds."""
     pair = numbered_together(coarser, finer)
-    first = np.zeros(len(pair), np.bool_)
-    first[np.unique(pair, return_index=True)[1]] = True
-    return _total(coarser, (first & (pair >= 0)).astype(np.float64))
+    first = first_by(pair, pair >= 0, count_of(pair))
+    return take(total_by(coarser[first], np.ones(len(first)), count_of(coarser)), coarser)
 
 
 @register("step")
@@ -101,25 +73,15 @@ def trainable(credit: Credit, form: str = "format", limit: str = "limit") -> Cre
         raise BadCredit(f"trainable chooses turns, not {credit.unit}")
     trace, run = credit.trace, credit.rollout
     place, turns, n = units.place(trace, "turn"), len(run), len(trace)
-    failed, limited = (_holds(place, e, turns) for e in (trace.valid_e == 0, label(trace, limit) == 1))
-    leads = _owners(credit) == lead(trace)[run]
-    last = np.zeros(turns, np.bool_)
-    own = np.flatnonzero(leads)
-    last[own[ends(run[own])]] = True
+    failed, limited = (any_by(place, e, turns) for e in (trace.valid_e == 0, label(trace, limit) == 1))
+    leads = units.agents(trace, "turn") == lead(trace)[run]
+    last = np.isin(np.arange(turns), last_by(run, leads, n))
     form_t = channel_of_rollouts(trace, form)[run]
-    chosen, taken = leads & failed, _holds(run, leads & failed, n)
+    chosen = leads & failed
     for instead in (limited, last):
-        chosen = chosen | (instead & ~taken[run])
-        taken = taken | _holds(run, instead, n)
+        chosen = chosen | (instead & ~any_by(run, chosen, n)[run])
     chosen = np.where(form_t >= 0.5, ~failed, chosen)
     return credit.of(np.where(chosen & ~np.isnan(form_t), credit.value, np.nan))
-
-
-def _holds(place: I, what: B, n: int) -> B:
-    """For each of n places whether anything there is so."""
-    holds = np.zeros(n, np.bool_)
-    holds[place[what & (place >= 0)]] = True
-    return holds
 
 
 @register("step")
@@ -148,7 +110,7 @@ def aligned_zscore(
     made = _aligned(credit.of(single), is_it, (by, d, seed, eps, alone))
     assert made.weight is not None
     at = np.where(np.isnan(credit.value), -1, first)
-    many = np.append(np.bincount(at[at >= 0], minlength=len(at)), 1)[at]
+    many = count_by(at, at >= 0, len(at))[at]
     return replace(credit, value=take(made.value, at), weight=take(made.weight, at) / many)
 
 
@@ -156,10 +118,7 @@ def _first_of_samples(credit: Credit, is_it: B) -> I:
     """For each unit the first with a value of its sample, -1 for none: its invocation where told, else all its agent does."""
     agent = units.agents(credit.trace, credit.unit)
     sample = numbered_together(np.where(is_it, find("key", "invocation")(credit.trace, credit.unit), 0), agent)
-    known = np.flatnonzero((sample >= 0) & ~np.isnan(credit.value))[::-1]
-    first = unset(count_of(sample))
-    first[sample[known]] = known  # the lowest is written last, so it stays
-    return take(first, sample)
+    return take(first_by(sample, ~np.isnan(credit.value), count_of(sample)), sample)
 
 
 def _aligned(credit: Credit, is_it: B, told: tuple[By, int, int, float, Alone]) -> Credit:
@@ -172,11 +131,11 @@ def _aligned(credit: Credit, is_it: B, told: tuple[By, int, int, float, Alone]) 
     count = np.where(known, np.where(is_it, filled, 1.0), 0.0)
     value, group = np.where(known, credit.value, 0.0), np.where(known, group, -1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        total = _total(group, count)
-        mean = _total(group, count * value) / total
-        deviation = np.sqrt(_total(group, count * (value - mean) ** 2) / total)
+        total = group_totals(group, count)
+        mean = group_totals(group, count * value) / total
+        deviation = np.sqrt(group_totals(group, count * (value - mean) ** 2) / total)
         scaled = (credit.value - mean) / (deviation + eps)
-    single = ~known | (_total(group, (count > 0).astype(np.float64)) < 2)
+    single = ~known | (group_totals(group, (count > 0).astype(np.float64)) < 2)
     return replace(lonely(credit, scaled, single, alone, group), weight=np.where(known, count, np.nan))
 
 
@@ -186,7 +145,7 @@ def minus_length(credit: Credit, phi: float = 0.1, longest: float = 1024.0) -> C
 
     needs: tokens out on an event of the unit, else NaN.   from: LAMO.
     """
-    return credit.of(credit.value - phi * _lengths(credit) / longest)
+    return credit.of(credit.value - phi * tokens_written(credit) / longest)
 
 
 @register("step")
@@ -197,18 +156,15 @@ def plus_tools(credit: Credit, weight: float = 1.0) -> Credit:
     """
     if credit.unit != "agent":
         raise BadCredit(f"plus_tools pays agents, not {credit.unit}")
-    calls = units.rows(credit.trace, "tool_call")
-    caller = credit.trace.agent_e[calls]
-    calls_a = np.bincount(caller[caller >= 0], minlength=credit.trace.n_agents)
-    return credit.of(credit.value + weight * np.where(calls_a > 0, tool_validity(credit.trace), 0.0))
+    calls_a = any_by(credit.trace.agent_e, credit.trace.type_e == CALL, credit.trace.n_agents)
+    return credit.of(credit.value + weight * np.where(calls_a, tool_validity(credit.trace), 0.0))
 
 
 @register("step")
 def at_end(credit: Credit) -> Credit:
     """The value at the end of a run, 0 before, so that a backup finds it at the leaves alone."""
     line = timeline(credit, "rollout")
-    ends = np.append(line.last, True)[line.at]
-    return credit.of(np.where(ends | np.isnan(credit.value), credit.value, 0.0))
+    return credit.where_known(np.where(np.append(line.last, True)[line.at], credit.value, 0.0))
 
 
 TABLE = (

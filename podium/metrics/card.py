@@ -9,9 +9,10 @@ import numpy as np
 
 from podium.expression import calls
 from podium.graph import units
+from podium.graph.grouping import any_by
 from podium.metrics.report import Measured, measure
 from podium.metrics.table import DIMENSIONS
-from podium.metrics.views import count, doers
+from podium.metrics.views import count
 from podium.registry import facts, kind_of
 from podium.rewards.ledger import read
 from podium.rewards.orchestration import spawned, wall_clock
@@ -143,12 +144,10 @@ def _safety(trace: Trace) -> dict[str, Any]:
 
 def _shared(trace: Trace) -> Any:
     """Tool results of one agent that lead straight to a tool call or result of another: what is written by one and read by the other."""
-    who_e, tool_e = doers(trace), (trace.type_e == CALL) | (trace.type_e == RESULT)
+    who_e, tool_e = units.actor(trace), (trace.type_e == CALL) | (trace.type_e == RESULT)
     passed_x = (trace.type_e == RESULT)[trace.src_x] & tool_e[trace.dst_x] & (trace.type_x != TEMPORAL)
     passed_x &= who_e[trace.src_x] != who_e[trace.dst_x]
-    shared_e = np.zeros(trace.n_events, np.bool_)
-    shared_e[trace.dst_x[passed_x]] = True
-    return shared_e
+    return any_by(trace.dst_x, passed_x, trace.n_events)
 
 
 def _dimensions(measured: Sequence[Measured]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from podium.graph.grouping import count_of, ratio, sum_by
+from podium.graph.grouping import count_of, mean_by, ratio, total_by
 from podium.graph.labels import label, number, stated
 from podium.metrics.views import count, share, spoken
 from podium.registry import register
@@ -84,13 +84,11 @@ def _sides(rollout: I, question: I, answer: I, weight: F) -> _Sides:
     asked, question = np.unique(question, return_inverse=True)
     rollout_q = np.zeros(len(asked), np.int64)
     rollout_q[question] = rollout
-    several = np.bincount(question, minlength=len(asked))[question] > 1
+    several = np.bincount(question)[question] > 1
     question, answer, weight = question[several], answer[several], weight[several]
     size = count_of(answer)
     side, which = np.unique(question * size + answer, return_inverse=True)
-    n = len(side)
-    behind: F = np.bincount(which, weight, n).astype(np.float64)
-    return _Sides(side // size, behind, np.bincount(which, minlength=n), rollout_q)
+    return _Sides(side // size, total_by(which, weight, len(side)), np.bincount(which), rollout_q)
 
 
 def _by_votes(trace: Trace) -> _Sides:
@@ -112,8 +110,7 @@ def _by_value(trace: Trace) -> _Sides:
 
 
 def _mean(trace: Trace, sides: _Sides, value_q: F) -> F:
-    total_n, n = sum_by(sides.rollout_q, value_q, len(trace))
-    return total_n / n
+    return mean_by(sides.rollout_q, value_q, len(trace))
 
 
 def _agreement(sides: _Sides) -> F:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from podium.graph.grouping import count_by, total_by
 from podium.interval import Estimate, estimate
 from podium.metrics.table import BadMetrics
 from podium.metrics.views import count, sub_agents
@@ -109,7 +110,7 @@ def bill(trace: Trace, prices: Prices) -> Bill:
     least, exact, lacking = [], [], []
     for which_e in (born_e, ~born_e):
         lacking.append(count(trace, lacks_e & which_e))
-        cost_n = np.bincount(trace.rollout_e[which_e], known_e[which_e], minlength=n).astype(np.float64)
+        cost_n = total_by(np.where(which_e, trace.rollout_e, -1), known_e, n)
         least.append(np.where(silent_n, np.nan, cost_n))
         exact.append(np.where(lacking[-1] > 0, np.nan, least[-1]))
     by_totals_n, by_totals_least_n = _by_totals(trace, prices)
@@ -141,8 +142,7 @@ def _by_totals(trace: Trace, prices: Prices) -> tuple[F, F]:
         trace.cost_n.get(what, unknown_n) for what in ("tokens_in", "tokens_out", "tokens")
     )
     events_in_n, events_out_n = (
-        np.bincount(trace.rollout_e, np.nan_to_num(t_e), minlength=n)
-        for t_e in (trace.tokens_in_e, trace.tokens_out_e)
+        total_by(trace.rollout_e, np.nan_to_num(t_e), n) for t_e in (trace.tokens_in_e, trace.tokens_out_e)
     )
     in_n, out_n = np.fmax(stated_in_n, events_in_n), np.fmax(stated_out_n, events_out_n)
     known_n = in_n * prices.token_in + out_n * prices.token_out
@@ -181,7 +181,7 @@ def fit(trace: Trace, prices: Prices) -> Model:
 
 
 def _team(trace: Trace) -> F:
-    return np.bincount(trace.rollout_a[spawned(trace)], minlength=len(trace)).astype(np.float64)
+    return count_by(trace.rollout_a, spawned(trace), len(trace)).astype(np.float64)
 
 
 class Forecast(NamedTuple):

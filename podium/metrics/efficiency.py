@@ -11,11 +11,12 @@ import numpy as np
 
 from podium import graph
 from podium.graph.ancestry import ancestors
+from podium.graph.grouping import any_by
 from podium.graph.labels import label
 from podium.graph.steps import IS_STEP
-from podium.metrics.views import LINKS, crossing, share, sub_agents
+from podium.metrics.views import LINKS, share, sub_agents
 from podium.registry import register
-from podium.rewards.orchestration import speedup, wall_clock
+from podium.rewards.orchestration import crossing, speedup, wall_clock
 from podium.trace import sweep
 from podium.trace.columns import B, F, Trace
 from podium.trace.vocabulary import edge
@@ -76,8 +77,7 @@ def utilisation_by_effect(trace: Trace) -> F:
 
     pays: the team.   needs: an action of a spawned agent, else NaN.
     """
-    out_e = np.zeros(trace.n_events, np.bool_)
-    out_e[trace.src_x[crossing(trace)]] = True
+    out_e = any_by(trace.src_x, crossing(trace), trace.n_events)
     acts_e = _acts(trace)
     return share(trace, acts_e & (out_e | ancestors(trace, out_e, LINKS)), acts_e)
 

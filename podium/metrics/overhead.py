@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from podium import graph
+from podium.graph.grouping import any_by
 from podium.graph.labels import label
 from podium.graph.steps import IS_STEP
 from podium.metrics.views import count, share
@@ -79,9 +80,7 @@ def tokens_per_delegation(trace: Trace) -> F:
 
 def _amplified(trace: Trace, bad_e: B, src_x: I, dst_x: I) -> F:
     """Bad events that a bad one led to, over those that none led to; NaN where there is no bad one."""
-    reached_e = sweep.reach(bad_e, src_x, dst_x)
-    later_e = np.zeros(trace.n_events, np.bool_)
-    later_e[dst_x[reached_e[src_x]]] = True
+    later_e = any_by(dst_x, sweep.reach(bad_e, src_x, dst_x)[src_x], trace.n_events)
     first_n = count(trace, bad_e & ~later_e)
     return count(trace, bad_e & later_e) / np.where(first_n > 0, first_n, np.nan)
 

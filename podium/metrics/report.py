@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.graph import units
-from podium.graph.grouping import sum_by
+from podium.graph.grouping import mean_by
 from podium.interval import Estimate, estimate, student
 from podium.metrics.table import METRICS, BadMetrics, Metric
 from podium.registry import facts, find
@@ -78,8 +78,7 @@ def by_rollout(trace: Trace, score: str) -> F:
     unit, values = facts("score", score)["unit"], find("score", score)(trace)
     if unit == "team":
         return np.asarray(values, np.float64)
-    total_n, n = sum_by(units.rollouts(trace, unit), np.asarray(values, np.float64), len(trace))
-    return total_n / n
+    return mean_by(units.rollouts(trace, unit), np.asarray(values, np.float64), len(trace))
 
 
 def measure(trace: Trace, metrics: Sequence[Metric] = METRICS) -> list[Measured]:

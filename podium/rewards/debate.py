@@ -6,17 +6,15 @@ them, or a judge or a formal checker does (`judges`).
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 
 from podium.graph import units
-from podium.graph.grouping import changes, count_of, ratio, take
+from podium.graph.grouping import any_by, changes, count_by, mean_by, take, total_by
 from podium.registry import register
 from podium.rewards.individual import channel_of_events, individual
 from podium.rewards.ledger import BadReward
 from podium.rewards.process import answers
+from podium.rewards.votes import difference, votes
 from podium.trace.columns import B, F, I, Trace
 from podium.trace.vocabulary import edge, event
 
@@ -39,7 +37,7 @@ def zero_sum(trace: Trace, channel: str = "agent") -> F:
     """
     x_a = individual(trace, channel)
     party = np.flatnonzero(~np.isnan(x_a))
-    parties_n = np.bincount(trace.rollout_a[party], minlength=len(trace))
+    parties_n = count_by(trace.rollout_a, ~np.isnan(x_a), len(trace))
     party = party[parties_n[trace.rollout_a[party]] == 2].reshape(-1, 2)
     r_a = np.where(parties_n[trace.rollout_a] == 2, 0.0, np.nan)
     gain = x_a[party[:, 0]] - x_a[party[:, 1]]
@@ -67,12 +65,8 @@ def critique(trace: Trace, channel: str = "verdict") -> F:
     says_e = (trace.type_e == MESSAGE) & ~np.isnan(v_e)
     solution, critic = _joined(trace, (trace.type_e == MESSAGE)[trace.src_x] & says_e[trace.dst_x])
     gain = np.round((v_e[critic] - 0.5) * GRAIN) / GRAIN
-    r_e = _sums(solution, gain, trace.n_events) - _sums(critic, gain, trace.n_events)
+    r_e = total_by(solution, gain, trace.n_events) - total_by(critic, gain, trace.n_events)
     return _in_runs_with(trace, says_e, r_e, "message")
-
-
-def _sums(at: I, values: F, n: int) -> F:
-    return np.bincount(at, values, minlength=n).astype(np.float64)
 
 
 def _joined(trace: Trace, keep_x: B) -> tuple[I, I]:
@@ -84,9 +78,7 @@ def _joined(trace: Trace, keep_x: B) -> tuple[I, I]:
 
 def _in_runs_with(trace: Trace, says_e: B, r_e: F, unit: str) -> F:
     """Pay at the rows that stand for units; NaN in runs where nothing says."""
-    tells_n = np.zeros(len(trace), np.bool_)
-    tells_n[trace.rollout_e[says_e]] = True
-    rows = units.rows(trace, unit)
+    rows, tells_n = units.rows(trace, unit), any_by(trace.rollout_e, says_e, len(trace))
     return np.where(tells_n[trace.rollout_e[rows]], r_e[rows], np.nan)
 
 
@@ -120,9 +112,8 @@ def resolution(trace: Trace, channel: str = "correct") -> F:
     pair = np.unique(k[answered] * span + message[answered])  # a message counts once in each answer
     k, message = pair // span, pair % span
     speaker, by = np.unique(k * agents + trace.agent_e[message] + 1, return_inverse=True)
-    speakers_k = np.bincount(speaker // agents, minlength=len(rows))
-    n_km = np.bincount(by, minlength=len(speaker))[by]
-    r_e = _sums(message, delta[k] / (speakers_k[k] * n_km), trace.n_events)
+    speakers_k, n_km = np.bincount(speaker // agents), np.bincount(by)[by]
+    r_e = total_by(message, delta[k] / (speakers_k[k] * n_km), trace.n_events)
     says_e = ~np.isnan(channel_of_events(trace, channel))
     return _in_runs_with(trace, says_e, r_e, "message")
 
@@ -144,10 +135,8 @@ def verdict_agreement(trace: Trace, verdict: str = "verdict", channel: str = "co
     v_e, c_e = channel_of_events(trace, verdict), channel_of_events(trace, channel)
     about, says = _joined(trace, ~np.isnan(c_e)[trace.src_x] & ~np.isnan(v_e)[trace.dst_x])
     turn, n = units.place(trace, "turn")[says], len(units.rows(trace, "turn"))
-    about, says, turn = about[turn >= 0], says[turn >= 0], turn[turn >= 0]
-    agrees = (v_e[says] >= 0.5) == (c_e[about] >= 0.5)
-    count = np.bincount(turn, minlength=n)
-    return ratio(np.bincount(turn, agrees, minlength=n), count)
+    agrees = ((v_e[says] >= 0.5) == (c_e[about] >= 0.5)).astype(np.float64)
+    return mean_by(turn, agrees, n)
 
 
 @register(
@@ -170,16 +159,14 @@ def panel(trace: Trace, by: str = "majority") -> F:
         raise BadReward(f"a panel decides by majority, weighted or unanimous, got {by!r}")
     words = np.array([*map(_verdict, trace.value_v.words), np.nan])
     p_v = words[trace.value_v.codes]
-    votes = np.flatnonzero(~np.isnan(p_v))
-    event_g, group = np.unique(trace.event_v[votes], return_inverse=True)
-    w_v = trace.weight_v[votes] if by == "weighted" else np.ones(len(votes))
-    total_g = np.bincount(group, w_v, minlength=len(event_g))
-    for_g = np.bincount(group, w_v * p_v[votes], minlength=len(event_g))
+    ballots = np.flatnonzero(~np.isnan(p_v))
+    event_g, group = np.unique(trace.event_v[ballots], return_inverse=True)
+    w_v = trace.weight_v[ballots] if by == "weighted" else np.ones(len(ballots))
+    total_g, for_g = (total_by(group, w, len(event_g)) for w in (w_v, w_v * p_v[ballots]))
     passed_g = for_g == total_g if by == "unanimous" else np.round(2 * for_g - total_g, 9) > 0
-    known_g, of_g, n = total_g > 0, trace.rollout_e[event_g], len(trace)
-    panels_n, passed_n = np.bincount(of_g, minlength=n), np.bincount(of_g, passed_g & known_g, minlength=n)
-    unknown_n = (panels_n == 0) | (np.bincount(of_g, ~known_g, minlength=n) > 0)
-    return np.where(unknown_n, np.nan, passed_n == panels_n)
+    known_g, of_g = total_g > 0, trace.rollout_e[event_g]
+    known_n, unknown_n, fails_n = (any_by(of_g, g, len(trace)) for g in (known_g, ~known_g, ~passed_g))
+    return np.where(known_n & ~unknown_n, ~fails_n, np.nan)
 
 
 def _verdict(word: str) -> float:
@@ -196,15 +183,6 @@ def _verdict(word: str) -> float:
     except ValueError:
         return np.nan
     return np.nan if np.isnan(value) else float(value >= 0.5)
-
-
-class _Blocks(NamedTuple):
-    """The different values that an aggregate's votes name: one entry each, and for each vote the one it is for."""
-
-    event: NDArray[np.int64]
-    weight: F
-    right: F
-    of_v: NDArray[np.int64]
 
 
 @register(
@@ -225,61 +203,8 @@ def pivotal(trace: Trace, channel: str = "correct", by: str = "majority") -> F:
     """
     if by not in ("majority", "weighted"):
         raise BadReward(f"votes are counted by majority or weighted, got {by!r}")
-    known = np.flatnonzero((trace.source_v >= 0) & (trace.value_v.codes >= 0))
-    weight = trace.weight_v[known] if by == "weighted" else np.ones(len(known))
-    unsure = np.isin(trace.event_v[known], trace.event_v[known[np.isnan(weight)]])
-    weight = np.where(np.isnan(weight), 0.0, weight)
-    blocks = _blocks(trace, known, weight, channel_of_events(trace, channel)[trace.source_v[known]])
-    gain = _consensus(blocks, np.zeros(len(known))) - _consensus(blocks, weight)
-    gain[unsure] = np.nan
-    who = trace.agent_e[trace.source_v[known]]
-    r_a = np.bincount(who[who >= 0], gain[who >= 0], minlength=trace.n_agents)
-    checked = ~np.isnan(blocks.right[blocks.of_v])
-    tells_n = np.bincount(trace.rollout_e[trace.event_v[known[checked]]], minlength=len(trace)) > 0
+    cast = votes(trace, channel, by == "weighted")
+    gain, who = difference(cast, np.arange(len(cast.answer))), trace.agent_e[cast.source]
+    r_a = total_by(who, gain, trace.n_agents)
+    tells_n = any_by(trace.rollout_e[cast.aggregate], ~np.isnan(cast.right[cast.answer]), len(trace))
     return np.where(tells_n[trace.rollout_a], r_a, np.nan)
-
-
-def _blocks(trace: Trace, known: NDArray[np.int64], weight: F, right: F) -> _Blocks:
-    words = len(trace.value_v.words)
-    key, of_v = np.unique(
-        trace.event_v[known].astype(np.int64) * words + trace.value_v.codes[known], return_inverse=True
-    )
-    checked = ~np.isnan(right)
-    count = np.bincount(of_v[checked], minlength=len(key))
-    total = np.bincount(of_v[checked], right[checked], minlength=len(key))
-    mean = ratio(total, count)
-    heavy: F = np.round(np.bincount(of_v, weight, minlength=len(key)), 9)  # 0.1 + 0.2 ties with 0.3
-    return _Blocks(key // words, heavy, mean, of_v)
-
-
-def _consensus(blocks: _Blocks, less_v: F) -> F:
-    """How right the winner is once each vote's own block weighs that much less: one answer a vote, ties shared.
-
-    The rivals of a block are the heaviest of the other blocks of its aggregate: the heaviest of all, or, where it is alone at the
-    top, those in second place.
-    """
-    event, weight, right, of_v = blocks
-    group = np.unique(event, return_inverse=True)[1]
-    n = count_of(group)
-    first_g = _heaviest(group, weight, n)
-    top = weight == first_g[group]
-    second_g = _heaviest(group[~top], weight[~top], n)
-    next_ = weight == second_g[group]
-    tops, nexts = (np.bincount(group[at], minlength=n)[group] for at in (top, next_))
-    worth_top, worth_next = (np.bincount(group[at], right[at], minlength=n)[group] for at in (top, next_))
-    alone = top & (tops == 1)
-    rival = np.where(alone, second_g[group], first_g[group])[of_v]
-    rivals = np.where(alone, nexts, tops - top)[of_v]
-    worth = np.where(alone, worth_next, worth_top - np.where(top, right, 0.0))[of_v]
-    own = np.round(weight[of_v] - less_v, 9)
-    stays, falls = (own >= rival) & (own > 0), (own <= rival) & (rivals > 0)
-    total = np.where(stays, right[of_v], 0.0) + np.where(falls, worth, 0.0)
-    winners = stays + np.where(falls, rivals, 0)
-    mean: F = np.divide(total, winners, out=np.zeros(len(of_v)), where=winners > 0)
-    return mean
-
-
-def _heaviest(group: I, weight: F, n: int) -> F:
-    heaviest = np.full(n, -np.inf)
-    np.maximum.at(heaviest, group, weight)
-    return heaviest

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from podium.graph import units
-from podium.graph.grouping import count_of, ends, rows_by, sum_by, take
+from podium.graph.grouping import count_of, last_by, sum_by, take
 from podium.registry import register
 from podium.trace.columns import F, Trace
 from podium.trace.vocabulary import event
@@ -41,13 +41,8 @@ def agent_outcome(trace: Trace, channel: str = "agent") -> F:
     pays: agents.   needs: an event of the agent that states the channel, else NaN.   from: the survey's R2, per-agent outcome.
     """
     r_e = channel_of_events(trace, channel)
-    own_e = (trace.agent_e >= 0) & (trace.type_e != RESULT)  # results come in no order of their own
-    rows = np.flatnonzero(~np.isnan(r_e) & own_e)
-    rows = rows[rows_by(trace.agent_e[rows])]
-    last = ends(trace.agent_e[rows])
-    r_a = np.full(trace.n_agents, np.nan)
-    r_a[trace.agent_e[rows[last]]] = r_e[rows[last]]
-    return r_a
+    own_e = trace.type_e != RESULT  # results come in no order of their own
+    return take(r_e, last_by(trace.agent_e, ~np.isnan(r_e) & own_e, trace.n_agents))
 
 
 @register("score", unit="turn", families=("R2", "R3"), better="higher", needs=NEEDS)
@@ -59,8 +54,7 @@ def invoked(trace: Trace, channel: str = "agent") -> F:
     pays: turns, those of an invocation alike.   needs: an event of the invocation that states the channel, else NaN.   from: M-GRPO.
     """
     of_e = units.kept(trace, "invocation", lambda: units.invocation(trace))
-    inside = of_e >= 0
-    total = sum_by(of_e[inside], channel_of_events(trace, channel)[inside], count_of(of_e))[0]
+    total = sum_by(of_e, channel_of_events(trace, channel), count_of(of_e))[0]
     return take(total, of_e[units.rows(trace, "turn")])
 
 
@@ -103,6 +97,4 @@ def channel_of_events(trace: Trace, channel: str) -> F:
 
 def total_of(trace: Trace, unit: str, values_e: F) -> F:
     """The sum over each unit's events of the numbers that are there; NaN where there is none."""
-    place_e = units.place(trace, unit)
-    inside = place_e >= 0
-    return sum_by(place_e[inside], values_e[inside], len(units.rows(trace, unit)))[0]
+    return sum_by(units.place(trace, unit), values_e, len(units.rows(trace, unit)))[0]

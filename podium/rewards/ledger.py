@@ -18,6 +18,7 @@ import numpy as np
 from podium.errors import WrongUse
 from podium.expression import BadExpression, Call, Node, Scaled, Sum, parse, spell
 from podium.graph import units
+from podium.graph.grouping import total_by
 from podium.outside import load_file, names_a_file, use
 from podium.registry import alternatives, facts, find, kind_of, name_of, names
 from podium.trace.columns import F, Trace
@@ -92,10 +93,7 @@ def summed(trace: Trace, channel: Channel, unit: str) -> Channel:
             f"{channel.name} pays {len(lost)} of its units ({channel.unit}) that belong to no {unit}; "
             "choose a unit that holds them all, such as team"
         )
-    inside, paid = inside[inside >= 0], channel.paid[inside >= 0]
-    n = len(units.rows(trace, unit))
-    total: F = np.bincount(inside, paid, minlength=n).astype(np.float64)
-    return Channel(channel.name, unit, total)
+    return Channel(channel.name, unit, total_by(inside, channel.paid, len(units.rows(trace, unit))))
 
 
 def read(reward: str | Node) -> Node:

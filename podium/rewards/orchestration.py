@@ -13,10 +13,15 @@ from numpy.typing import NDArray
 
 from podium import graph
 from podium.graph.ancestry import ancestors
-from podium.graph.grouping import changes, ratio, rows_by, sum_by, unset
+from podium.graph.grouping import any_by, changes, count_by, last_by, mean_by, ratio, rows_by, sum_by, take
 from podium.graph.labels import label, number, stated
+from podium.graph.spans import wall_clock
+from podium.graph.steps import spawned
+from podium.graph.units import actor, rows
 from podium.registry import register
+from podium.rewards.individual import channel_of_events
 from podium.rewards.ledger import BadReward
+from podium.rewards.outcome import channel_of_rollouts
 from podium.rewards.tools import LEADS_ON, answers_of_the_lead
 from podium.trace.columns import B, F, I, Trace, ranges
 from podium.trace.vocabulary import decision, edge, event
@@ -27,6 +32,7 @@ __all__ = [
     "completed",
     "contributed",
     "critical_steps",
+    "crossing",
     "finish",
     "instantiate",
     "over_budget",
@@ -54,35 +60,29 @@ TEMPORAL, STOP = edge("temporal"), decision("stop")
 # who was spawned, and what came of it
 
 
-def spawned(trace: Trace) -> B:
-    """The agents that a spawn names."""
-    born_a = np.zeros(trace.n_agents + 1, np.bool_)
-    born_a[trace.to_e[trace.type_e == SPAWN]] = True
-    return born_a[: trace.n_agents]  # the last entry is for spawns that name nobody
-
-
 def used(trace: Trace) -> B:
     """The agents of whom something reached another: an edge, not merely temporal, from an event of theirs to one of somebody else's.
 
     A tool result is the caller's, and to be despawned or noticed by a safety check is no use.
     """
-    call_e = graph.call_of(trace)
-    who_e = np.where(call_e >= 0, trace.agent_e[call_e], trace.agent_e)
-    reaches_x = (who_e[trace.src_x] != who_e[trace.dst_x]) & (trace.type_x != TEMPORAL)
-    reaches_x &= ~np.isin(trace.type_e, (DESPAWN, SAFETY))[trace.dst_x]
-    used_a = np.zeros(trace.n_agents + 1, np.bool_)
-    used_a[who_e[trace.src_x[reaches_x]]] = True
-    return used_a[: trace.n_agents]
+    return any_by(actor(trace)[trace.src_x], crossing(trace), trace.n_agents)
+
+
+def crossing(trace: Trace) -> B:
+    """The edges by which one agent's doing reached another's. A tool result is the caller's doing."""
+    who_e = actor(trace)
+    crosses_x: B = (who_e[trace.src_x] != who_e[trace.dst_x]) & (trace.type_x != TEMPORAL)
+    return crosses_x & ~np.isin(trace.type_e, (DESPAWN, SAFETY))[trace.dst_x]
 
 
 def _nameless(trace: Trace) -> NDArray[np.int64]:
     """How many spawns of each rollout do not say whom."""
-    return np.bincount(trace.rollout_e[(trace.type_e == SPAWN) & (trace.to_e < 0)], minlength=len(trace))
+    return count_by(trace.rollout_e, (trace.type_e == SPAWN) & (trace.to_e < 0), len(trace))
 
 
 def _silent(trace: Trace) -> B:
     """The rollouts of which nothing is recorded."""
-    silent_n: B = np.bincount(trace.rollout_e, minlength=len(trace)) == 0
+    silent_n: B = rows(trace, "team") < 0
     return silent_n
 
 
@@ -90,8 +90,7 @@ def _share(trace: Trace, which_a: B, none: float) -> F:
     """The share of each rollout's spawned agents that are of this kind; `none` where nobody was spawned, NaN where the record
     has no events or does not say who was spawned."""
     born_a = spawned(trace)
-    all_n = np.bincount(trace.rollout_a[born_a], minlength=len(trace))
-    such_n = np.bincount(trace.rollout_a[born_a & which_a], minlength=len(trace))
+    all_n, such_n = (count_by(trace.rollout_a, a, len(trace)) for a in (born_a, born_a & which_a))
     share_n = np.where(all_n > 0, ratio(such_n, all_n), none)
     return np.where(_silent(trace) | (_nameless(trace) > 0), np.nan, share_n)
 
@@ -109,7 +108,7 @@ def instantiate(trace: Trace, most: int = 8) -> F:
 
     pays: the team.   needs: spawn events; an agent that is spawned twice counts once.   from: Kimi K2.5, section 3.
     """
-    count_n = np.bincount(trace.rollout_a[spawned(trace)], minlength=len(trace)) + _nameless(trace)
+    count_n = count_by(trace.rollout_a, spawned(trace), len(trace)) + _nameless(trace)
     return np.where(_silent(trace), np.nan, np.minimum(count_n, most) / most)
 
 
@@ -124,9 +123,8 @@ def finish(trace: Trace, none: float = np.nan) -> F:
 
     pays: the team.   needs: spawns that name whom, else NaN; `none` where nobody was spawned.   from: Kimi K2.5, section 3.
     """
-    finished_a = np.zeros(trace.n_agents + 1, np.bool_)
-    finished_a[trace.agent_e[(trace.type_e == RETURN) & (trace.valid_e != 0)]] = True
-    return _share(trace, finished_a[:-1], none)
+    finished_e = (trace.type_e == RETURN) & (trace.valid_e != 0)
+    return _share(trace, any_by(trace.agent_e, finished_e, trace.n_agents), none)
 
 
 @register("score", unit="team", families=("R7",), better="lower", needs="spawn events that name whom, and edges")
@@ -160,7 +158,7 @@ def contributed(trace: Trace, most: int = 8) -> F:
     they did not), else NaN.   from: ours, against spurious parallelism (Kimi K2.5, section 3).
     """
     worked_a, unknown_a = _worked(trace, np.ones(trace.n_events, np.bool_))
-    count_n, unknown_n = (np.bincount(trace.rollout_a[a], minlength=len(trace)) for a in (worked_a, unknown_a))
+    count_n, unknown_n = (count_by(trace.rollout_a, a, len(trace)) for a in (worked_a, unknown_a))
     absent_n = _silent(trace) | (_nameless(trace) > 0) | ((unknown_n > 0) & (count_n < most))
     return np.where(absent_n, np.nan, np.minimum(count_n, most) / most)
 
@@ -182,8 +180,8 @@ def completed(trace: Trace, none: float = np.nan) -> F:
     pays: the team.   needs: what `contributed` needs, else NaN; `none` where nobody was spawned.   from: ours, after Kimi K2.5, section 3.
     """
     worked_a, unknown_a = _worked(trace, trace.type_e == RETURN)
-    unknown_n = np.bincount(trace.rollout_a[unknown_a], minlength=len(trace))
-    return np.where(unknown_n > 0, np.nan, _share(trace, worked_a, none))
+    unknown_n = any_by(trace.rollout_a, unknown_a, len(trace))
+    return np.where(unknown_n, np.nan, _share(trace, worked_a, none))
 
 
 def _worked(trace: Trace, by_e: B) -> tuple[B, B]:
@@ -191,23 +189,15 @@ def _worked(trace: Trace, by_e: B) -> tuple[B, B]:
     shows_e = np.isin(trace.type_e, (CALL, MESSAGE, SPAWN, AGGREGATE)) | (trace.tokens_out_e > 0)
     shows_e |= (trace.type_e == RETURN) & ((trace.content_ref_e.codes >= 0) | (trace.valid_e == 1))
     heard_e = by_e & (trace.valid_e != 0) & ancestors(trace, answers_of_the_lead(trace), LEADS_ON)
-    heard_a, shows_a, open_a = np.zeros((3, trace.n_agents + 1), np.bool_)  # the last entry is for nobody
-    heard_a[trace.agent_e[heard_e]] = True
-    shows_a[trace.agent_e[shows_e & (trace.valid_e != 0)]] = True
-    open_a[trace.agent_e[heard_e & np.isnan(trace.tokens_out_e)]] = True
-    heard_a = heard_a[:-1] & spawned(trace)
-    return heard_a & shows_a[:-1], heard_a & ~shows_a[:-1] & open_a[:-1]
+    open_e = heard_e & np.isnan(trace.tokens_out_e)
+    heard_a, shows_a, open_a = (
+        any_by(trace.agent_e, e, trace.n_agents) for e in (heard_e, shows_e & (trace.valid_e != 0), open_e)
+    )
+    heard_a &= spawned(trace)
+    return heard_a & shows_a, heard_a & ~shows_a & open_a
 
 
 # time and steps
-
-
-def wall_clock(trace: Trace) -> F:
-    """From the first start to the last end (or start) of each rollout; NaN where no time is recorded."""
-    first_n, last_n = np.full(len(trace), np.inf), np.full(len(trace), -np.inf)
-    np.fmin.at(first_n, trace.rollout_e, trace.t_e)
-    np.fmax.at(last_n, trace.rollout_e, np.fmax(trace.t_e, trace.end_e))
-    return np.where(last_n >= first_n, last_n - np.where(np.isinf(first_n), 0.0, first_n), np.nan)
 
 
 @register(
@@ -311,19 +301,15 @@ def split_correctness(trace: Trace) -> F:
 
     pays: the team.   needs: `valid`, `task_relevant` or `duplicate_of` on a return of the run, and one part; else NaN.
     """
-    return_e, born_a = trace.type_e == RETURN, np.append(spawned(trace), False)
+    return_e, born_a = trace.type_e == RETURN, spawned(trace)
     valid_e, relevant_e, twice_e = trace.valid_e, label(trace, "task_relevant"), stated(trace, "duplicate_of")
-    part_e = return_e & born_a[trace.agent_e]
-    acted_a, back_a = np.zeros((2, len(born_a)), np.bool_)
-    acted_a[trace.agent_e[trace.type_e != RESULT]] = True
-    back_a[trace.agent_e[return_e]] = True
-    lost_a = (born_a & acted_a & ~back_a)[:-1]
+    part_e = return_e & take(born_a, trace.agent_e)
+    acted_a, back_a = (any_by(trace.agent_e, e, trace.n_agents) for e in (trace.type_e != RESULT, return_e))
+    lost_a = born_a & acted_a & ~back_a
     right_e = part_e & (valid_e != 0) & (relevant_e != 0) & ~twice_e
     judged_e = part_e & ((valid_e >= 0) | (relevant_e >= 0) | twice_e)
-    right_n, judged_n, returned_n = (
-        np.bincount(trace.rollout_e[e], minlength=len(trace)) for e in (right_e, judged_e, part_e)
-    )
-    parts_n = returned_n + np.bincount(trace.rollout_a[lost_a], minlength=len(trace))
+    right_n, judged_n, returned_n = (count_by(trace.rollout_e, e, len(trace)) for e in (right_e, judged_e, part_e))
+    parts_n = returned_n + count_by(trace.rollout_a, lost_a, len(trace))
     return np.where(judged_n > 0, ratio(right_n, parts_n), np.nan)
 
 
@@ -372,23 +358,19 @@ def aggregation_quality(trace: Trace, channel: str = "verdict", outcome: str = "
 
     pays: the team.   needs: the worth of an aggregate and of an input of it: reward_e[channel], else `valid`; else NaN.
     """
-    verdict_e = trace.reward_e.get(channel, np.full(trace.n_events, np.nan))
+    verdict_e = channel_of_events(trace, channel)
     worth_e = np.where(np.isnan(verdict_e) & (trace.valid_e >= 0), trace.valid_e, verdict_e)
     row, of = combined(trace)
-    mean_e, count_e = sum_by(of, worth_e[row], trace.n_events)
     own_e = np.where(np.isnan(worth_e), _outcome_at_the_end(trace, outcome), worth_e)
-    added_e = own_e - mean_e / count_e
-    total_n, n = sum_by(trace.rollout_e, np.where(trace.type_e == AGGREGATE, added_e, np.nan), len(trace))
-    return total_n / n
+    added_e = own_e - mean_by(of, worth_e[row], trace.n_events)
+    return mean_by(trace.rollout_e, np.where(trace.type_e == AGGREGATE, added_e, np.nan), len(trace))
 
 
 def _outcome_at_the_end(trace: Trace, channel: str) -> F:
     """The outcome of a run, on the last aggregate of its lead."""
-    rows = np.flatnonzero(_by_lead(trace) & (trace.type_e == AGGREGATE))
-    last_n = unset(len(trace))
-    last_n[trace.rollout_e[rows]] = rows  # rows ascend, so the last one stays
+    last_n = last_by(trace.rollout_e, _by_lead(trace) & (trace.type_e == AGGREGATE), len(trace))
     end_e = np.full(trace.n_events + 1, np.nan)
-    end_e[last_n] = trace.reward_n.get(channel, np.full(len(trace), np.nan))
+    end_e[last_n] = channel_of_rollouts(trace, channel)
     return end_e[:-1]
 
 
@@ -422,15 +404,12 @@ def stop_timeliness(trace: Trace, worth: str | None = None, price: float | None 
     """
     look_e = np.isin(trace.type_e, (RESULT, RETURN, MESSAGE))
     stop_e = _by_lead(trace) & ((trace.type_e == AGGREGATE) | (trace.decision_e == STOP))
-    stops_n, looks_n = (np.bincount(trace.rollout_e[e], minlength=len(trace)) for e in (stop_e, look_e))
+    stops_n, looks_n = (count_by(trace.rollout_e, e, len(trace)) for e in (stop_e, look_e))
     paid_n, _ = sum_by(trace.rollout_e, trace.cost_e, len(trace))
     paid_n = np.where(np.isnan(paid_n) & (looks_n == 0), 0.0, paid_n)
     if price is not None:
         paid_n = np.where(np.isnan(paid_n), price * looks_n, paid_n)
-    if worth is not None:
-        best_n = trace.reward_n.get(worth, np.full(len(trace), np.nan))
-    else:
-        best_n = _in_hand(trace, look_e, stop_e, looks_n)
+    best_n = channel_of_rollouts(trace, worth) if worth else _in_hand(trace, look_e, stop_e, looks_n)
     return np.where(stops_n > 0, best_n - paid_n, np.nan)
 
 
@@ -440,5 +419,5 @@ def _in_hand(trace: Trace, look_e: B, stop_e: B, looks_n: I) -> F:
     held = np.flatnonzero(graph.ancestors(trace, stop_e) & ~np.isnan(value_e))
     best_n = np.full(len(trace), -np.inf)
     np.maximum.at(best_n, trace.rollout_e[held], value_e[held])
-    known_n = np.bincount(trace.rollout_e[~np.isnan(value_e)], minlength=len(trace)) > 0
+    known_n = any_by(trace.rollout_e, ~np.isnan(value_e), len(trace))
     return np.where(np.isinf(best_n), np.where(known_n | (looks_n == 0), 0.0, np.nan), best_n)

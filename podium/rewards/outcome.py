@@ -9,7 +9,9 @@ from math import comb
 
 import numpy as np
 
-from podium.graph.grouping import count_of
+from podium.graph.grouping import any_by, count_by, count_of, total_by
+from podium.graph.spans import wall_clock
+from podium.graph.units import rows
 from podium.registry import register
 from podium.rewards.ledger import BadReward
 from podium.trace.columns import B, F, I, Trace
@@ -68,17 +70,12 @@ def _counted(trace: Trace, what: str) -> F:
         case "tokens" | "tokens_in" | "tokens_out" | "cost":
             return total_over(trace.rollout_e, spent_by_events(trace, what), len(trace))
         case "tool_calls" | "messages":
-            events_n = np.bincount(trace.rollout_e, minlength=len(trace))
             kind = CALL if what == "tool_calls" else MESSAGE
-            count_n = np.bincount(trace.rollout_e[trace.type_e == kind], minlength=len(trace))
-            return np.where(events_n > 0, count_n, np.nan)
+            count_n = count_by(trace.rollout_e, trace.type_e == kind, len(trace))
+            return np.where(rows(trace, "team") >= 0, count_n, np.nan)
         case "wall_clock_s":
-            first_n, last_n = np.full(len(trace), np.inf), np.full(len(trace), -np.inf)
-            np.fmin.at(first_n, trace.rollout_e, trace.t_e)
-            np.fmax.at(last_n, trace.rollout_e, np.fmax(trace.end_e, trace.t_e))
-            ends_n = np.bincount(trace.rollout_e, ~np.isnan(trace.end_e), minlength=len(trace)) > 0
-            took_n: F = np.subtract(last_n, first_n, out=np.full(len(trace), np.nan), where=ends_n)
-            return took_n
+            ends_n = any_by(trace.rollout_e, ~np.isnan(trace.end_e), len(trace))
+            return np.where(ends_n, wall_clock(trace), np.nan)
     if what in trace.cost_n:
         return np.full(len(trace), np.nan)
     raise BadReward(f"no cost called {what!r}; there are {', '.join(dict.fromkeys([*COSTS, *trace.cost_n]))}")
@@ -99,8 +96,8 @@ def spent_by_events(trace: Trace, what: str) -> tuple[F, B]:
 def total_over(group: I, spent_e: tuple[F, B], n: int) -> F:
     """The sum over each group of what its events spent; NaN where none says, or one says only part."""
     total_e, says_e = spent_e
-    total: F = np.bincount(group[says_e], total_e[says_e], minlength=n).astype(np.float64)
-    return np.where(np.bincount(group[says_e], minlength=n) > 0, total, np.nan)
+    group = np.where(says_e, group, -1)
+    return np.where(any_by(group, says_e, n), total_by(group, total_e, n), np.nan)
 
 
 def channel_of_rollouts(trace: Trace, channel: str) -> F:
@@ -120,8 +117,7 @@ def pass_at(solved_n: F, group_n: I, k: int) -> F:
     """
     known = ~np.isnan(solved_n)
     groups = count_of(group_n)
-    runs_g = np.bincount(group_n[known], minlength=groups)
-    right_g = np.bincount(group_n[known], solved_n[known] > 0, minlength=groups).astype(np.int64)
+    runs_g, right_g = (count_by(group_n, which, groups) for which in (known, solved_n > 0))
     kinds, which = np.unique(np.stack([runs_g, right_g]), axis=1, return_inverse=True)
     chance = [1 - comb(n - c, k) / comb(n, k) if n >= k else np.nan for n, c in kinds.T.tolist()]
     return np.array(chance, np.float64)[which.reshape(-1)]

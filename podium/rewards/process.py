@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.graph import units
-from podium.graph.grouping import changes, count_of, rows_by
+from podium.graph.grouping import any_by, changes, count_by, count_of, rows_by, total_by
 from podium.graph.labels import label, stated
 from podium.graph.steps import IS_STEP, lead
 from podium.registry import register
@@ -56,7 +56,7 @@ def step(
         raise BadReward(f"step pays the end of each run or agent, got {each!r}")
     paid_t = total_of(trace, "turn", channel_of_events(trace, channel))
     run_t = units.rollouts(trace, "turn")
-    tells_n = np.bincount(run_t[~np.isnan(paid_t)], minlength=len(trace)) > 0
+    tells_n = any_by(run_t, ~np.isnan(paid_t), len(trace))
     if unstated is not None:
         paid_t = np.where(np.isnan(paid_t) & tells_n[run_t], unstated, paid_t)
     if end is not None:
@@ -67,18 +67,16 @@ def step(
 def _last(trace: Trace, each: str) -> F:
     """What share of what comes at the end goes to each turn."""
     stands, run_t = units.rows(trace, "turn"), units.rollouts(trace, "turn")
-    acts_t = np.bincount(units.place(trace, "turn") + 1, IS_STEP[trace.type_e], minlength=len(stands) + 1)[1:] > 0
-    acts_n = np.bincount(run_t[acts_t], minlength=len(trace)) > 0
-    acts_t |= ~acts_n[run_t]
+    acts_t = any_by(units.place(trace, "turn"), IS_STEP[trace.type_e], len(stands))
+    acts_t |= ~any_by(run_t, acts_t, len(trace))[run_t]
     of_t = run_t if each == "run" else units.agents(trace, "turn")
     begins_t = trace.t_e[stands]
-    timed = np.bincount(of_t[np.isnan(begins_t)], minlength=count_of(of_t)) == 0
+    timed = ~any_by(of_t, np.isnan(begins_t), count_of(of_t))
     begins_t = np.where(timed[of_t], begins_t, stands)
     last = np.full(len(timed), -np.inf)
     np.maximum.at(last, of_t[acts_t], begins_t[acts_t])
     is_last = acts_t & (begins_t == last[of_t])
-    many = np.bincount(of_t[is_last], minlength=len(timed))
-    share: F = is_last / np.maximum(many, 1)[of_t]
+    share: F = is_last / np.maximum(count_by(of_t, is_last, len(timed)), 1)[of_t]
     return share
 
 
@@ -96,10 +94,8 @@ def rubric(trace: Trace, criteria: Criteria = (("valid", 1.0),)) -> F:
     r_t = np.zeros(n)
     for name, weight in criteria:
         says_e = _says(trace, name)
-        known = (says_e >= 0) & (place_e >= 0)
-        known_t = np.bincount(place_e[known], minlength=n)
-        met_t = np.bincount(place_e[known], says_e[known], minlength=n) == known_t
-        r_t += np.where(known_t > 0, weight * met_t, np.nan)
+        says_t, fails_t = any_by(place_e, says_e >= 0, n), any_by(place_e, says_e == 0, n)
+        r_t += np.where(says_t, weight * ~fails_t, np.nan)
     return r_t
 
 
@@ -134,11 +130,9 @@ def correctness_delta(trace: Trace, channel: str = "correct", before: float | No
     first = changes(who)
     last = np.append(np.nan, right)[:-1]
     delta = np.where(first, 0.0 if before is None else right - before, right - last)
-    turn = units.place(trace, "turn")[rows]
     stands = units.rows(trace, "turn")
-    r_t = np.bincount(turn, delta, minlength=len(stands))
-    tells_n = np.zeros(len(trace), np.bool_)
-    tells_n[trace.rollout_e[rows[~np.isnan(right)]]] = True
+    r_t = total_by(units.place(trace, "turn")[rows], delta, len(stands))
+    tells_n = any_by(trace.rollout_e[rows], ~np.isnan(right), len(trace))
     return np.where(tells_n[trace.rollout_e[stands]], r_t, np.nan)
 
 
@@ -195,13 +189,10 @@ def context_overflow(trace: Trace, limit: float = 32768.0, share: float = 0.5) -
     pays: turns.   needs: tokens in on an event of the lead's turn, else NaN.   from: Context-Folding (FoldGRPO), with weight -1.
     """
     place_e, stands = units.place(trace, "turn"), units.rows(trace, "turn")
-    full_t, spawns_t = np.full(len(stands), -np.inf), np.zeros(len(stands), np.bool_)
-    reads = (place_e >= 0) & ~np.isnan(trace.tokens_in_e)
-    np.maximum.at(full_t, place_e[reads], trace.tokens_in_e[reads])
-    spawns_t[place_e[(place_e >= 0) & (trace.type_e == SPAWN)]] = True
-    call = units.call_of(trace)[stands]  # a turn that opens with a result is the caller's
-    who_t = np.where(call >= 0, trace.agent_e[call], trace.agent_e[stands])
-    lead_t = who_t == lead(trace)[trace.rollout_e[stands]]
+    full_t, spawns_t = np.full(len(stands), -np.inf), any_by(place_e, trace.type_e == SPAWN, len(stands))
+    inside = place_e >= 0
+    np.fmax.at(full_t, place_e[inside], trace.tokens_in_e[inside])
+    lead_t = units.agents(trace, "turn") == lead(trace)[trace.rollout_e[stands]]
     over_t = np.where(np.isinf(full_t), np.nan, full_t > share * limit)
     return np.where(lead_t & ~spawns_t, over_t, 0.0)
 

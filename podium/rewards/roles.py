@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from podium.graph import units
-from podium.graph.grouping import ratio
+from podium.graph.grouping import any_by, count_by, ratio, take, total_by
 from podium.graph.steps import IS_STEP
 from podium.registry import register
 from podium.rewards.individual import channel_of_events, individual, total_of
@@ -45,11 +45,10 @@ def of_role(trace: Trace, role: str = "worker", channel: str = "agent", if_none:
     plays_a = _plays(trace, "agent", role)
     n = len(trace)
     r_a = individual(trace, channel)
-    total_n = np.bincount(trace.rollout_a[plays_a], r_a[plays_a], minlength=n)
-    count_n = np.bincount(trace.rollout_a[plays_a], minlength=n)
-    known_n = np.bincount(trace.rollout_e, trace.role_e.codes >= 0, minlength=n) > 0
-    mean_n = ratio(total_n, count_n)
-    return np.where((count_n == 0) & known_n, if_none, mean_n)
+    total_n = total_by(np.where(plays_a, trace.rollout_a, -1), r_a, n)
+    count_n = count_by(trace.rollout_a, plays_a, n)
+    known_n = any_by(trace.rollout_e, trace.role_e.codes >= 0, n)
+    return np.where((count_n == 0) & known_n, if_none, ratio(total_n, count_n))
 
 
 @register("score", unit="team", families=("R3",), better="neither", needs="a run with events")
@@ -88,8 +87,7 @@ def _plays(trace: Trace, unit: str, role: str) -> B:
 
 def _unknown(trace: Trace, unit: str) -> F:
     """NaN for a unit of somebody who takes steps and whose role is not on record, else 0."""
-    steps_a = np.bincount(trace.agent_e[IS_STEP[trace.type_e] & (trace.agent_e >= 0)], minlength=trace.n_agents)
-    works_u = np.append(steps_a, 0)[units.agents(trace, unit)] > 0
+    works_u = take(any_by(trace.agent_e, IS_STEP[trace.type_e], trace.n_agents), units.agents(trace, unit))
     return np.where(works_u & (units.roles(trace, unit) < 0), np.nan, 0.0)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from podium.graph import units
-from podium.graph.grouping import sum_by
+from podium.graph.grouping import count_by, mean_by
 from podium.registry import register
 from podium.rewards.ledger import BadReward, Channel, Now, copied, summed
 from podium.trace.columns import B, F, Trace
@@ -212,9 +212,7 @@ def mean(trace: Trace, now: Now, parts: list[Channel], unit: str = "team") -> li
                 f"mean goes to a coarser unit; {part.name} pays the {part.unit}, not what is inside a {unit}"
             )
         inside = units.within(trace, part.unit, unit)
-        here = np.flatnonzero(inside >= 0)
-        total, count = sum_by(inside[here], part.paid[here], len(units.rows(trace, unit)))
-        done.append(Channel(part.name, unit, total / np.maximum(count, 1)))
+        done.append(Channel(part.name, unit, mean_by(inside, part.paid, len(units.rows(trace, unit)))))
     return done
 
 
@@ -226,7 +224,7 @@ def _moved(trace: Trace, part: Channel, unit: str, share: bool = False) -> Chann
     if not share:
         return copied(trace, part, unit)
     inside = units.within(trace, unit, part.unit)
-    count = np.bincount(inside[inside >= 0], minlength=len(part.paid))
+    count = count_by(inside, inside >= 0, len(part.paid))
     empty = np.flatnonzero((count == 0) & (np.nan_to_num(part.paid) != 0.0))
     if len(empty):
         raise BadReward(

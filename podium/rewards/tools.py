@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from podium.graph import units
 from podium.graph.ancestry import ancestors
-from podium.graph.grouping import sum_by, take, unset
+from podium.graph.grouping import any_by, count_by, last_by, mean_by, take
 from podium.graph.steps import lead
 from podium.registry import register
 from podium.rewards.outcome import channel_of_rollouts
@@ -32,11 +32,9 @@ def invalid_calls(trace: Trace, unstated: float = np.nan) -> F:
     with 0).
     from: Dr. MAS, with weight -0.1 (mathematics) or -0.01 (search).
     """
-    rows = units.rows(trace, "tool_call")
-    place_e = units.place(trace, "tool_call")
-    bad = np.bincount(place_e[(place_e >= 0) & (trace.valid_e == 0)], minlength=len(rows))
-    good = np.bincount(place_e[(place_e >= 0) & (trace.valid_e == 1)], minlength=len(rows))
-    return np.where(bad > 0, 1.0, np.where(good > 0, 0.0, unstated))
+    place_e, n = units.place(trace, "tool_call"), len(units.rows(trace, "tool_call"))
+    bad, good = (any_by(place_e, trace.valid_e == valid, n) for valid in (0, 1))
+    return np.where(bad, 1.0, np.where(good, 0.0, unstated))
 
 
 @register("score", unit="turn", families=("R5",), better="lower", needs=NEEDS)
@@ -50,12 +48,9 @@ def invalid_turns(trace: Trace, unstated: float = np.nan) -> F:
     """
     n = len(units.rows(trace, "turn"))
     turn_e = units.place(trace, "turn")
-    bad_t = np.bincount(turn_e[(turn_e >= 0) & (trace.valid_e == 0)], minlength=n) > 0
     calls, turn_c = invalid_calls(trace), turn_e[units.rows(trace, "tool_call")]
-    inside = turn_c >= 0
-    bad_t |= np.bincount(turn_c[inside], calls[inside] == 1, minlength=n) > 0
-    unsaid_t = np.bincount(turn_c[inside], np.isnan(calls[inside]), minlength=n) > 0
-    return np.where(bad_t, 1.0, np.where(unsaid_t, unstated, 0.0))
+    bad_t = any_by(turn_e, trace.valid_e == 0, n) | any_by(turn_c, calls == 1, n)
+    return np.where(bad_t, 1.0, np.where(any_by(turn_c, np.isnan(calls), n), unstated, 0.0))
 
 
 @register("score", unit="agent", families=("R5",), better="higher", needs=NEEDS)
@@ -67,9 +62,7 @@ def tool_validity(trace: Trace, unstated: float = np.nan) -> F:
     pays: agents.   needs: a call of the agent whose validity is on record, else NaN.   from: SHARP's and MATPO's tool reward.
     """
     who = trace.agent_e[units.rows(trace, "tool_call")]
-    valid = 1.0 - invalid_calls(trace, unstated)[who >= 0]
-    total_a, count_a = sum_by(who[who >= 0], valid, trace.n_agents)
-    return total_a / count_a
+    return mean_by(who, 1.0 - invalid_calls(trace, unstated), trace.n_agents)
 
 
 @register("score", unit="team", families=("R5",), better="higher", needs="tool calls, and the names of their tools")
@@ -82,16 +75,10 @@ def used_tool(trace: Trace, tool: str | None = None) -> F:
     be of it.
     from: WideSeek-R1, 0.05 if any page was opened.
     """
-    call_e = trace.type_e == CALL
-    code_e = trace.tool_e.codes
-    of_it_e = call_e if tool is None else call_e & (code_e == trace.tool_e.code(tool))
-    uses = units.place(trace, "tool_call")[of_it_e]
-    uses = uses[invalid_calls(trace, 0.0)[uses] == 0]
-    n = len(trace)
-    used_n = np.bincount(units.rollouts(trace, "tool_call")[uses], minlength=n) > 0
-    unnamed_e = call_e & (code_e < 0) if tool is not None else np.zeros_like(call_e)
-    unsure_n = np.bincount(trace.rollout_e[unnamed_e], minlength=n) > 0
-    unsure_n |= np.bincount(trace.rollout_e, minlength=n) == 0
+    code_c, run_c = trace.tool_e.codes[units.rows(trace, "tool_call")], units.rollouts(trace, "tool_call")
+    of_it_c = np.ones(len(code_c), np.bool_) if tool is None else code_c == trace.tool_e.code(tool)
+    used_n = any_by(run_c, of_it_c & (invalid_calls(trace, 0.0) == 0), len(trace))
+    unsure_n = any_by(run_c, ~of_it_c & (code_c < 0), len(trace)) | (units.rows(trace, "team") < 0)
     return np.where(used_n, 1.0, np.where(unsure_n, np.nan, 0.0))
 
 
@@ -118,8 +105,8 @@ def useful_calls(trace: Trace, channel: str = "team") -> F:
     of_n = trace.rollout_e[rows]
     leads_e = ancestors(trace, answers_of_the_lead(trace), LEADS_ON)
     useful = leads_e[rows] & (trace.agent_e[rows] >= 0) & ~_repeats(trace, rows) & (invalid_calls(trace, 0.0) == 0)
-    k_a = np.bincount(trace.agent_e[rows[useful]], minlength=trace.n_agents)
-    agents_n = np.bincount(trace.rollout_a[k_a > 0], minlength=len(trace))
+    k_a = count_by(trace.agent_e[rows], useful, trace.n_agents)
+    agents_n = count_by(trace.rollout_a, k_a > 0, len(trace))
     purse = np.maximum(channel_of_rollouts(trace, channel)[of_n], 0.0)  # NaN stays
     shares = agents_n[of_n] * take(k_a, trace.agent_e[rows])
     paid = np.divide(purse, shares, out=np.zeros(len(rows)), where=useful)
@@ -133,11 +120,9 @@ def answers_of_the_lead(trace: Trace) -> B:
     """
     own_e = (trace.agent_e >= 0) & (trace.agent_e == lead(trace)[trace.rollout_e]) & (trace.type_e != RESULT)
     ends_e = (trace.type_e == AGGREGATE) | (trace.type_e == RETURN) | (trace.decision_e == STOP)
-    last_n = unset(len(trace))
-    last_n[trace.rollout_e[own_e]] = np.flatnonzero(own_e)  # rows ascend, so the last one stays
     answers_e: B = own_e & ends_e
-    last_n[trace.rollout_e[answers_e]] = -1
-    answers_e[last_n[last_n >= 0]] = True
+    last_n = last_by(trace.rollout_e, own_e, len(trace))
+    answers_e[last_n[(last_n >= 0) & ~any_by(trace.rollout_e, answers_e, len(trace))]] = True
     return answers_e
 
 

@@ -75,7 +75,7 @@ def read(
         elif str(path) == "-" or _is_ours(str(path)):
             yield from _read_files([str(path)], "", shape, progress)
         else:
-            yield from _read_foreign([str(path)], False, keep, progress)
+            yield from _read_foreign([str(path), *find("reader", "beside")(str(path))], False, keep, progress)
 
 
 def _is_ours(file: str) -> bool:

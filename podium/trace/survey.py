@@ -62,6 +62,7 @@ class Parts(Head, kw_only=True):
 _HEAD, _PARTS = msgspec.json.Decoder(Head), msgspec.json.Decoder(Parts)
 _MEMBER = re.compile(rb'[ \t\r\n]*"([a-z_]+)"[ \t\r\n]*:[ \t\r\n]*')
 _AFTER = re.compile(rb"[ \t\r\n]*([,}])")
+_NOTHING_AND_MORE = re.compile(rb"\s*\{\s*\}\s*\S")
 
 
 def resembles(start: bytes) -> bool:
@@ -70,12 +71,12 @@ def resembles(start: bytes) -> bool:
 
     >>> [resembles(text) for text in (b'{"trace_id": "a", "events": [{"id": ', b'{"type": "user", "uuid": ', b"[]")]
     [True, False, False]
-    >>> resembles(b'{"trace_id": "a", "spans": [')  # other systems name traces too
-    False
+    >>> resembles(b'{"trace_id": "a", "spans": ['), resembles(b'{}\\n{"a"')  # other systems name traces too
+    (False, False)
     """
     fields = set(top_fields(start))
     named = fields & _FIELDS
-    if named == {b"trace_id"} and fields != named:
+    if (named == {b"trace_id"} and fields != named) or _NOTHING_AND_MORE.match(start):
         return False
     return start.lstrip()[:1] in (b"{", b"[") and 2 * len(named) >= max(len(fields), start.lstrip()[:1] == b"[")
 

@@ -8,8 +8,8 @@ from rich.text import Text as Line
 from podium import graph
 from podium.trace.columns import Trace
 from podium.trace.vocabulary import EVENT_TYPES
+from podium.view.clock import extent
 from podium.view.plain import plain
-from podium.view.summary import extent
 
 __all__ = ["lanes", "legend"]
 

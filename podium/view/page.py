@@ -1,4 +1,4 @@
-"""A run as one self-contained HTML page: the swim lanes as a picture, and the facts as a table."""
+"""A run as one self-contained HTML page: the swim lanes as a picture, and what the terminal says."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import numpy as np
 from podium import graph
 from podium.trace.columns import Trace
 from podium.trace.vocabulary import EDGE_TYPES, EVENT_TYPES, edge
+from podium.view.screen import screen
+from podium.view.summary import RunSummary
 
 __all__ = ["page", "picture"]
 
@@ -29,36 +31,25 @@ WIDTH, LANE, TOP, LEFT = 960, 30, 34, 150
 MOST_LANES, MOST_EVENTS = 60, 4000
 
 
-def page(trace: Trace, told: dict[str, Any]) -> str:
-    """The page of one run; `told` is its summary."""
-    rows = "".join(
-        f"<tr><th>{escape(k.replace('_', ' '))}</th><td>{escape(_plain(v))}</td></tr>" for k, v in told.items()
-    )
-    title = escape(str(told["trace_id"]))
+def page(trace: Trace, told: RunSummary) -> str:
+    """The page of one run: its lanes, and what the terminal says of it."""
+    text = "\n".join(escape(line.plain) for line in screen(told, 110))
+    title = escape(str(told.trace_id))
     return f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title} · Podium</title>
 <style>
 body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 2rem auto; padding: 0 1rem; color: #1c2530; }}
 svg {{ width: 100%; height: auto; border: 1px solid #e1e6eb; border-radius: 6px; }}
-table {{ border-collapse: collapse; margin-top: 1.5rem; }} th, td {{ text-align: left; padding: .25rem 1rem .25rem 0;
-vertical-align: top; border-bottom: 1px solid #eef1f4; font-weight: normal; }} th {{ color: #5b6b7b; white-space: nowrap; }}
+pre {{ font: 13px/1.45 ui-monospace, monospace; overflow-x: auto; margin-top: 1.5rem; }}
 </style>
 <h1>{title}</h1>
 <p>Each line is an agent, time runs from left to right. A bar is work, a dot is an event without a recorded end, a thin
 line is a cause. What is outlined in red is the critical path: with these causes, no team could finish this work sooner.</p>
 {picture(trace)}
-<table>{rows}</table>
+<pre>{text}</pre>
 </html>
 """
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{k}: {_plain(v)}" for k, v in value.items()) or "none"
-    if isinstance(value, float):
-        return f"{value:,.6g}"
-    return "not recorded" if value is None else str(value)
 
 
 def picture(trace: Trace) -> str:

@@ -1,63 +1,169 @@
-"""What a trace says about one run, as plain data."""
+"""The first screen of a run as data: `podium show` prints it, `--json` writes it, the page draws it.
+
+A pure function of a trace and a table of prices. NaN and None (null in JSON) mean that the log does not say; a zero was counted.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Sequence
+from datetime import date, timedelta
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
+from msgspec import Struct
 
 from podium import graph
-from podium.trace.columns import Trace
+from podium.metrics.prices import PriceRow, default_prices
+from podium.trace.columns import F, Trace
 from podium.trace.vocabulary import DECISIONS, EVENT_TYPES
+from podium.view.apart import Apart, ran_apart
+from podium.view.clock import Clock, CriticalPath, clock, critical_path_shares, extent
+from podium.view.columns import HUMAN, MESSAGE, RunColumns, content_of, run_columns, text_of
+from podium.view.habits import Habit, habits
+from podium.view.spending import Spending, Tally, spending_by, tallies, tally, tool_tallies
+from podium.view.team import Agent, agent_rows
+from podium.view.trouble import MACHINE, Tool, Trouble, tool_rows, trouble
 
-__all__ = ["extent", "summary"]
+__all__ = ["Ending", "RunSummary", "Task", "summary"]
 
-WORKERS = (1, 2, 4, 8, 16)
+_COMMAND = re.compile(r"<command-name>(.*?)</command-name>", re.DOTALL)
+_ARGUMENTS = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
+UNNAMED = "not recorded"  # the model of turns that do not name it
+MOST_TEXT = 400  # letters of a prompt or an answer
+How = Literal[
+    "answered", "interrupted", "call without a result", "no answer", "error of the model's API", "not recorded"
+]
 
 
-def summary(trace: Trace) -> dict[str, Any]:
-    """The counts, the times and the risks of one run. None where the record does not say."""
-    if len(trace) != 1:
-        raise ValueError(f"expected one run, got {len(trace)}")
+class Task(Struct):
+    """A prompt of the person, and what was done for it."""
+
+    number: int
+    prompt: str | None  # None where content was not kept, or there was none
+    begun: float  # seconds since the run began
+    team: float  # seconds until its last event, without those that the person took
+    calls: int
+    tally: Tally
+
+
+class Ending(Struct):
+    """How a run ended, by the last that its lead did."""
+
+    how: How
+    text: str | None  # what the lead said last
+
+
+class RunSummary(Struct):
+    """One run, by the questions that people ask of it. Times are seconds, prices dollars."""
+
+    trace_id: str | None
+    task_id: str | None
+    system: str | None
+    harness: str | None
+    topology: str | None
+    project: str | None
+    started: float | None  # seconds since 1970, UTC
+    lead: str | None
+    ending: Ending
+    tasks: list[Task]
+    agents: list[Agent]
+    clock: Clock
+    critical_path: CriticalPath
+    spending: Tally
+    stated_usd: float  # what the log itself says that the run cost
+    missing_agents: int  # agents of which turns are not in the log
+    by_model: list[Spending]
+    by_tool: list[Spending]
+    by_day: list[Spending]  # of the turns of each day, UTC; empty where the log does not say when it began
+    tools: list[Tool]
+    apart: list[Apart] | None  # None where no content was kept to tell by
+    trouble: Trouble
+    habits: list[Habit]
+    events: dict[str, int]
+    edges: int
+    inferred_edges: int
+    decisions: dict[str, int]
+    untrusted_events: int
+    tainted_events: int
+    rewards: dict[str, float]
+    costs: dict[str, float]
+
+
+def summary(trace: Trace, prices: Sequence[PriceRow] | None = None) -> RunSummary:
+    """What a trace says about one run."""
+    run = run_columns(trace, default_prices() if prices is None else prices)
     lead = int(graph.lead(trace)[0])
-    path = graph.critical_path(trace)
-    serial = graph.serial_time(trace)
+    agents, apart, wrong, times = agent_rows(run), ran_apart(run), trouble(run), clock(run)
+    missing = sum(agent.missing for agent in agents)
+    spending, models = tally(run), run.bill.models
+    spending.at_least |= missing > 0
+    params = _params(trace)
     taint_e = graph.taint(trace)
-    return {
-        "trace_id": trace.trace_id_n[0],
-        "task_id": trace.task_id_n[0],
-        "topology": trace.topology(),
-        "lead": trace.name_a[lead] if lead >= 0 else None,
-        "agents": trace.n_agents,
-        "events": _counts(trace.type_e, EVENT_TYPES),
-        "edges": trace.n_edges,
-        "inferred_edges": int((trace.inferred_x == 1).sum()),
-        "decisions": _counts(trace.decision_e, DECISIONS),
-        "units": {name: _distinct(unit(trace)) for name, unit in graph.UNITS.items()},
-        "wall_clock_s": None if (times := extent(trace)) is None else times[1] - times[0],
-        "serial_s": _number(serial.time_n[0]),
-        "timed_events": int(serial.count_n[0]),
-        "critical_path_s": _number(path.time_n[0]),
-        "critical_path_events": int(path.on_e.sum()),
-        "critical_steps": int(graph.critical_steps(trace)[0]),
-        "peak_busy_agents": _number(graph.peak(trace)[0]),
-        "mean_busy_agents": _number(graph.mean(trace)[0]),
-        "with_workers_s": {k: _number(graph.with_workers(trace, k).time_n[0]) for k in WORKERS},
-        "untrusted_events": int((trace.trusted_e == 0).sum()),
-        "tainted_events": int(taint_e.sum()),
-        "rewards": {k: _number(v[0]) for k, v in trace.reward_n.items()},
-        "costs": {k: _number(v[0]) for k, v in trace.cost_n.items()},
-    }
-
-
-def extent(trace: Trace) -> tuple[float, float] | None:
-    """When the first event began and the last ended; None where no event says when it happened."""
-    known = trace.t_e[~np.isnan(trace.t_e)]
-    if not len(known):
-        return None
-    return float(known.min()), float(
-        max(known.max(), np.max(trace.end_e, initial=-np.inf, where=~np.isnan(trace.end_e)))
+    return RunSummary(
+        trace_id=trace.trace_id_n[0],
+        task_id=trace.task_id_n[0],
+        system=trace.system_n[0],
+        harness=trace.harness_n[0] or _text(params.get("version")),
+        topology=trace.topology(),
+        project=_project(params),
+        started=_number(params.get("started")),
+        lead=trace.name_a[lead] if lead >= 0 else None,
+        ending=_ending(run, lead),
+        tasks=_tasks(run),
+        agents=agents,
+        clock=times,
+        critical_path=critical_path_shares(run, int(graph.critical_steps(trace)[0])),
+        spending=spending,
+        stated_usd=_stated(trace),
+        missing_agents=missing,
+        by_model=spending_by(
+            run, np.where(run.bill.model_e < 0, len(models), run.bill.model_e), [*models, UNNAMED]
+        ),
+        by_tool=tool_tallies(run),
+        by_day=_by_day(run, _number(params.get("started"))),
+        tools=tool_rows(run),
+        apart=apart,
+        trouble=wrong,
+        habits=habits(run, agents, apart, wrong, times),
+        events=_counts(trace.type_e, EVENT_TYPES),
+        edges=trace.n_edges,
+        inferred_edges=int((trace.inferred_x == 1).sum()),
+        decisions=_counts(trace.decision_e, DECISIONS),
+        untrusted_events=int((trace.trusted_e == 0).sum()),
+        tainted_events=int(taint_e.sum()),
+        rewards={k: float(v[0]) for k, v in trace.reward_n.items()},
+        costs={k: float(v[0]) for k, v in trace.cost_n.items()},
     )
+
+
+def _params(trace: Trace) -> dict[str, Any]:
+    value = msgspec.json.decode(trace.params_n[0] or "null")
+    return value if isinstance(value, dict) else {}
+
+
+def _project(params: dict[str, Any]) -> str | None:
+    """The project that a run says it was in, else the name of the folder it was in."""
+    named = _text(params.get("project")) or _text(params.get("cwd"))
+    return None if named is None else named.rstrip("/\\").replace("\\", "/").rpartition("/")[2] or named
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _stated(trace: Trace) -> float:
+    """What a run says that it cost: in all, or by its events."""
+    total = trace.cost_n.get("cost", trace.cost_n.get("usd"))
+    if total is not None and not np.isnan(total[0]):
+        return float(total[0])
+    known = trace.cost_e[~np.isnan(trace.cost_e)]
+    return float(known.sum()) if len(known) else float("nan")
 
 
 def _counts(codes: Any, words: tuple[str, ...]) -> dict[str, int]:
@@ -65,9 +171,98 @@ def _counts(codes: Any, words: tuple[str, ...]) -> dict[str, int]:
     return {word: int(n) for word, n in zip(words, found, strict=True) if n}
 
 
-def _distinct(units: Any) -> int:
-    return len(np.unique(units[units >= 0]))
+def _by_day(run: RunColumns, started: float | None) -> list[Spending]:
+    times = extent(run.trace)
+    if started is None or times is None or not run.bill.turn_e.any():
+        return []
+    day_e = np.floor((started + np.nan_to_num(run.trace.t_e - times[0])) / 86_400).astype(np.int64)
+    first = int(day_e[run.bill.turn_e].min())
+    count = int(day_e[run.bill.turn_e].max()) - first + 1
+    names = [str(date(1970, 1, 1) + timedelta(days=first + n)) for n in range(count)]
+    found = tallies(run, np.maximum(day_e - first, -1), count)
+    return [Spending(name, one) for name, one in zip(names, found, strict=True) if one.turns]
 
 
-def _number(value: Any) -> float | None:
-    return None if value != value else float(value)
+# ---- tasks
+
+
+def _tasks(run: RunColumns) -> list[Task]:
+    """The tasks of a run, in their order; none where it numbers none."""
+    trace = run.trace
+    count = int(trace.task_e.max(initial=-1)) + 1
+    if not count:
+        return []
+    start = (extent(trace) or (0.0, 0.0))[0]
+    bills = tallies(run, trace.task_e, count)
+    calls = np.bincount(trace.task_e[run.call_e & (trace.task_e >= 0)], minlength=count)
+    begun, ended = np.full(count, np.nan), np.full(count, np.nan)
+    # a prompt takes as long as the person took: its task begins when it is there
+    at_e = np.where(run.person_e & (trace.type_e == MESSAGE), np.fmax(trace.end_e, trace.t_e), trace.t_e)
+    known = np.flatnonzero((trace.task_e >= 0) & ~np.isnan(at_e))
+    np.fmin.at(begun, trace.task_e[known], at_e[known])
+    np.fmax.at(ended, trace.task_e[known], np.fmax(trace.end_e, at_e)[known])
+    waited = _waited(run, count)
+    prompts = _prompts(run, count)
+    return [
+        Task(n, prompts[n], float(begun[n] - start), float(max(0.0, ended[n] - begun[n] - waited[n])), int(calls[n]), bills[n])
+        for n in range(count)
+    ]  # fmt: skip
+
+
+def _waited(run: RunColumns, count: int) -> F:
+    """Seconds that the person took within each task, for leave and answers."""
+    trace = run.trace
+    what = trace.extra_e.get("what")
+    leave_e = run.person_e & (run.work_e > 0) & (trace.task_e >= 0) & (trace.type_e == HUMAN)
+    if what is not None:
+        leave_e |= run.person_e & (run.work_e > 0) & (what.codes == what.code('"approved"')) & (trace.task_e >= 0)
+    waited: F = np.bincount(trace.task_e[leave_e], run.work_e[leave_e], minlength=count).astype(np.float64)
+    return waited
+
+
+def _prompts(run: RunColumns, count: int) -> list[str | None]:
+    trace = run.trace
+    prompts: list[str | None] = [None] * count
+    for row in np.flatnonzero(run.person_e & (trace.type_e == MESSAGE) & (trace.task_e >= 0)).tolist():
+        task = int(trace.task_e[row])
+        if prompts[task] is None:
+            prompts[task] = _short(text_of(content_of(trace, row)))
+    return prompts
+
+
+def _short(text: str | None) -> str | None:
+    if text is None:
+        return None
+    if command := _COMMAND.search(text):  # a command of Claude Code, in its own marks
+        given = _ARGUMENTS.search(text)
+        text = f"{command[1]} {given[1] if given else ''}"
+    joined = " ".join(text.split())
+    return joined if len(joined) <= MOST_TEXT else joined[: MOST_TEXT - 1] + "…"
+
+
+# ---- the end
+
+
+def _ending(run: RunColumns, lead: int) -> Ending:
+    """By the last turn of the lead, and what came after it."""
+    trace = run.trace
+    mine = np.flatnonzero((trace.agent_e == lead) & ~run.person_e)
+    turns = mine[run.model_e[mine]]
+    if lead < 0 or not len(turns) or not run.bill.turn_e.any():
+        return Ending("not recorded", None)
+    spoken = [row for row in turns[::-1].tolist()[:20] if content_of(trace, row) is not None]
+    text = next((t for row in spoken if (t := _short(text_of(content_of(trace, row)))) is not None), None)
+    last = int(turns[-1])
+    person = np.flatnonzero(run.person_e)
+    made = np.flatnonzero(run.call_e & (run.turn_of_e == last))
+    stops = person[(trace.type_e[person] == HUMAN) & (person > last)]
+    how: How = "answered"
+    if len(stops):
+        how = "interrupted"
+    elif trace.model_e[last] == MACHINE:
+        how = "error of the model's API"
+    elif len(made) and (run.result_of_e[made] < 0).any():
+        how = "call without a result"
+    elif len(made) or (len(person) and person[-1] > last and trace.type_e[person[-1]] == MESSAGE):
+        how = "no answer"
+    return Ending(how, text)

@@ -25,12 +25,13 @@ def test_secrets_are_taken_out(name: str, secret: str) -> None:
     assert json.loads(after) == {"text": f"use [{name}] now", "more": ["it's", f"[{name}]"]}
 
 
+@pytest.mark.parametrize("start", ["", "first\n", "a\t"])
 @pytest.mark.parametrize(
     "given", ['export API_KEY="%s"', "password: %s", '{"access_token": "%s"}', "Authorization: Bearer %s", "https://ann:%s@example.org/x"]
 )  # fmt: skip
-def test_values_of_secret_names_are_taken_out(given: str) -> None:
+def test_values_of_secret_names_are_taken_out(given: str, start: str) -> None:
     secret = "q7W8e9R0t1Y2u3"
-    after = redacted(json.dumps([given % secret]).encode())
+    after = redacted(json.dumps([start + given % secret]).encode())
     assert secret.encode() not in after
     json.loads(after)
 
@@ -51,6 +52,17 @@ def test_values_of_secret_names_are_taken_out(given: str) -> None:
 )
 def test_what_is_harmless_stays(harmless: str) -> None:
     assert redacted(json.dumps(harmless).encode()) == json.dumps(harmless).encode()
+
+
+@pytest.mark.parametrize("before", ["\n", "a\tb\n", "\\", "\\\n", "\x01", "\u20ac\x02"])
+@pytest.mark.parametrize("after", ["", "\n", "\\", '"'])
+def test_an_escape_beside_a_secret_stays_whole(before: str, after: str) -> None:
+    for name, secrets in SECRETS.items():
+        for secret in secrets:
+            read = json.loads(redacted(json.dumps([before + secret + after]).encode()))
+            assert read == [f"{before}[{name}]{after}"], name
+    unended = json.dumps(["-----BEGIN RSA " + 'PRIVATE KEY-----\nMIIE" and more'])
+    assert json.loads(redacted(unended.encode())) == ['[private-key]" and more']
 
 
 def test_hints_only_save_time() -> None:

@@ -402,3 +402,59 @@ def test_a_judge_that_cannot_be_asked_is_refused() -> None:
         ChatJudge("file:///etc/passwd", "m", "?")
     with pytest.raises(ValueError, match="range must rise, got 1 to 0"):
         ChatJudge("http://x/v1", "m", "?", 1, 0)
+
+
+def test_each_retry_waits_twice_as_long_as_the_one_before(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("podium.rewards.judges.time.sleep", pauses.append)
+    for status in (500, 503, 408, 429):
+        with pytest.raises(Silent, match=f"^HTTP status {status}, after 4 tries$"):
+            ask(server, status, retries=3, pause=0.5)(["text"])
+    assert pauses == [0.5, 1.0, 2.0] * 4
+    pauses.clear()
+    with pytest.raises(Silent, match=r"^HTTP status 499$"):
+        ask(server, 499, retries=3)(["text"])
+    with pytest.raises(Silent, match=r"^HTTP status 500$"):
+        ask(server, 500, retries=0)(["text"])
+    assert pauses == []
+
+
+def test_what_a_judge_waits_for_unless_told() -> None:
+    judge, checker = ChatJudge("http://x/v1", "m", "?"), Checker(["true"])
+    assert (judge.low, judge.high, judge.timeout, judge.retries, judge.pause) == (0.0, 1.0, 30.0, 2, 0.5)
+    assert (checker.low, checker.high, checker.timeout) == (0.0, 1.0, 60.0)
+    assert "'key'" not in repr(ChatJudge("http://x/v1", "m", "?", key="secret"))
+    assert "secret" not in repr(ChatJudge("http://x/v1", "m", "?", key="secret"))
+    asked = judge.asked(["a"])
+    assert asked["temperature"] == 0
+    assert "from 0 to 1 and" in asked["messages"][0]["content"]
+
+
+def test_a_reply_may_be_as_long_as_a_mebibyte(server: Server) -> None:
+    reply = json.dumps({"choices": [{"message": {"content": "0.5"}}]}).encode()
+    assert ask(server, reply.ljust(1 << 20), timeout=5.0)(["text"]) == 0.5
+    with pytest.raises(Silent, match="more than 1 MiB"):
+        ask(server, reply.ljust((1 << 20) + 1), timeout=5.0)(["text"])
+
+
+def test_a_unit_lacks_some_or_all_of_its_contents() -> None:
+    trace = act(
+        {"is": "message a", "content_ref": "c0"},
+        {"is": "message a", "content_ref": "unknown"},
+        {"is": "message b", "content_ref": "unknown"},
+        {"is": "message c"},
+    )
+    column = judged(trace, lambda texts: len(texts) / 4, "agent", CONTENTS)
+    near(column.score, [NAN, NAN, NAN])
+    assert column.why == ("1 of 2 contents not given", "1 of 1 contents not given", "no contents")
+    assert judged(trace, lambda texts: len(texts) / 4, "agent", {**CONTENTS, "unknown": "?"}).why[:2] == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("number", "fine"),
+    [(0.25, True), (0.75, True), (0.24, False), (0.76, False), (float("inf"), False), (NAN, False)],
+)
+def test_the_ends_of_a_range_are_inside(number: float, fine: bool) -> None:
+    column = judged(said("c0"), PythonJudge(lambda _: number, 0.25, 0.75), "message", CONTENTS)
+    near(column.score, [number if fine else NAN])
+    assert column.why == ("" if fine else f"{number:g} is not within 0.25 to 0.75",)

@@ -15,8 +15,6 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from podium.learn.traced import TRIED, stepped  # noqa: E402
-
 from podium.credit import BadCredit  # noqa: E402
 from podium.credit.forest import copies  # noqa: E402
 from podium.envs.draws import seeds  # noqa: E402
@@ -28,6 +26,8 @@ from podium.learn.lm.models import BadModel, team  # noqa: E402
 from podium.learn.lm.play import Manner, grown, options_of, recorded  # noqa: E402
 from podium.learn.lm.run import LmRun, read  # noqa: E402
 from podium.learn.lm.train import Settings, begin, own_weights, paid, step, trees  # noqa: E402
+from podium.learn.loop import TRIES  # noqa: E402
+from podium.learn.requirements import with_step_rewards  # noqa: E402
 from podium.methods import METHODS, credit_of  # noqa: E402
 from podium.trace.columns import Trace  # noqa: E402
 from podium.trace.files import load  # noqa: E402
@@ -78,7 +78,7 @@ def alone(made: Any, trace: Trace, weight_k: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(("method", "share"), [("branching_policy", 0.7), ("rloo", 0.0), ("dr_mas", 0.0)])
 def test_the_gradient_is_that_of_every_path_alone(method: str, share: float) -> None:
     made, trace = forest(share=share)
-    pay = paid(trace, credit_of(stepped(trace), method))
+    pay = paid(trace, credit_of(with_step_rewards(trace), method))
     assert (pay.share_k > 0).any()
     expected = alone(made, trace, pay.credit_k * pay.share_k)
     mind = made.minds["all"]
@@ -96,7 +96,7 @@ def test_the_gradient_is_that_of_every_path_alone(method: str, share: float) -> 
 
 def test_options_of_a_branched_decision_count_as_likely_as_they_are() -> None:
     _, trace = forest()
-    pay = paid(trace, credit_of(stepped(trace), "branching_policy"))
+    pay = paid(trace, credit_of(with_step_rewards(trace), "branching_policy"))
     rows = np.flatnonzero(np.bincount(trace.owner_k, pay.share_k, minlength=trace.n_events))
     assert not copies(trace, rows).any()
     share = {row: pay.share_k[trace.owner_k == row].max() for row in rows.tolist()}
@@ -113,7 +113,7 @@ def test_options_of_a_branched_decision_count_as_likely_as_they_are() -> None:
 def test_entropy_is_paid_for_doubt() -> None:
     """What h adds to the credit of options adds up to nothing, and is more for what is less likely."""
     _, trace = forest()
-    given = credit_of(stepped(trace), "branching_policy")
+    given = credit_of(with_step_rewards(trace), "branching_policy")
     without, with_it = paid(trace, given), paid(trace, given, entropy=0.5)
     more = with_it.credit_k - without.credit_k
     trained = without.share_k > 0
@@ -174,7 +174,9 @@ def test_agents_that_say_nothing_need_no_policy() -> None:
     made = team("tiny", ["lead"], share="role")
     trace, _ = recorded(SEARCH, made, seeds(0, 4), SHORT, version="0", task="t")
     assert "look" in trace.name_a.strings()
-    assert trees(trace, paid(trace, credit_of(stepped(trace), "rloo")), made.minds["lead"], made) is not None
+    assert (
+        trees(trace, paid(trace, credit_of(with_step_rewards(trace), "rloo")), made.minds["lead"], made) is not None
+    )
 
 
 def relay(regime: str, **how: Any) -> tuple[dict[str, bool], train.Lesson]:
@@ -295,7 +297,7 @@ def test_a_run_that_is_killed_at_any_moment_ends_the_same(tmp_path: Path) -> Non
     names = sorted(path.name for path in (whole.folder / "traces").iterdir())
     assert names == ["0.0.jsonl", "2.0.jsonl"]
     stored = load(whole.folder / "traces" / "2.0.jsonl")
-    pay = paid(stored, credit_of(stepped(stored), "branching_policy"))
+    pay = paid(stored, credit_of(with_step_rewards(stored), "branching_policy"))
     made = trees(stored, pay, whole.learner.team.minds["all"], whole.learner.team)
     assert made is not None  # what was stored can be trained on
 
@@ -359,7 +361,7 @@ def test_trees_of_several_traces_go_through_the_model_together() -> None:
     for task in ("a", "b"):
         trace, talk = recorded(SEARCH, made, seeds(ord(task), 4), SHORT, version="0", task=task)
         forest = grown(trace, talk, 1.0, version="0")
-        pay = paid(forest, credit_of(stepped(forest), "branching_policy"))
+        pay = paid(forest, credit_of(with_step_rewards(forest), "branching_policy"))
         held = trees(forest, pay, mind, made)
         assert held is not None
         found.append(held)
@@ -377,7 +379,7 @@ def test_options_beside_each_other_may_count_alike() -> None:
     made = team("tiny", ["lead"])
     trace, talk = recorded(SEARCH, made, seeds(0, 6), SHORT, version="0", task="t")
     forest = grown(trace, talk, 1.0, version="0")
-    given = credit_of(stepped(forest), "branching_policy")
+    given = credit_of(with_step_rewards(forest), "branching_policy")
     as_said, half, alike = (paid(forest, given, even=e).share_k for e in (0.0, 0.5, 1.0))
     on = as_said > 0
     assert on.any()
@@ -395,7 +397,7 @@ def test_before_its_first_step_the_update_finds_what_is_on_record() -> None:
 def test_a_method_that_pays_nobody_is_refused_with_the_reason() -> None:
     settings, update = Settings(episodes=4, parts=1, epochs=1), named("clip(token)")
     learner = begin(team("tiny", ["lead"]), 0, settings, update)
-    for _ in range(TRIED - 1):
+    for _ in range(TRIES - 1):
         told = step(learner, settings, SHORT, lambda i, k: SEARCH, METHODS["owl"], update, 5)
         assert (told.paid, told.rows, learner.updates) == (0.0, 0, 0)
     with pytest.raises(BadCredit, match=r"no decision of the policy is paid: .*by role they are lead"):
