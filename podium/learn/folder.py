@@ -24,12 +24,13 @@ from podium.errors import WrongUse
 from podium.learn import checkpoint
 from podium.learn.collect import capped, greedy
 from podium.learn.evaluate import DICE, Judged, judged
-from podium.learn.loop import TRIES, Iteration
+from podium.learn.loop import TRIES, Iteration, learn
 from podium.learn.params import TRAINING, held_out, trainable, training
 from podium.learn.policy import Net
 from podium.learn.regimes import network, roles_of, started, wrong
 from podium.learn.requirements import cannot
 from podium.learn.source import OURS, Mapped, iterations
+from podium.learn.stored import StoredRuns, keep_runs
 from podium.learn.train import Learner, NetPolicy, Recipe, begin, one_thread, players
 from podium.methods import METHODS
 from podium.registry import alternatives
@@ -202,15 +203,28 @@ class Folder:
 class Run:
     """A training run in a folder: begun, or gone on with where it was."""
 
-    def __init__(self, asked: Asked, folder: Path, cores: int = 1) -> None:
-        self.asked, self.folder, self.cores = asked, folder, cores
+    def __init__(
+        self, asked: Asked, folder: Path, cores: int = 1, keep: bool = False, source: Path | None = None
+    ) -> None:
+        """With `keep` the runs of every iteration are kept; with `source` they are those that another run kept there."""
+        self.asked, self.folder, self.cores, self.keep = asked, folder, cores, keep
+        self.stored = None if source is None else StoredRuns(source)
         self.net = network(training(asked.world, asked.seed, 0, 0), asked.recipe)
         self.held = Folder(folder, asked)
         self.learner = self._resumed(folder / "learner.npz")
         self.held.cut(self.learner.iteration)
 
+    def _stored_start(self) -> Learner:
+        assert self.stored is not None
+        learner, new = self.stored.learner(), begin(self.net, self.asked.seed)
+        if {k: x.shape for k, x in learner.w.items()} != {k: x.shape for k, x in new.w.items()}:
+            raise BadRecipe(
+                f"{self.stored.folder} holds runs of another network; expected those of this recipe's world"
+            )
+        return learner
+
     def _resumed(self, path: Path) -> Learner:
-        new = begin(self.net, self.asked.seed)
+        new = begin(self.net, self.asked.seed) if self.stored is None else self._stored_start()
         if self.asked.start and not path.exists():
             source = Path(self.asked.start)
             source = source / "learner.npz" if source.is_dir() else source
@@ -232,8 +246,9 @@ class Run:
 
     @property
     def last(self) -> int:
-        """The iterations that the recipe asks for."""
-        return self.asked.recipe.iterations
+        """The iterations that the recipe asks for, or that were kept."""
+        asked = self.asked.recipe.iterations
+        return asked if self.stored is None else min(asked, self.stored.iterations)
 
     held_out = True  # judged in worlds that it did not learn in
 
@@ -261,7 +276,7 @@ class Run:
 
         with one_thread(), players(self.cores) as mapped:
             steps = self._steps(policy, mapped)
-            yield from self.held.follow(recipe.iterations, self.asked.patience, step, look, save)
+            yield from self.held.follow(self.last, self.asked.patience, step, look, save)
 
     def _steps(self, policy: NetPolicy, mapped: Mapped) -> Iterator[Iteration]:
         asked = self.asked
@@ -269,7 +284,12 @@ class Run:
         def drawn(iteration: int, number: int) -> World:
             return training(asked.world, asked.seed, iteration + 1, number)
 
-        return iterations(policy, drawn, asked.method, mapped=mapped)
+        keep = keep_runs(self.folder, policy) if self.keep else None
+        if self.stored is not None:
+            method = METHODS[asked.method]
+            rule = asked.recipe.rule(method)
+            return learn(self.stored, policy, method, rule, asked.recipe.iterations, keep, self.last)
+        return iterations(policy, drawn, asked.method, mapped=mapped, keep=keep)
 
     def judged(self, tests: int = 4, episodes: int = 20_000) -> list[Judged]:
         """The policy on held-out worlds; also kept as judged.json."""

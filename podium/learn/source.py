@@ -4,35 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from podium.envs.draws import U, seeds
 from podium.envs.world import World
-from podium.learn.collect import Branching, Collected, Decisions, StretchEnds, collect
-from podium.learn.loop import Iteration, Rollouts, learn
+from podium.learn.collect import Branching, Collected, collect
+from podium.learn.loop import Iteration, Keep, Rollouts, learn
+from podium.learn.observed import Observed
 from podium.learn.policy import Net, Parameters
 from podium.learn.regimes import acting, learners
 from podium.learn.requirements import branching
 from podium.learn.train import NetPolicy, Recipe
 from podium.methods import Method, named
 
-__all__ = ["OURS", "Mapped", "Observed", "WorldSource", "Worlds", "iterations"]
+__all__ = ["OURS", "Mapped", "WorldSource", "Worlds", "iterations"]
 
 OURS = "branching_policy"  # the method whose decisions are branched by doubt unless told otherwise
 
 Worlds = Callable[[int, int], World]  # by iteration and number
 Mapped = Callable[..., Iterable[Any]]  # map, or a pool's
-
-
-class Observed(NamedTuple):
-    """What the network saw in the episodes of a world, and what it learns of how to play the next."""
-
-    decisions: list[Decisions]
-    episodes: int = 0
-    doubt: float | None = None  # of an episode (`Collected`), where branches are made by it
-    ends: StretchEnds | None = None
 
 
 @dataclass(frozen=True)
@@ -115,11 +107,12 @@ def iterations(
     by_doubt: bool | None = None,
     mapped: Mapped = map,
     last: int | None = None,
+    keep: Keep | None = None,
 ) -> Iterator[Iteration]:
     """Learns by a method in worlds, from where the policy is to the end of its recipe or the last iteration."""
     row = named(method) if isinstance(method, str) else method
     source = WorldSource(worlds, row, row.name == OURS if by_doubt is None else by_doubt, mapped)
-    return learn(source, policy, row, policy.recipe.rule(row), policy.recipe.iterations, last=last)
+    return learn(source, policy, row, policy.recipe.rule(row), policy.recipe.iterations, keep, last)
 
 
 def _plain(recipe: Recipe, share: float = 0.0, room: int = 1, tries: int = 2) -> Branching:

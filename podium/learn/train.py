@@ -142,6 +142,8 @@ class NetPolicy:
 
     def fit(self, rollouts: Sequence[Rollouts], method: Method) -> list[Rollouts]:
         """The same with what has to be fitted: values of what came after stretches of a task, or critics."""
+        if all(one.observations.fitted for one in rollouts):
+            return list(rollouts)
         if all(isinstance(one.trace, Forest) for one in rollouts) and reads_forest(method):
             return bootstrap_returns(rollouts)
         anchors = "anchor" in method.credit

@@ -11,9 +11,10 @@ from podium.credit import Credit
 from podium.credit.options import at_options
 from podium.learn.collect import Branching, Collected, StretchEnds, collect
 from podium.learn.loop import Iteration, Rollouts, learn
+from podium.learn.observed import Observed
 from podium.learn.policy import Made, Net, Seen
 from podium.learn.rows import TrainingRows, made_of, training_rows
-from podium.learn.source import Observed, WorldSource, iterations
+from podium.learn.source import WorldSource, iterations
 from podium.learn.train import Learner, NetPolicy, Recipe
 from podium.methods import METHODS, Method, credit_of
 from podium.trace.columns import Trace, ranges
