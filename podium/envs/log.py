@@ -112,12 +112,8 @@ class Log:
                 data[name] = values
         self._events.append((run, data))
         for word, causes in after:
-            causes = np.asarray(causes)
-            if len(causes) and causes.min() < 0:
-                there = causes >= 0
-                self._edges.append((causes[there], handles[there], edge(word)))
-            else:
-                self._edges.append((causes, handles, edge(word)))
+            there = np.asarray(causes) >= 0  # copies, since a world may go on to change what it gave and got
+            self._edges.append((np.asarray(causes)[there], handles[there], edge(word)))
         return handles
 
     def _add_some(
