@@ -2,4 +2,4 @@
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("triton") else ["podium/learn/lm/kernels.py"]  # Triton comes with torch for CUDA
+collect_ignore = [] if find_spec("triton") else ["podium/engine/kernels.py"]  # Triton comes with torch for CUDA

@@ -34,11 +34,11 @@ import torch
 
 from bench.lm_packed import commits_of, machine, model_of, recorded, wait
 from bench.table import Row, at_least, at_most, fact, show
+from podium.engine import pool
+from podium.engine.generate import Pending, complete_free
+from podium.engine.models import Frame, Model, PolicyModel, adapted
+from podium.engine.reader import Reader
 from podium.envs.draws import seeds
-from podium.learn.lm import pool
-from podium.learn.lm.generate import speak
-from podium.learn.lm.models import Frame, Mind, Model, adapted
-from podium.learn.lm.reader import Reader
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "docs" / "results"
@@ -64,21 +64,30 @@ SHAPES: dict[str, Callable[[], Prompts]] = {"many": many, "prefix": branches}
 # ---- who generates
 
 
-def mind_of(module: Any, adapter: str | None = None) -> Mind:
+def policy_of(module: Any, adapter: str | None = None) -> PolicyModel:
     """A policy without a tokenizer, of which no token ends an answer."""
-    return Mind("all", Model("random weights", module, None, Frame((), (), -1, ())), adapter)
+    return PolicyModel("all", Model("random weights", module, None, Frame((), (), -1, ())), adapter)
 
 
 def ours(
-    mind: Mind, prompts: Prompts, new: int, *, rows: int, minds: Sequence[Mind] = (), first: int = 0, **how: Any
+    policy: PolicyModel,
+    prompts: Prompts,
+    new: int,
+    *,
+    rows: int,
+    policies: Sequence[PolicyModel] = (),
+    first: int = 0,
+    **how: Any,
 ) -> list[Any]:
     """Answers to prompts, by one policy or by several in turn; `first` is the number of the first prompt."""
-    reader = Reader(mind, rows, engine=mind.model.engine(rows, **how))
+    reader = Reader(policy, rows, runner=policy.model.runner(rows, **how))
     threads = reader.threads(len(prompts))
-    if minds:
-        threads = np.concatenate([reader.threads(1, minds[i % len(minds)]) for i in range(len(prompts))])
+    if policies:
+        threads = np.concatenate([reader.threads(1, policies[i % len(policies)]) for i in range(len(prompts))])
     ends = reader.read(threads, prompts)
-    return speak(reader, threads, ends, seeds(0, len(prompts), first), np.arange(first, first + len(prompts)), new)
+    dice = zip(seeds(0, len(prompts), first).tolist(), range(first, first + len(prompts)), strict=True)
+    pending = [Pending(thread, at, new, False) for thread, at in zip(threads.tolist(), dice, strict=True)]
+    return complete_free(reader, pending, ends)
 
 
 def sampled(**more: Any) -> Any:
@@ -155,19 +164,19 @@ def endless(module: Any) -> Any:
 
 
 def ours_lines(compiled: bool) -> Iterator[dict[str, Any]]:
-    mind = mind_of(half())
+    policy = policy_of(half())
     label = " compiled" if compiled else ""
     for shape, make in SHAPES.items():
         prompts = make()
-        call = partial(ours, mind, prompts, NEW, rows=256, compiled=compiled)
+        call = partial(ours, policy, prompts, NEW, rows=256, compiled=compiled)
         yield rate(f"{shape} ours{label}", prompts, call)
-        yield {"id": f"{shape} parts{label}", **parts_of(mind, prompts, compiled)}
+        yield {"id": f"{shape} parts{label}", **parts_of(policy, prompts, compiled)}
 
 
-def parts_of(mind: Mind, prompts: Prompts, compiled: bool) -> dict[str, float]:
+def parts_of(policy: PolicyModel, prompts: Prompts, compiled: bool) -> dict[str, float]:
     """Where the time goes: reading, and a step of decoding."""
-    engine = mind.model.engine(256, compiled=compiled)
-    reader = Reader(mind, engine=engine)
+    engine = policy.model.runner(256, compiled=compiled)
+    reader = Reader(policy, runner=engine)
     threads = reader.threads(len(prompts))
     wait()
     start = perf_counter()
@@ -187,10 +196,10 @@ def adapters_lines() -> Iterator[dict[str, Any]]:
     for name, weight in module.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=0.02)
-    model = mind_of(module).model
-    minds = [Mind(name, model, name) for name in names]
+    model = policy_of(module).model
+    policies = [PolicyModel(name, model, name) for name in names]
     prompts = many()
-    yield rate("many ours adapters", prompts, lambda: ours(minds[0], prompts, NEW, rows=256, minds=minds))
+    yield rate("many ours adapters", prompts, lambda: ours(policies[0], prompts, NEW, rows=256, policies=policies))
 
 
 def exact_lines() -> Iterator[dict[str, Any]]:
@@ -251,7 +260,7 @@ def answers_lines() -> Iterator[dict[str, Any]]:
     """Log-probabilities of answers against forwards of whole sequences: in float32, and how far those in bfloat16 are from it."""
     module = half()
     prompts = branches(2, 300, 8) + many(8, 40)
-    said = ours(mind_of(module), prompts, 40, rows=256)
+    said = ours(policy_of(module), prompts, 40, rows=256)
     full = model_of("smol", torch.float32, "cuda").eval()
     full.load_state_dict({k: v.float() for k, v in module.state_dict().items()})
     off, plain = [], []
@@ -268,8 +277,8 @@ def answers_lines() -> Iterator[dict[str, Any]]:
         "ours": np.mean(off),
         "plain": np.mean(plain),
     }
-    again = ours(mind_of(module), prompts, 40, rows=256)
-    alone = [ours(mind_of(module), [prompt], 40, rows=256)[0] for prompt in prompts[:1]]
+    again = ours(policy_of(module), prompts, 40, rows=256)
+    alone = [ours(policy_of(module), [prompt], 40, rows=256)[0] for prompt in prompts[:1]]
     yield {
         "id": "same answers",
         "again": float(np.mean([a.ids == b.ids for a, b in zip(said, again, strict=True)])),
@@ -427,10 +436,10 @@ def on_gpu_rows(full: bool) -> list[Row]:
 def on_cpu_rows(full: bool) -> list[Row]:
     """The same answers beside others, sharing or not; and a small ratio."""
     module, vocabulary, new = endless(model_of("tiny", torch.float32, "cpu", 1_024)), 1_024, 16
-    mind = mind_of(module)
+    policy = policy_of(module)
     prompts = branches(2, 192, 4, 4, vocabulary) + many(4, 96, vocabulary)
-    every = ours(mind, prompts, new, rows=8)
-    alone = [ours(mind, [prompt], new, rows=8, first=i)[0] for i, prompt in enumerate(prompts)]
+    every = ours(policy, prompts, new, rows=8)
+    alone = [ours(policy, [prompt], new, rows=8, first=i)[0] for i, prompt in enumerate(prompts)]
     off = []
     for prompt, answer in zip(prompts, every, strict=True):
         with torch.no_grad():
@@ -441,12 +450,12 @@ def on_cpu_rows(full: bool) -> list[Row]:
             float((logp.gather(1, torch.tensor(answer.ids)[:, None])[:, 0] - torch.tensor(answer.logp)).abs().max())
         )
     work = branches(4, 384, 8, 4, vocabulary)
-    engine = mind.model.engine(32)
+    engine = policy.model.runner(32)
     before = engine.tokens
-    ours(mind, work, new, rows=32)
+    ours(policy, work, new, rows=32)
     read = engine.tokens - before - len(work) * (new - 1)
     repeats = 3 if full else 1
-    here = timed(lambda: ours(mind, work, new, rows=32), repeats)[1]
+    here = timed(lambda: ours(policy, work, new, rows=32), repeats)[1]
     there = timed(lambda: generate(module, work, new), repeats)[1]
     return [
         at_most(

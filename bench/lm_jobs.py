@@ -13,24 +13,29 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from bench.lm_credit import fidelity
+from experiments.lm.exact import exact, sure_teams
+from experiments.lm.explore import Practice, greedy_scores
+from experiments.lm.practice import Coach, Lecture, paced, practised
+from podium.credit import Credit
 from podium.credit.forest import copies
+from podium.engine.local import engines_of
+from podium.engine.models import PolicyTeam, policy_team
+from podium.engine.protocol import Completion, Engine, Request, dice
 from podium.envs.draws import seeds
 from podium.envs.planted import Planted
 from podium.envs.world import World, make, worlds
 from podium.graph import critical_steps
 from podium.learn.evaluate import Judged, beside
-from podium.learn.lm.exact import exact, sure_teams
-from podium.learn.lm.explore import Practice, greedy_scores
-from podium.learn.lm.live import live_step, success
+from podium.learn.lm.live import LiveTeam, earned, judge_live
 from podium.learn.lm.live_run import find_live
-from podium.learn.lm.losses import named
-from podium.learn.lm.models import Team, team
-from podium.learn.lm.play import Manner, recorded
-from podium.learn.lm.practice import Coach, Lecture, paced, practised
-from podium.learn.lm.train import Learner, Paid, Settings, begin, speaking, step, updated, voiced
+from podium.learn.lm.losses import update_of
+from podium.learn.lm.policy import LmPolicy
+from podium.learn.lm.settings import Settings, generating, prepared
+from podium.learn.lm.text_world import PlaySettings, TextWorlds, record
+from podium.learn.lm.token_credit import TokenCredit
+from podium.learn.loop import Rollouts, Source, learn
 from podium.learn.params import TEST, TRAINING
 from podium.learn.regimes import agents_of
 from podium.methods import METHODS, Method
@@ -102,15 +107,29 @@ def settings_of(job: Job, **more: Any) -> Settings:
 # ---- time
 
 
-def timed(job: Job, learner: Learner, once: Callable[[float], Line]) -> Iterator[Line]:
-    """Iterations for so many seconds, the last of which may end a little later; `once` is told `last` as `train.step` is."""
+def timed(job: Job, policy: LmPolicy, once: Callable[[float], Line]) -> Iterator[Line]:
+    """Iterations for so many seconds, the last of which may end a little later; `once` is told how many there will be in all."""
     start, seconds = perf_counter(), job.seconds
-    while (gone := perf_counter() - start) < seconds and learner.iteration < job.most:
-        last = learner.iteration * seconds / gone if learner.iteration else float("inf")
-        told = once(last)
+    while (gone := perf_counter() - start) < seconds and policy.iteration < job.most:
+        last = policy.iteration * seconds / gone if policy.iteration else float("inf")
+        line = once(last)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # others are on the card
-        yield {"event": "iteration", "clock": perf_counter() - start, **told}
+        yield {"event": "iteration", "clock": perf_counter() - start, **line}
+
+
+def learned(
+    policy: LmPolicy,
+    source: Source,
+    method: Method,
+    update: str,
+    last: float,
+    keep: Callable[[int, Sequence[Rollouts], Sequence[Credit]], None] | None = None,
+) -> Line:
+    """One iteration of the loop, `last` of which there are: the rate falls to 0 until then."""
+    policy.iterations = last
+    iterations = policy.iteration + 1 if last == float("inf") else max(policy.iteration + 1, round(last))
+    return next(learn(source, policy, method, update_of(update), iterations, keep)).line()
 
 
 # ---- (a) text worlds
@@ -159,12 +178,12 @@ def judged_in(name: str, many: int, look: bool = False) -> list[World]:
     return [make(name, **{**given, **SIZES[name]}) for given in HELD_OUT.get(name, drawn)]
 
 
-def judged(job: Job, learned: Team, settings: Settings, episodes: int, many: int) -> list[Judged]:
+def judged(job: Job, of: PolicyTeam, settings: Settings, episodes: int, many: int) -> list[Judged]:
     """The likeliest answers in held-out worlds."""
     how = replace(settings, most=settings.most if job.tiny else FAR)
-    with speaking(settings):
+    with generating(settings):
         return [
-            beside(world, lambda dice, world=world: greedy_scores(world, learned, how, dice), episodes)
+            beside(world, lambda dice, world=world: greedy_scores(world, of, how, dice), episodes)
             for world in judged_in(job.name, many, job.look)
         ]
 
@@ -181,39 +200,39 @@ def told(found: list[Judged]) -> Line:
     }
 
 
-def manner_of(settings: Settings) -> Manner:
-    return Manner(digits=settings.digits, most=settings.most or 30, rows=settings.rows, width=settings.width)
+def play_settings(settings: Settings) -> PlaySettings:
+    return PlaySettings(digits=settings.digits, most=settings.most or 30, rows=settings.rows, width=settings.width)
 
 
-def team_of(job: Job, settings: Settings, agents: Sequence[str]) -> Team:
+def team_of(job: Job, settings: Settings, agents: Sequence[str]) -> PolicyTeam:
     how: Any = settings.share
-    made = team(settings.model, agents, share=how, lora=settings.lora, seed=job.seed, device=settings.device)
-    return voiced(made, settings)
+    made = policy_team(settings.model, agents, share=how, lora=settings.lora, seed=job.seed, device=settings.device)
+    return prepared(made, settings)
 
 
 def lessons(
     job: Job,
     settings: Settings,
     method: Method,
-    made: Team,
+    made: PolicyTeam,
     drawn: Callable[[int, int], World],
     seen: Callable[[Trace], Line] = lambda trace: {},
 ) -> Iterator[Line]:
     """Learning in worlds for so many seconds, a line an iteration: what it did, and what is `seen` of its traces."""
-    update, manner = named(settings.update or method.update), manner_of(settings)
-    learner = begin(made, job.seed, settings, update)
+    update = settings.update or method.update
+    policy = LmPolicy(made, job.seed, settings, 1.0, update_of(update))
+    source = TextWorlds(settings, play_settings(settings), drawn, method, job.seed)
     looked: Line = {}
 
-    def once(last: float, how: Settings = settings) -> Line:
-        lesson = step(learner, how, manner, drawn, method, update, last, lambda trace: looked.update(seen(trace)))
-        return lesson._asdict() | looked
+    def keep(number: int, rollouts: Sequence[Rollouts], credit: Sequence[Credit]) -> None:
+        looked.update(seen(rollouts[0].trace))
 
     if not job.tiny:
         start = perf_counter()
-        once(float("inf"), replace(settings, rate=0.0))  # kernels are compiled; nothing is learned
-        learner = begin(made, job.seed, settings, update)
+        ready = LmPolicy(made, job.seed, replace(settings, rate=0.0), 1.0, update_of(update))
+        learned(ready, source, method, update, float("inf"))  # kernels are compiled; nothing is learned
         yield {"event": "ready", "seconds": perf_counter() - start}
-    yield from timed(job, learner, once)
+    yield from timed(job, policy, lambda last: learned(policy, source, method, update, last, keep) | looked)
 
 
 def ended(lines: Iterator[Line], sums: dict[str, int]) -> Iterator[Line]:
@@ -253,17 +272,17 @@ def world_job(job: Job) -> Iterator[Line]:
     made = team_of(job, settings, agents_of(first))
     coach = Coach(first, settings, how, job.seed, apart=not job.tiny) if how.rehearsed else None
     yield {"event": "before", **told(judged(job, made, settings, max(job.judged // 4, 50), 1))}
-    learner = begin(made, job.seed, settings, named("reinforce"))
+    policy = LmPolicy(made, job.seed, settings, 1.0)
     lecture: Lecture | None = None
 
     def once(last: float) -> Line:
         nonlocal lecture
         drawn, each = (lambda i, k: trained_on(job.name, job.seed, i + 1, k)), paced(how, lecture)
-        lecture = practised(learner, settings, how, drawn, last, each, coach)
+        lecture = practised(policy, settings, how, drawn, last, each, coach)
         return lecture._asdict()
 
     sums: dict[str, int] = {}
-    yield from ended(timed(job, learner, once), sums)
+    yield from ended(timed(job, policy, once), sums)
     if coach is not None:
         coach.aside.end()
     start = perf_counter()
@@ -292,9 +311,9 @@ def method_of(name: str) -> Method:
 def fidelity_job(job: Job) -> Iterator[Line]:
     """How true credit is, by the model as it comes."""
     world, settings = planted_of(job), settings_of(job)
-    made, manner = team_of(job, settings, agents_of(world)), manner_of(settings)
-    with speaking(settings):
-        for line in fidelity(world, made, manner, 8 if job.tiny else 32, 4, job.seed):
+    made, play = team_of(job, settings, agents_of(world)), play_settings(settings)
+    with generating(settings):
+        for line in fidelity(world, made, play, 8 if job.tiny else 32, 4, job.seed):
             yield {"event": "fidelity", **line}
 
 
@@ -302,12 +321,12 @@ def planted_job(job: Job) -> Iterator[Line]:
     """A planted team: what the policy is worth exactly, before, after, and at some iterations, with the tokens that were generated until then."""
     world, method = planted_of(job), method_of(job.method)
     settings = flat(settings_of(job, episodes=64, parts=4), method, 2)
-    made, manner = team_of(job, settings, agents_of(world)), manner_of(settings)
+    made, play = team_of(job, settings, agents_of(world)), play_settings(settings)
     bounds = {"optimum": world.optimum(), "trivial": world.plan[1]}
 
     def worth() -> float:
-        with speaking(settings):
-            return exact(world, made, manner).start
+        with generating(settings):
+            return exact(world, made, play).start
 
     yield {"event": "before", "value": worth(), **bounds}
     sums: dict[str, int] = {}
@@ -342,30 +361,40 @@ IMITATED = 6  # iterations
 
 
 class Serial:
-    """Picks as a lead that nearly always spawns one scout, whatever the model would say: where training begins, as in the structured world."""
+    """An engine that says what a lead would that nearly always spawns one scout, whatever the model would say: where training begins,
+    as in the structured world."""
 
-    def __init__(self) -> None:
-        self.asked = 0
+    constrained = True
 
-    def __call__(self, logp: F, u: F) -> NDArray[np.int64]:
-        stop, many = ENOUGH if self.asked else 0.0, logp.shape[1]
-        odds = np.array([stop, (1 - stop) * (1 - SELDOM)] + [(1 - stop) * SELDOM / (many - 2)] * (many - 2))
-        self.asked += 1
-        chosen: NDArray[np.int64] = np.minimum(np.searchsorted(np.cumsum(odds), u, side="right"), many - 1)
-        return chosen
+    def __init__(self, engine: Engine, end: int) -> None:
+        self.engine, self.end, self.model, self.version = engine, end, engine.model, engine.version
+
+    def complete(self, requests: Sequence[Request]) -> list[Completion]:
+        """What it says to each, and how likely the model was to say it."""
+        answers = []
+        for request, answer, u in zip(requests, self.engine.complete(requests), dice(requests), strict=True):
+            stop, many = ENOUGH if request.context.parent else 0.0, len(request.options)
+            odds = np.array([stop, (1 - stop) * (1 - SELDOM)] + [(1 - stop) * SELDOM / (many - 2)] * (many - 2))
+            k = min(int(np.searchsorted(np.cumsum(odds), u, side="right")), many - 1)
+            ids, logp = (*request.options[k], self.end), answer.option_logp[k]
+            answers.append(answer._replace(ids=ids, logp=logp, option=k))
+        return answers
 
 
-def imitated(job: Job, settings: Settings, made: Team, world: World, manner: Manner) -> None:
+def imitated(job: Job, settings: Settings, made: PolicyTeam, world: World, play: PlaySettings) -> None:
     """The model learns to say what `Serial` picks."""
     how = replace(settings, warm=0, entropy=0.0, kl=0.0)
-    learner = begin(made, job.seed, how, named("reinforce"))
+    policy = LmPolicy(made, job.seed, how, 1.0)
     for i in range(1 if job.tiny else IMITATED):
-        dice = seeds(job.seed * 1_000_003 + 0x57A7, settings.episodes, i * settings.episodes)
-        with speaking(settings):
-            trace, _ = recorded(world, made, dice, manner, version="0", task="start", pick=Serial())
+        luck = seeds(job.seed * 1_000_003 + 0x57A7, settings.episodes, i * settings.episodes)
+        every = engines_of(made, "0", play.rows, play.width, False)
+        engines: dict[str, Engine] = {name: Serial(one, made.model.end) for name, one in every.items()}
+        with generating(settings):
+            trace, _ = record(world, made, luck, play, version="0", task="start", engines=engines)
         said = ((trace.mask_k == 1) & (trace.logp_k != 0.0)).astype(np.float64)
-        updated(learner, how, named("reinforce"), [(trace, Paid(said, said, None))], 1.0)
-        learner.iteration += 1
+        policy.iterations = float("inf")
+        policy.train(update_of("reinforce"), [(trace, TokenCredit(said, said, trace.logp_k, None))])
+        policy.iteration += 1
 
 
 def parl_job(job: Job) -> Iterator[Line]:
@@ -377,12 +406,12 @@ def parl_job(job: Job) -> Iterator[Line]:
     how = {"episodes": 128, "entropy": entropy, "most": 8, "parts": 8, "most_tokens": 8_192}
     settings = settings_of(replace(job, set=rest), **how)
     world = make("scouts", **SERIAL)
-    made, manner = team_of(job, settings, agents_of(world)), manner_of(settings)
+    made, play = team_of(job, settings, agents_of(world)), play_settings(settings)
 
     def spread(many: int) -> Line:
         some = [seeds(1, min(AT_ONCE, many - i), i) for i in range(0, many, AT_ONCE)]
-        with speaking(settings):
-            traces = [recorded(world, made, dice, manner, version="0", task="look")[0] for dice in some]
+        with generating(settings):
+            traces = [record(world, made, luck, play, version="0", task="look")[0] for luck in some]
         trace = concat([replace(t, trace_id_n=named_apart(t, i)) for i, t in enumerate(traces)])
         return shape(trace) | {"value": float(trace.reward_n["team"].mean())}
 
@@ -390,7 +419,7 @@ def parl_job(job: Job) -> Iterator[Line]:
     bounds = {"optimum": world.optimum(), "best width": best.best_width()}
     if taught:
         yield {"event": "untaught", **spread(job.judged // 4)}
-        imitated(job, settings, made, world, manner)
+        imitated(job, settings, made, world, play)
     yield {"event": "before", **spread(job.judged // 4), **bounds}
     sums: dict[str, int] = {}
     yield from ended(lessons(job, settings, method, made, lambda i, k: world, shape), sums)
@@ -429,29 +458,37 @@ def live_job(job: Job) -> Iterator[Line]:
     given = {"episodes": 128, "worlds": 8, "parts": 8, "entropy": 0.5}  # eight runs of each question
     settings = flat(settings_of(job, **given), method, 3)
     settings = replace(settings, worlds=4) if job.tiny else settings
-    update, made = named(settings.update or method.update), team_of(job, settings, live.agents)
+    update, made = settings.update or method.update, team_of(job, settings, live.agents)
     many = max(job.judged // 4, 20)
-    yield {"event": "before", **succeeded(success(made, settings, live, many)), "optimum": live.optimum}
-    learner = begin(made, job.seed, settings, update)
-    counted: dict[str, int] = {}
 
-    def once(last: float, how: Settings = settings) -> Line:
-        look = not learner.iteration % LOOK
-        seen = (lambda trace: counted.update(classes(trace))) if look else None
-        lesson, roles = live_step(learner, how, live, method, update, last, seen, look)
-        return lesson._asdict() | ({"roles": roles, "exact": dict(counted)} if look else {})
+    def success(seed: int = 0) -> Line:
+        return succeeded(earned(judge_live(made, settings, live, many, seed)))
+
+    yield {"event": "before", **success(), "optimum": live.optimum}
+    policy = LmPolicy(made, job.seed, settings, 1.0, update_of(update))
+    source = LiveTeam(settings, live, method, job.seed)
+    exactly: Line = {}
+
+    def keep(number: int, rollouts: Sequence[Rollouts], credit: Sequence[Credit]) -> None:
+        if not number % LOOK:
+            exactly["exact"] = classes(rollouts[0].trace)
+
+    def once(last: float) -> Line:
+        policy.look_at_roles = not policy.iteration % LOOK
+        line = learned(policy, source, method, update, last, keep)
+        return line | (exactly if policy.look_at_roles else {})
 
     if not job.tiny:
         start = perf_counter()
-        once(float("inf"), replace(settings, rate=0.0))
-        learner = begin(made, job.seed, settings, update)
+        ready = LmPolicy(made, job.seed, replace(settings, rate=0.0), 1.0, update_of(update))
+        learned(ready, source, method, update, float("inf"))
         yield {"event": "ready", "seconds": perf_counter() - start}
     roles: Line = {}
     sums: dict[str, int] = {}
-    for line in ended(timed(job, learner, once), sums):
+    for line in ended(timed(job, policy, once), sums):
         roles = line.get("roles") or roles
         yield line
-    after = succeeded(success(made, settings, live, many, seed=1))
+    after = success(seed=1)
     yield {
         "event": "after",
         **after,

@@ -14,7 +14,7 @@ import pytest
 import podium
 
 ROOT = Path(podium.__file__).parent
-ORDER = "errors registry outside expression interval trace graph rewards credit methods metrics audit envs harness exchange learn study pool view cli".split()
+ORDER = "errors registry outside expression interval trace graph rewards credit methods metrics audit envs engine harness exchange learn study pool view cli".split()
 MODULES = sorted(m.name for m in pkgutil.walk_packages([str(ROOT)], "podium.") if not m.name.endswith("._scan"))
 
 
@@ -50,7 +50,7 @@ def test_the_check_bites() -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_public_names_exist(name: str) -> None:
-    if name == "podium.learn.lm.kernels":
+    if name == "podium.engine.kernels":
         pytest.importorskip("triton", reason="Triton is not installed: it comes with torch for CUDA")
     module = importlib.import_module(name)
     for public in getattr(module, "__all__", ()):

@@ -1,8 +1,9 @@
-"""Which branches to ask for next: those that change what is known of a decision the most, for the continuations they cost.
+"""Which branches to ask for next: those that change what is known of a decision the most, for the continuations
+they cost.
 
-A pure function of the forest so far. Whoever runs the loop (`study`, `learn`) carries the list out with `branch`, puts the new runs
-beside the old ones and asks again. `turn_of` says how many-th try of its option each is: tries with the same number share a
-seed, so that options are compared under the same luck.
+A pure function of the forest so far. Whoever runs the loop (`study`, `learn`) carries the list out with `branch`,
+puts the new runs beside the old ones and asks again. `turn_of` says how many-th try of its option each is: tries
+with the same number share a seed, so that options are compared under the same luck.
 """
 
 from __future__ import annotations
@@ -40,14 +41,15 @@ def asks(
 ) -> list[Do]:
     """The next branches, so many of them: they force the options of the decisions whose credit is least sure.
 
-    Options are tried in sets, all of a decision under the same luck. The next set goes where it lowers the variance of credit by most
-    for what it costs,
+    Options are tried in sets, all of a decision under the same luck. The next set goes where it lowers the variance
+    of credit by most for what it costs,
 
         max  s² Σ_k c_k² ( 1/n - 1/(n + 1) ) / K,     c = 1 - π of the option taken, π of another
 
-    n are the sets so far, the run itself being the first of the option it took; K is what a set costs; s² is what the outcome varies by, less what
-    runs of one seed share, in the decision's own runs and, for 16 more, in all. What was never tried comes first. π are the probabilities of
-    the options by row, equal unless told. Asked are the decisions at `rows`, all those of runs that branched from none unless told.
+    n are the sets so far, the run itself being the first of the option it took; K is what a set costs; s² is what
+    the outcome varies by, less what runs of one seed share, in the decision's own runs and, for 16 more, in all.
+    What was never tried comes first. π are the probabilities of the options by row, equal unless told. Asked are
+    the decisions at `rows`, all those of runs that branched from none unless told.
     """
     arms = _arms(trace, rows)
     if budget <= 0 or not len(arms.row):
@@ -111,7 +113,9 @@ def _arms(trace: Trace, rows: I | None) -> _Arms:
 
 
 def _tries(trace: Trace, at: I) -> dict[tuple[int, int], int]:
-    """How many runs there are of each option (a code of `chosen_e`) at each of these decisions (a place among them)."""
+    """How many runs there are of each option (a code of `chosen_e`) at each of these decisions (a place among
+    them).
+    """
     credit = Credit(trace, "orchestrator", np.zeros(len(units.rows(trace, "orchestrator"))))
     alts = alternatives(credit, "option")
     where = contexts(trace, credit.rows)
@@ -151,9 +155,11 @@ def _told(trace: Trace, arms: _Arms, pi: dict[int, F]) -> F:
 
 
 def turn_of(trace: Trace, dos: list[Do]) -> NDArray[np.int64]:
-    """How many-th try of its option each Do is at its decision, from 0, with those of the forest and the run itself before it.
+    """How many-th try of its option each Do is at its decision, from 0, with those of the forest and the run itself
+    before it.
 
-    Number 0 of another option is to be tried with the luck of the run itself, which is number 0 of the option it took.
+    Number 0 of another option is to be tried with the luck of the run itself, which is number 0 of the option it
+    took.
     """
     rows = np.unique([do.row for do in dos]).astype(np.int64)
     runs = _tries(trace, rows)

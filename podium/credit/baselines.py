@@ -82,7 +82,8 @@ def zscore_against(
 
 @register("step")
 def leave_one_out(credit: Credit, by: By = "task", weight: str | None = None, alone: Alone = "nan") -> Credit:
-    """A unit is worth what it beat the others in its group by; with a column of weights, by the weighted mean of them.
+    """A unit is worth what it beat the others in its group by; with a column of weights, by the weighted mean of
+    them.
 
         A = v - (S - w v) / (W - w),    S = Σ_g w v,   W = Σ_g w
 
@@ -109,7 +110,8 @@ def below_best(credit: Credit, by: By = "task", alone: Alone = "nan") -> Credit:
 
 @register("step")
 def best_only(credit: Credit, by: By = "task", std: bool = False, alone: Alone = "nan") -> Credit:
-    """Only the best of a group is paid: what it beat the second by, over the deviation of the group if told; ties get 0.
+    """Only the best of a group is paid: what it beat the second by, over the deviation of the group if told; ties
+    get 0.
 
         A = v_max - v_2nd for the best, 0 for the rest
 

@@ -1,8 +1,10 @@
-"""The laws of every credit, whatever its formula: a library, run over every step and every method, and proven against liars.
+"""The laws of every credit, whatever its formula: a library, run over every step and every method, and proven
+against liars.
 
-Four hold for all: a batch is a longer trace, interleaving, names and ids, NaN in NaN out. Four are claims: that splitting a span of
-work changes nothing (what weighs rollouts or agents), that credit scales with its reward or not at all, that no reward is minted or lost
-(what shares), that whatever is inside a unit has the unit's advantage, however much that is (what broadcasts).
+Four hold for all: a batch is a longer trace, interleaving, names and ids, NaN in NaN out. Four are claims: that
+splitting a span of work changes nothing (what weighs rollouts or agents), that credit scales with its reward or not
+at all, that no reward is minted or lost (what shares), that whatever is inside a unit has the unit's advantage,
+however much that is (what broadcasts).
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ class Judged(NamedTuple):
 
 
 def judged(expression: str, unit: str = "turn", **claims: Any) -> Judged:
-    """A credit expression, as it treats a reward that each unit has for itself: the channel `step`, or `team` of runs."""
+    """A credit expression, as it treats a reward that each unit has for itself: the channel `step`, or `team` of
+    runs.
+    """
 
     def start(trace: Trace) -> Credit:
         if unit == "team":
@@ -169,7 +173,9 @@ def splitting(credit: Judged, trace: Trace) -> Iterator[str]:
 
 
 def scale(credit: Judged, trace: Trace) -> Iterator[str]:
-    """Twice the reward is twice a unit's credit, or leaves it as it is. What keeps a deviation from 0 may show in the sixth digit."""
+    """Twice the reward is twice a unit's credit, or leaves it as it is. What keeps a deviation from 0 may show in
+    the sixth digit.
+    """
     if not credit.scales:
         return
     start, here = credit.start(trace), _made(credit, trace).value
@@ -240,7 +246,9 @@ def _another_batch(trace: Trace) -> Trace:
 
 
 def _luck(trace: Trace, dice: np.random.Generator) -> F:
-    """By which rows are taken: at random, but the same for what runs of one tree share, and what was left at a row stays there."""
+    """By which rows are taken: at random, but the same for what runs of one tree share, and what was left at a row
+    stays there.
+    """
     local = np.arange(trace.n_events) - trace.first_of("e")[trace.rollout_e]
     root_n = roots(trace)
     before = np.zeros(trace.n_events)
@@ -254,7 +262,9 @@ def _luck(trace: Trace, dice: np.random.Generator) -> F:
 
 
 def _spans(trace: Trace) -> NDArray[np.int64]:
-    """Work that may be recorded as two: no unit of its own, by an agent that does not begin its run, in runs without branches."""
+    """Work that may be recorded as two: no unit of its own, by an agent that does not begin its run, in runs
+    without branches.
+    """
     if (trace.parent_n.codes >= 0).any():
         return np.zeros(0, np.int64)
     starts = trace.first_of("e")[trace.rollout_e]
@@ -263,9 +273,11 @@ def _spans(trace: Trace) -> NDArray[np.int64]:
 
 
 def split(trace: Trace, row: int) -> tuple[Trace, NDArray[np.int64]]:
-    """The same runs, with one event recorded as two, of which the second opens a turn; and for each new row the old one.
+    """The same runs, with one event recorded as two, of which the second opens a turn; and for each new row the old
+    one.
 
-    The second is heard from whoever began the run. Tokens, time and cost are shared, reward channels stay with the first.
+    The second is heard from whoever began the run. Tokens, time and cost are shared, reward channels stay with the
+    first.
     """
     n = trace.n_events
     old = np.insert(np.arange(n), row + 1, row)

@@ -1,7 +1,7 @@
 """Credit: one number for each unit of a trace, and the fold that turns a reward into it.
 
-A *step* is a registered function from credit to credit with its arguments. `a >> b` is b after a; `a + b` gives the same credit to
-both and adds what they make of it; `0.5 * a` scales it.
+A *step* is a registered function from credit to credit with its arguments. `a >> b` is b after a; `a + b` gives the
+same credit to both and adds what they make of it; `0.5 * a` scales it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs that branched off other runs: which rows they share.
 
-A run that left its parent at row b repeats the parent's rows before b. A row therefore stands for a *node*: the same event in
-every run that repeats it. The row b itself is another choice in the same *context*.
+A run that left its parent at row b repeats the parent's rows before b. A row therefore stands for a *node*: the
+same event in every run that repeats it. The row b itself is another choice in the same *context*.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Masks(NamedTuple):
 
 
 def team_value(credit: Credit) -> F:
-    """What each run was worth, from credit at the team, or at another unit where all units of a run have the same."""
+    """What each run was worth, from credit at the team, or at a unit where all units of a run have the same."""
     if credit.unit == "team":
         return credit.value
     value_n = take(credit.value, last_by(credit.rollout, ~np.isnan(credit.value), len(credit.trace)))
@@ -83,9 +83,9 @@ def masked(credit: Credit, unit: str = "agent") -> Credit:
 
         D_u = R - mean R : runs that branched from it, in which u was masked (an agent) or removed (an event)
 
-    An agent counts as masked where it alone was, and did nothing in the whole run; an event where the branch left at its
-    row.   pays: agents, messages, tool calls, decisions, turns.   needs: such runs, else NaN.   from: Wolpert & Tumer 2002; SHARP, whose
-    Shapley term is this difference.
+    An agent counts as masked where it alone was, and did nothing in the whole run; an event where the branch left
+    at its row.   pays: agents, messages, tool calls, decisions, turns.   needs: such runs, else NaN.   from:
+    Wolpert & Tumer 2002; SHARP, whose Shapley term is this difference.
     """
     if unit in ("team", "token", "role") or unit not in units.UNITS:
         raise BadCredit(f"masked pays agents and events, not {unit!r}")

@@ -14,7 +14,9 @@ __all__ = ["at_options", "option_label", "option_probability"]
 
 
 def option_label(trace: Trace, name: str) -> F:
-    """A label that is a JSON list, one number an option, on the axis of options; NaN where a decision does not have it."""
+    """A label that is a JSON list, one number an option, on the axis of options; NaN where a decision does not have
+    it.
+    """
     values_o: F = np.full(len(trace.event_o), np.nan)
     column = trace.extra_e.get(name)
     if column is None:
@@ -41,8 +43,9 @@ def _numbers(word: str, name: str) -> list[float]:
 
 
 def option_probability(trace: Trace, label: str = "pi") -> F:
-    """π of every option, where some were tried among those: e^logp where log-probabilities are recorded, else what the label says; NaN where
-    nothing does."""
+    """π of every option, where some were tried among those: e^logp where log-probabilities are recorded, else what
+    the label says; NaN where nothing does.
+    """
     known_o: F = np.exp(np.where(np.isnan(trace.behaviour_o), trace.logp_o, trace.behaviour_o))
     if label not in trace.extra_e:
         if len(known_o) and np.isnan(known_o).all():

@@ -1,8 +1,8 @@
 """A team reward split exactly over units and channels, so that stacking credits never counts anything twice.
 
-Channels *claim*: this tool call 0.2, that agent 0.5. Claims of different units overlap, because a call belongs to a turn, the turn to an
-agent and the agent to the team. In a partition each claim keeps only what no finer claim inside it has already, and the team
-keeps the rest; so the parts add up to the reward, whatever was claimed.
+Channels *claim*: this tool call 0.2, that agent 0.5. Claims of different units overlap, because a call belongs to a
+turn, the turn to an agent and the agent to the team. In a partition each claim keeps only what no finer claim
+inside it has already, and the team keeps the rest; so the parts add up to the reward, whatever was claimed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ __all__ = ["Claim", "Partition", "claims_of", "closed", "partition"]
 
 
 class Claim(NamedTuple):
-    """What a channel says that each unit of a kind is worth, NaN where it says nothing; `inclusive` with all that is inside the unit."""
+    """What a channel says that each unit of a kind is worth, NaN where it says nothing; `inclusive` with all that
+    is inside the unit.
+    """
 
     channel: str
     unit: str
@@ -60,8 +62,8 @@ class Partition:
     def at(self, unit: str, by: Share = "equal") -> F:
         """Everything, at one kind of unit: finer parts summed into it, coarser ones shared among the units inside.
 
-        NaN for a unit whose run has nothing to split. Refuses where a part would be lost: a run, or a coarser unit, with
-        credit and no unit of this kind inside, or a finer unit outside of all.
+        NaN for a unit whose run has nothing to split. Refuses where a part would be lost: a run, or a coarser unit,
+        with credit and no unit of this kind inside, or a finer unit outside of all.
         """
         total = np.zeros(len(units.rows(self.trace, unit)))
         for part in self.parts:
@@ -75,7 +77,8 @@ class Partition:
                 kept = any_by(inside, inside >= 0, len(part.paid))
             if (lost := ~kept & (np.nan_to_num(part.paid) != 0.0)).any():
                 raise BadCredit(
-                    f"{part.channel} pays {int(lost.sum())} of its units ({part.unit}) that have no {unit}; it would be lost"
+                    f"{part.channel} pays {int(lost.sum())} of its units ({part.unit}) that have no {unit}; "
+                    "it would be lost"
                 )
             total = total + moved
         return total
@@ -86,14 +89,16 @@ class Partition:
 
 
 def partition(trace: Trace, whole: F, claims: Sequence[Claim], rest: str = "rest") -> Partition:
-    """Splits what each run is worth over the channels and units that claim it; what nobody claims stays with the team.
+    """Splits what each run is worth over the channels and units that claim it; what nobody claims stays with the
+    team.
 
         part_c(u) = claim_c(u) - Σ claims inside u that no finer inclusive claim holds      (inclusive)
         part_c(u) = claim_c(u)                                                              (not inclusive)
         rest(n)   = whole(n) - Σ all parts in n
 
-    A claim is taken out of the first inclusive claim of a coarser unit that it lies inside, so of each chain of claims inside claims
-    every link keeps its own. A run without a whole has no parts (NaN). A unit of which a channel says nothing gets nothing from it.
+    A claim is taken out of the first inclusive claim of a coarser unit that it lies inside, so of each chain of
+    claims inside claims every link keeps its own. A run without a whole has no parts (NaN). A unit of which a
+    channel says nothing gets nothing from it.
     """
     order = list(units.UNITS)
     for claim in claims:
@@ -139,12 +144,13 @@ def claims_of(ledger: Ledger) -> list[Claim]:
 
 @register("step")
 def closed(credit: Credit, part: Step, by: Share = "equal") -> Credit:
-    """Another credit made to add up: what it leaves of the team's reward, or takes too much, is shared among all its units.
+    """Another credit made to add up: what it leaves of the team's reward, or takes too much, is shared among all
+    its units.
 
         A_u = p_u + s_u ( R - Σ_u p_u ),   Σ_u s_u = 1 over the units of a run
 
-    Shares are equal or by tokens or time. A unit that `part` gives nothing (NaN) is given nothing; where it gives nobody anything
-    all is NaN.   pays: what `part` pays.   conserves: the sum over a run is R.
+    Shares are equal or by tokens or time. A unit that `part` gives nothing (NaN) is given nothing; where it gives
+    nobody anything all is NaN.   pays: what `part` pays.   conserves: the sum over a run is R.
     """
     given = part(credit)
     trace, value_n = credit.trace, team_value(credit)

@@ -18,7 +18,9 @@ __all__ = ["advantages", "column", "decay", "gae", "peers_ahead", "subtree_mean"
 
 
 def column(credit: Credit, name: str) -> F:
-    """A column that the trace carries under this name: a reward channel of runs, or of the rows that stand for units."""
+    """A column that the trace carries under this name: a reward channel of runs, or of the rows that stand for
+    units.
+    """
     trace = credit.trace
     held = trace.reward_n if credit.unit == "team" else trace.reward_e
     if name not in held:
@@ -74,7 +76,8 @@ def gae(credit: Credit, value: str, along: str = "rollout", gamma: float = 1.0, 
 
         δ_u = r_u + γ V' - V_u,    A_u = δ_u + γ λ A',    ' the mean over the next moment, 0 after the last
 
-    Along a run at unit turn it goes through the chain of agents (MARFT). needs: the column.   from: Schulman et al. 2016.
+    Along a run at unit turn it goes through the chain of agents (MARFT). needs: the column.   from: Schulman et al.
+    2016.
     """
     return credit.of(advantages(timeline(credit, along), credit.value, column(credit, value), gamma, lam))
 

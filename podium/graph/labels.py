@@ -1,7 +1,7 @@
 """Labels that a log may carry on its events beyond the survey's fields.
 
-`task_relevant` and `corrupted` are true or false, `duplicate_of` names an earlier event, `value` is a number. A label is
-a field of its own on the event; no text of a content is ever read for one.
+`task_relevant` and `corrupted` are true or false, `duplicate_of` names an earlier event, `value` is a number. A
+label is a field of its own on the event; no text of a content is ever read for one.
 """
 
 from __future__ import annotations

@@ -32,9 +32,9 @@ def spawns(trace: Trace) -> I:
 def lead(trace: Trace) -> I:
     """The agent that leads each rollout: of those whom nobody spawned the first to decide, spawn or aggregate.
 
-    Where there is none, the first of them to act at all who is no user by role, else the first, else the first to act. A user
-    who only writes the task leads nobody; tool results, human interventions and safety events are not the team's doing. First is by time, then by row.
-    -1 for a rollout in which nobody acts.
+    Where there is none, the first of them to act at all who is no user by role, else the first, else the first to
+    act. A user who only writes the task leads nobody; tool results, human interventions and safety events are not
+    the team's doing. First is by time, then by row. -1 for a rollout in which nobody acts.
     """
     own_e = ~IS_OUTSIDE[trace.type_e] & (trace.agent_e >= 0)
     root_e = own_e & ~take(spawned(trace), trace.agent_e)
@@ -50,7 +50,9 @@ def lead(trace: Trace) -> I:
 
 
 def _earliest(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Of these rows the first of each rollout, by time and then by row; one without a time comes after all that have one."""
+    """Of these rows the first of each rollout, by time and then by row; one without a time comes after all that
+    have one.
+    """
     t = np.where(np.isnan(trace.t_e[rows]), np.inf, trace.t_e[rows])
     first_n = np.full(len(trace), np.inf)
     np.minimum.at(first_n, trace.rollout_e[rows], t)

@@ -1,8 +1,8 @@
 """Who can write what a tool returns: a declared table, and the trust in tool results that follows from it.
 
-A result is untrusted if anyone can write it (`tools.json`, the one place that says so), not because its tool is somebody
-else's: a web page is written by anyone, a file or the user's own server by the user. What a shell prints depends on the
-command, so of that the table says `unknown`.
+A result is untrusted if anyone can write it (`tools.json`, the one place that says so), not because its tool is
+somebody else's: a web page is written by anyone, a file or the user's own server by the user. What a shell prints
+depends on the command, so of that the table says `unknown`.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ def table() -> Mapping[str, str]:
 
 
 def writer(tool: str, writers: Mapping[str, str]) -> str | None:
-    """Who can write what this tool returns; None where the table does not name it. A name says more than a pattern, a
-    longer pattern more than a shorter one.
+    """Who can write what this tool returns; None where the table does not name it. A name says more than a pattern,
+    a longer pattern more than a shorter one.
 
-    >>> [writer(tool, table()) for tool in ("WebFetch", "mcp__linear__list_issues", "mcp__my_Browser__open", "search")]
+    >>> tools = ("WebFetch", "mcp__linear__list_issues", "mcp__my_Browser__open", "search")
+    >>> [writer(tool, table()) for tool in tools]
     ['anyone', 'user', 'anyone', None]
     """
     if tool in writers:
@@ -63,6 +64,8 @@ def trusting(trace: Trace, own: Mapping[str, str]) -> Trace:
 
 
 def _trusted(trace: Trace, writers: Mapping[str, str]) -> NDArray[np.int8]:
-    """For each tool word of the trace, and for none, what a table makes of its results: 0, 1, or -1 if it does not say."""
+    """For each tool word of the trace, and for none, what a table makes of its results: 0, 1, or -1 if it does not
+    say.
+    """
     words = [WRITERS[writer(tool, writers) or "unknown"] for tool in trace.tool_e.words]
     return np.array([*words, -1], np.int8)

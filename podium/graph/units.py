@@ -3,8 +3,9 @@
 A unit is a whole number; -1 where an event belongs to none. Decisions, messages and tool calls are named by their
 row; roles and turns are numbered in the order of the first row they hold.
 
-A column of scores or credit at a unit has one entry for each unit of that kind, in this order: rollouts, agents, tokens as on
-their axes, all others by the row that stands for them (`rows`): the decision, the message, the call, the first row of a role or turn.
+A column of scores or credit at a unit has one entry for each unit of that kind, in this order: rollouts, agents,
+tokens as on their axes, all others by the row that stands for them (`rows`): the decision, the message, the call,
+the first row of a role or turn.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def call_of(trace: Trace) -> I:
 
 
 def actor(trace: Trace) -> I:
-    """The agent whose work it is: for the result of a tool call, whoever records it, the agent that made the call."""
+    """The agent whose work it is: for the result of a tool call, whoever records it, the one that made the call."""
     call_e, who_e = call_of(trace), trace.agent_e.copy()
     results = np.flatnonzero(call_e >= 0)
     who_e[results] = trace.agent_e[call_e[results]]
@@ -110,10 +111,11 @@ def turn(trace: Trace) -> I:
 
 
 def invocation(trace: Trace) -> I:
-    """An agent's events from one task that another agent gave it to the next; -1 for events of nobody. Not a unit of its own.
+    """An agent's events from one task that another agent gave it to the next; -1 for events of nobody. Not a unit
+    of its own.
 
-    A task arrives by an edge from another agent's event that is neither temporal nor the answer to something the agent asked for itself
-    (an edge or an event of type `return`). The result of a tool call is its caller's.
+    A task arrives by an edge from another agent's event that is neither temporal nor the answer to something the
+    agent asked for itself (an edge or an event of type `return`). The result of a tool call is its caller's.
     """
     who_e = actor(trace)
     given_x = (who_e[trace.src_x] != who_e[trace.dst_x]) & (who_e[trace.src_x] >= 0)
@@ -159,7 +161,9 @@ UNITS: dict[str, Callable[[Trace], I]] = {
 
 
 def rows(trace: Trace, unit: str) -> I:
-    """The row that stands for each unit of a kind; -1 for a rollout without events and for an agent that does nothing."""
+    """The row that stands for each unit of a kind; -1 for a rollout without events and for an agent that does
+    nothing.
+    """
     return kept(trace, f"rows {unit}", lambda: _rows(trace, unit))
 
 
@@ -206,8 +210,8 @@ def rollouts(trace: Trace, unit: str) -> I:
 def within(trace: Trace, unit: str, coarser: str) -> I:
     """For each unit the place of the coarser unit that its row belongs to; -1 if there is none.
 
-    A turn is inside the agent whose work it is, though it may begin with a tool's answer, and inside the role that this agent states
-    first in it.
+    A turn is inside the agent whose work it is, though it may begin with a tool's answer, and inside the role that
+    this agent states first in it.
     """
     if unit == coarser:
         return np.arange(len(rows(trace, unit)))
@@ -226,7 +230,8 @@ def _within(trace: Trace, unit: str, coarser: str) -> I:
 
 
 def first_stated(trace: Trace, unit: str, code_e: I) -> I:
-    """For each unit the first code of 0 or more among its events, of those that its own agent recorded; -1 if there is none.
+    """For each unit the first code of 0 or more among its events, of those that its own agent recorded; -1 if there
+    is none.
 
     A turn may open with a result that a tool recorded in its own name: what that event states is the tool's.
     """
@@ -238,7 +243,9 @@ def first_stated(trace: Trace, unit: str, code_e: I) -> I:
 
 
 def roles(trace: Trace, unit: str) -> I:
-    """The code of the role in which each unit is played: the first that it states, else the first that its agent does; -1 for none."""
+    """The code of the role in which each unit is played: the first that it states, else the first that its agent
+    does; -1 for none.
+    """
     return kept(trace, f"roles {unit}", lambda: _roles(trace, unit))
 
 
@@ -248,7 +255,7 @@ def _roles(trace: Trace, unit: str) -> I:
 
 
 def agents(trace: Trace, unit: str) -> I:
-    """The agent whose work each unit is; -1 for none. Of a turn that begins with the result of a call, the caller."""
+    """The agent whose work each unit is; -1 for none. A turn that begins with a tool's result is the caller's."""
     if unit == "agent":
         return np.arange(trace.n_agents)
     return kept(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from podium.harness.lines import Lines
+from podium.engine.lines import Lines
 from podium.harness.mcp_stdio import declined
 from podium.harness.types import Fault
 from podium.trace.depth import TOO_DEEP, is_deep

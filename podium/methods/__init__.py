@@ -1,4 +1,4 @@
-"""The table: one row per published method, an expression over rewards and steps. Importing this package fills it."""
+"""The table: one row per published method, an expression over rewards and steps. Importing it fills it."""
 
 from importlib import import_module
 from pkgutil import iter_modules

@@ -10,7 +10,6 @@ TABLE = (
         credit='own_action("q", "pi")',
         unit="orchestrator",
         update="reinforce",
-        schedule="joint",
         needs=("critic", "labels"),
         source="Foerster et al. 2018, arXiv 1705.08926",
         counts="rows",

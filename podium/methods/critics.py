@@ -1,7 +1,8 @@
 """Methods that compare with what a fitted critic expected.
 
-What a critic says is a channel of the turn's first event: `value_joint` of one that reads everything, `value_local` of one that reads
-what the agent does, `value` of one that reads the text so far. For tokens it is the label `values`, one number a token.
+What a critic says is a channel of the turn's first event: `value_joint` of one that reads everything, `value_local`
+of one that reads what the agent does, `value` of one that reads the text so far. For tokens it is the label
+`values`, one number a token.
 """
 
 from podium.methods.method import Method, add
@@ -9,7 +10,10 @@ from podium.methods.method import Method, add
 __all__: list[str] = []
 
 
-_ZEROS = "the code leaves advantages of exactly 0 out of mean and deviation, since padding is 0 there; there is no padding here: they count"
+_ZEROS = (
+    "the code leaves advantages of exactly 0 out of mean and deviation, since padding is 0 there; "
+    "there is no padding here: they count"
+)
 
 TABLE = (
     *(

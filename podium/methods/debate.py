@@ -45,10 +45,12 @@ def game(trace: Trace, unit: str) -> I:
 def per_critique(credit: Credit, channel: str = "verdict") -> Credit:
     """What a message gets out of one verdict, from what it gets out of all (`critique`), between 0 and 1.
 
-        r = v / n + 1/2 where n pairs of a solution and a critique hold the message: mean(τ) for a solution, 1 - mean(τ) for a critique
+        r = v / n + 1/2 where n pairs of a solution and a critique hold the message: mean(τ) for a solution, 1 -
+            mean(τ) for a critique
         r = 0 where none does, -1 if it is invalid too: a judge whose verdict cannot be read
 
-    pays: messages.   needs: edges from solutions to critiques.   from: CoMAS, where τ is the verdict on a scale from 0 to 1.
+    pays: messages.   needs: edges from solutions to critiques.   from: CoMAS, where τ is the verdict on a scale
+    from 0 to 1.
     """
     if credit.unit != "message":
         raise BadCredit(f"per_critique pays messages, not {credit.unit}")
@@ -65,7 +67,8 @@ def per_critique(credit: Credit, channel: str = "verdict") -> Credit:
 
 @register("step")
 def meta_actions(credit: Credit, channel: str = "correct") -> Credit:
-    """Credit for turns in which an agent answers again: it persists, refines or concedes; none (NaN) for other turns.
+    """Credit for turns in which an agent answers again: it persists, refines or concedes; none (NaN) for other
+    turns.
 
     needs: how right answers are (`channel`).   from: Learning to Deliberate (MPDF).
     """
@@ -83,9 +86,11 @@ def shaped_by_history(
 ) -> Credit:
     """A reward that looks back: more for doing better than before.
 
-        margin: r + a (r - Q),     quality: r + a (Q r - (1 - Q) (1 - r)),     Q = mean of the rewards before it in its chain
+        margin: r + a (r - Q),     quality: r + a (Q r - (1 - Q) (1 - r)),     Q = mean of the rewards before it in
+            its chain
 
-    Turns that were not scored are no history; without one r stays. With by="rollout" the history is all agents'.   from: MARTI.
+    Turns that were not scored are no history; without one r stays. With by="rollout" the history is all agents'.
+    from: MARTI.
     """
     if how not in ("margin", "quality"):
         raise BadCredit(f"how must be margin or quality, got {how!r}")
@@ -111,8 +116,8 @@ def shaped_by_tree(credit: Credit, g: float = 0.5, l: float = 0.5) -> Credit:
 
         r + g (r - [(1 - l) r(parent) + l mean r(other siblings)])
 
-    Where only one of the two is there it counts alone; without both r stays. Siblings are the nodes that branched off at one place,
-    each once. The parent's reward is the unshaped one.   from: MARTI-MARS2.
+    Where only one of the two is there it counts alone; without both r stays. Siblings are the nodes that branched
+    off at one place, each once. The parent's reward is the unshaped one.   from: MARTI-MARS2.
     """
     r, batch = credit.value, groups(credit, "batch")
     node = numbered_together(batch, nodes(credit.trace, credit.rows))
@@ -135,7 +140,8 @@ def majority_mixture(credit: Credit, w: float = 0.5) -> Credit:
         an agent's first answer (it generates): 1 if it is the majority's, else 0
         its last, if another (it criticises): w if it is and the first was not, 1 - w if both are, 0 if it is not
 
-    none (NaN) for messages in between, for those that state no `value` and in runs without one majority; times the credit.
+    none (NaN) for messages in between, for those that state no `value` and in runs without one majority; times the
+    credit.
     pays: messages.   needs: votes, and the label `value` on messages.   from: Multiagent Finetuning.
     """
     if credit.unit != "message":
@@ -173,7 +179,9 @@ def _plain(word: str) -> str:
 
 
 def _majority(trace: Trace) -> NDArray[np.int64]:
-    """For each run the value with most votes at its last aggregate, as a code; -1 where there is none or it is not alone."""
+    """For each run the value with most votes at its last aggregate, as a code; -1 where there is none or it is not
+    alone.
+    """
     n, words = len(trace), len(trace.value_v.words)
     last_n = unset(n)
     last_n[trace.rollout_e[trace.event_v]] = trace.event_v  # rows ascend, so the last one stays
@@ -190,10 +198,11 @@ def _majority(trace: Trace) -> NDArray[np.int64]:
 def _sage() -> str:
     """The role table of SAGE.
 
-    challenger: (s_q + r_d + r_f) / 3 if s_q ≥ 0.7 and its check passes, else (s_q + r_f) / 2,   r_d = 1 - mean solver s_gt
-    planner: (s_p + r_f) / 2,   solver: (s_p [s_p ≥ 0.3] + s_gt + r_f) / 3,   critic: nothing
+    challenger: (s_q + r_d + r_f) / 3 if s_q ≥ 0.7 and its check passes, else (s_q + r_f) / 2,   r_d = 1 - mean
+    solver s_gt planner: (s_p + r_f) / 2,   solver: (s_p [s_p ≥ 0.3] + s_gt + r_f) / 3,   critic: nothing
 
-    with the channels `score` (what the critic gave), `format`, `correct` (s_gt, of solvers) and `verified` (of challengers).
+    with the channels `score` (what the critic gave), `format`, `correct` (s_gt, of solvers) and `verified` (of
+    challengers).
     """
     quality, form = "individual('score')", "individual('format')"
     harder = f"at(one / 3 - of_role('solver', 'correct') / 3, 'agent') - {quality} / 6 - {form} / 6"

@@ -1,8 +1,10 @@
 """Methods that compare a run with other runs of the same task.
 
-The rows of the single-agent substrate read alike: an estimate for each run, copied to the tokens that the policy sampled, and how
-tokens count in the loss. Up to `to("token")` they hold for traces that do not record tokens.
+The rows of the single-agent substrate read alike: an estimate for each run, copied to the tokens that the policy
+sampled, and how tokens count in the loss. Up to `to("token")` they hold for traces that do not record tokens.
 """
+
+from functools import partial
 
 from podium.methods.method import Method, add
 
@@ -12,32 +14,28 @@ __all__: list[str] = []
 _EPISODE = '(to("team", "sum") >> {0}(by="task", alone="raw") >> to("turn"))'
 _STEP = '(togo("rollout", 0.95) >> {0}(by=("task", "anchor"), alone="zero"))'
 
+SingleAgent = partial(Method, pays="token", needs=("group", "tokens"))
+
 TABLE = (
-    Method(
+    SingleAgent(
         name="grpo",
         credit='zscore(by="task", alone="raw") >> to("token") >> sampled >> weigh("rollout")',
-        pays="token",
-        needs=("group", "tokens"),
         source="Shao et al. 2024, arXiv 2402.03300; ddof, eps and the rule for a group of one as in verl",
         conflicts="the paper averages over the tokens of a run and then over runs, verl over all tokens: the "
         "paper's",
     ),
-    Method(
+    SingleAgent(
         name="dr_grpo",
         credit='center(by="task", alone="raw") >> to("token") >> sampled >> weigh("constant", longest=3000)',
-        pays="token",
-        needs=("group", "tokens"),
         source="Liu et al. 2025, arXiv 2503.20783; the constant is the longest answer allowed, for which 3000 "
         "stands here; a group of one as in verl",
         conflicts="for a group of one the formula gives 0, verl the reward: verl's",
         counts="tokens",
     ),
-    Method(
+    SingleAgent(
         name="rloo",
         credit='leave_one_out(by="task", alone="raw") >> to("token") >> sampled >> weigh("root")',
-        pays="token",
         update="reinforce",
-        needs=("group", "tokens"),
         source="Ahmadian et al. 2024, arXiv 2402.14740; a group of one as in verl",
         conflicts="the formula has nothing to say of a group of one, verl gives the reward: verl's",
     ),
@@ -51,11 +49,9 @@ TABLE = (
         "reference policy",
         counts="tokens",
     ),
-    Method(
+    SingleAgent(
         name="reinforce_pp_baseline",
         credit='center(by="task", alone="raw") >> to("token") >> sampled >> whiten(by="batch") >> weigh("token")',
-        pays="token",
-        needs=("group", "tokens"),
         source="Hu 2025, arXiv 2501.03262; a group of one as in verl",
         counts="tokens",
     ),
@@ -69,41 +65,33 @@ TABLE = (
         "channel `greedy`",
         scales=False,
     ),
-    Method(
+    SingleAgent(
         name="dapo",
         reward="outcome - overlong(16384.0, 4096.0)",
         credit='zscore(by="task") >> drop_even("outcome", by="task") >> to("token") >> sampled >> weigh("token")',
-        pays="token",
         update="clip(token, 0.2, 0.28)",
         schedule="joint(redraw=all_or_none)",
-        needs=("group", "tokens"),
         source="Yu et al. 2025, arXiv 2503.14476",
         counts="tokens",
     ),
-    Method(
+    SingleAgent(
         name="gspo",
         credit='zscore(by="task", alone="raw") >> to("token") >> sampled >> weigh("rollout")',
-        pays="token",
         update="clip(sequence)",
-        needs=("group", "tokens"),
         source="Zheng et al. 2025, arXiv 2507.18071: GRPO's credit, and a ratio of whole sequences in the update",
     ),
-    Method(
+    SingleAgent(
         name="pass_at_k",
         credit='best_only(by="task") >> to("token") >> sampled >> weigh("token")',
-        pays="token",
-        needs=("group", "tokens"),
         source="Pass@k GRPO, arXiv 2503.19595, as verl has it, which refuses a group of one",
         conflicts="verl divides by the deviation of the group unless told not to; we do not unless told: "
         "best_only(std=True)",
         counts="tokens",
     ),
-    Method(
+    SingleAgent(
         name="opo",
         credit='length_weighted(by="task", alone="raw") >> to("token") >> sampled >> weigh("token")',
-        pays="token",
         update="reinforce",
-        needs=("group", "tokens"),
         source="Hao et al. 2025, arXiv 2505.23585; a group of one as in verl",
         counts="tokens",
     ),

@@ -1,4 +1,6 @@
-"""Methods for teams with a lead and workers: credit that is local and global at once, and the steps that are theirs alone."""
+"""Methods for teams with a lead and workers: credit that is local and global at once, and the steps that are theirs
+alone.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,13 @@ CALL = event("tool_call")
 
 @register("step")
 def weigh_tokens(credit: Credit, by: Literal["agent", "rollout"] = "rollout") -> Credit:
-    """How much each unit counts in a loss that is a mean over tokens; the credit stays. Weights sum to 1 in a batch.
+    """How much each unit counts in a loss that is a mean over tokens; the credit stays. Weights sum to 1 in a
+    batch.
 
         w_u = len_u / Σ_run len / runs,     or with "agent":  len_u / Σ_agent len / agents of the run / runs
 
-    needs: tokens out on the events of a unit, else its weight is NaN.   from: Agent Lightning ("rollout"), WideSeek-R1 ("agent").
+    needs: tokens out on the events of a unit, else its weight is NaN.   from: Agent Lightning ("rollout"),
+    WideSeek-R1 ("agent").
     """
     if by not in ("agent", "rollout"):
         raise BadCredit(f"weigh_tokens takes agent or rollout, got {by!r}")
@@ -65,9 +69,9 @@ def _different(finer: I, coarser: I) -> F:
 def trainable(credit: Credit, form: str = "format", limit: str = "limit") -> Credit:
     """The turns that a run is to learn from; none (NaN) for the rest.
 
-    In a run of good form (the channel `form` of the run is at least ½) all turns in which nothing failed. In another, the lead's
-    failed turns; if there are none the turns that say, by the label `limit`, that they hit a limit; if there are none the lead's
-    last. NaN where the form is not known.   from: WideSeek-R1.
+    In a run of good form (the channel `form` of the run is at least ½) all turns in which nothing failed. In
+    another, the lead's failed turns; if there are none the turns that say, by the label `limit`, that they hit a
+    limit; if there are none the lead's last. NaN where the form is not known.   from: WideSeek-R1.
     """
     if credit.unit != "turn":
         raise BadCredit(f"trainable chooses turns, not {credit.unit}")
@@ -98,9 +102,10 @@ def aligned_zscore(
 
         A = (v - mean) / (std + eps),    mean = Σ c v / Σ c,   std² = Σ c (v - mean)² / Σ c
 
-    A sample is an invocation of an agent of the role (key `invocation`), and all that an agent does in any other role; its units have one
-    value and get the same. c is how many of d places an invocation fills when those of its run are repeated or dropped at random
-    (`resample`), and 1 in any other role. It is the weight too, shared among the units of the sample: what was dropped counts 0.
+    A sample is an invocation of an agent of the role (key `invocation`), and all that an agent does in any other
+    role; its units have one value and get the same. c is how many of d places an invocation fills when those of its
+    run are repeated or dropped at random (`resample`), and 1 in any other role. It is the weight too, shared among
+    the units of the sample: what was dropped counts 0.
     from: M-GRPO.
     """
     is_it = find("key", "role")(credit.trace, credit.unit) == credit.trace.role_e.code(role)
@@ -115,7 +120,9 @@ def aligned_zscore(
 
 
 def _first_of_samples(credit: Credit, is_it: B) -> I:
-    """For each unit the first with a value of its sample, -1 for none: its invocation where told, else all its agent does."""
+    """For each unit the first with a value of its sample, -1 for none: its invocation where told, else all its
+    agent does.
+    """
     agent = units.agents(credit.trace, credit.unit)
     sample = numbered_together(np.where(is_it, find("key", "invocation")(credit.trace, credit.unit), 0), agent)
     return take(first_by(sample, ~np.isnan(credit.value), count_of(sample)), sample)
@@ -150,7 +157,8 @@ def minus_length(credit: Credit, phi: float = 0.1, longest: float = 1024.0) -> C
 
 @register("step")
 def plus_tools(credit: Credit, weight: float = 1.0) -> Credit:
-    """A bonus for valid calls: v + w · the share of its calls that were valid, nothing more for an agent that makes none.
+    """A bonus for valid calls: v + w · the share of its calls that were valid, nothing more for an agent that makes
+    none.
 
     pays: agents.   needs: the validity of a call of an agent that calls, else NaN.   from: SHARP.
     """

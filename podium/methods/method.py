@@ -51,7 +51,9 @@ Needs = Literal[
 
 @dataclass(frozen=True)
 class Method:
-    """A row of the table. Without `credit` it is a card: it says what is known, and refuses to run the rest by name."""
+    """A row of the table. Without `credit` it is a card: it says what is known, and refuses to run the rest by
+    name.
+    """
 
     name: str
     reward: str = "outcome"  # an expression over scores

@@ -1,8 +1,12 @@
 """Methods that learn to orchestrate: whom to spawn, whom to ask, how to talk, when to stop."""
 
+from functools import partial
+
 from podium.methods.method import Method, add
 
 __all__: list[str] = []
+
+Card = partial(Method, reward="", update="none", schedule="none")
 
 TABLE = (
     Method(
@@ -26,7 +30,6 @@ TABLE = (
         credit='(decay("agent", 0.0) - 0.1 * scored("step_cost(budget=4)")) >> togo("agent", 0.99) >> only("lead")',
         unit="orchestrator",
         update="reinforce",
-        schedule="joint",
         source="Dang et al. 2025, arXiv 2505.19591: R_T = r - λ C_T, R_t = γ R_{t+1} - λ C_t, C_t = F log(1 + t / "
         "φ)",
         conflicts="the released code scales another cost, 0.1 log(1 + (t + 1) / (T + 1)) / log 2, by tokens, and "
@@ -78,7 +81,6 @@ TABLE = (
         name="hera",
         credit='center(by="task")',
         update="edit_prompts",
-        schedule="joint",
         needs=("group",),
         source="HERA, as the survey tells of it",
         known="partial",
@@ -90,41 +92,31 @@ TABLE = (
         credit='plugged("language")',
         unit="agent",
         update="edit_prompts",
-        schedule="joint",
         needs=("critic",),
         source="LangMARL, as the survey tells of it",
         known="partial",
         unknown="its critic, gradients and optimiser speak in words; what runs is a figure that a language critic "
         "gave each agent, in the column `language`",
     ),
-    Method(
+    Card(
         name="agentspawn",
-        reward="",
         unit="orchestrator",
-        update="none",
-        schedule="none",
         source="AgentSpawn, as the survey tells of it",
         known="partial",
         unknown="it spawns where a score of complexity passes a threshold, hands over a slice of memory and "
         "resumes; nothing is learned, so there is no credit to compute",
     ),
-    Method(
+    Card(
         name="mas_zero",
-        reward="",
         unit="orchestrator",
-        update="none",
-        schedule="none",
         source="MAS-Zero, as the survey tells of it",
         known="abstract",
         unknown="it searches designs at inference, led by its own feedback in words; nothing is learned, so there "
         "is no credit to compute",
     ),
-    Method(
+    Card(
         name="latentmas",
-        reward="",
         unit="message",
-        update="none",
-        schedule="none",
         source="LatentMAS, as the survey tells of it",
         known="abstract",
         unknown="agents pass hidden states instead of words, without training, so there is no credit to compute",

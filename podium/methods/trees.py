@@ -1,7 +1,7 @@
 """Methods that compare what was done at one node of a tree of runs.
 
-Alternatives are runs that branched: `parent`, the row at which they left, and what follows. The first turns of separate runs of a task
-are alternatives too.
+Alternatives are runs that branched: `parent`, the row at which they left, and what follows. The first turns of
+separate runs of a task are alternatives too.
 """
 
 from podium.methods.method import Method, add
@@ -11,8 +11,8 @@ __all__: list[str] = []
 
 _C3 = "C3 (counterfactual credit by replay from a shared prefix)"
 _GAP = (
-    "the text describes leave-one-out of rewards, the training script resolves to the critic's (value_assisted, a = 1): "
-    "each is a row of its own here, and none is called c3"
+    "the text describes leave-one-out of rewards, the training script resolves to the critic's (value_assisted, "
+    "a = 1): each is a row of its own here, and none is called c3"
 )
 
 TABLE = (
@@ -25,10 +25,12 @@ TABLE = (
             update="reinforce",
             schedule="joint(order=last_turn_first)",
             needs=("group",) if _baseline else (),
-            source=f"CoMLRL (OpenMLRL/CoMLRL), aligned samples: joint rewards, backed up over the tree, against {_text}",
+            source="CoMLRL (OpenMLRL/CoMLRL), aligned samples: joint rewards, backed up over the tree, against "
+            f"{_text}",
             conflicts="the paper discounts turns by 0.9, the package of today not at all: the paper's"
             + {
-                "marloo": "; the text says the baseline is of other agents, formula and code that it is of other samples: the code's",
+                "marloo": "; the text says the baseline is of other agents, formula and code that it is of other "
+                "samples: the code's",
                 "maremax": "; named after ReMax, but the baseline is the best sample, not a greedy run: the code's",
             }.get(_name, ""),
             counts="rows",
@@ -58,7 +60,8 @@ TABLE = (
         credit='same_prefix("loo", alone="zero")',
         unit="turn",
         needs=("branches", "roles"),
-        source=f"{_C3}: A = R - LOO(R), R the mean over the runs through a node, others weighted by how many those are",
+        source=f"{_C3}: A = R - LOO(R), R the mean over the runs through a node, others weighted by how many those "
+        "are",
         conflicts=_GAP,
         counts="rows",
     ),

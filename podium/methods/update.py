@@ -4,9 +4,10 @@
     truncated(2) >> clip(sequence)
     alternate(lead, others, every=5)
 
-An update is one *loss*, plus weighted *penalties*, after *filters* (`>>`) that say which rows count and how much. Every
-name is a registered function of kind `update` or `schedule`; its signature says which arguments there are, its docstring the formula.
-The functions only check their arguments. Each learner evaluates the terms that it can and refuses the others by name (`refusal`).
+An update is one *loss*, plus weighted *penalties*, after *filters* (`>>`) that say which rows count and how much.
+Every name is a registered function of kind `update` or `schedule`; its signature says which arguments there are,
+its docstring the formula. The functions only check their arguments. Each learner evaluates the terms that it can
+and refuses the others by name (`refusal`).
 """
 
 from __future__ import annotations
@@ -193,7 +194,8 @@ def reinforce() -> None:
 
 @register("update", part="loss")
 def clip(over: Over = "token", low: float | None = None, high: float | None = None) -> None:
-    """L = -Σ w min(ρ A, clip(ρ, 1 - low, 1 + high) A), ρ of a token, a turn or a sequence; bounds are the learner's own unless given.
+    """L = -Σ w min(ρ A, clip(ρ, 1 - low, 1 + high) A), ρ of a token, a turn or a sequence; bounds are the learner's
+    own unless given.
 
     from: PPO; DAPO for two sides; GSPO for `sequence`.
     """
@@ -203,7 +205,9 @@ def clip(over: Over = "token", low: float | None = None, high: float | None = No
 
 @register("update", part="loss")
 def dual_clip(over: Over = "token", low: float | None = None, high: float | None = None, most: float = 3.0) -> None:
-    """As `clip`, and where A < 0 at least most A: L = -Σ w max(min(ρ A, clip(ρ) A), most A).   from: Ye et al. 2020."""
+    """As `clip`, and where A < 0 at least most A: L = -Σ w max(min(ρ A, clip(ρ) A), most A).   from: Ye et al.
+    2020.
+    """
     _over(over)
     _bounds(low, high)
     _number("most", most, 1.0)
@@ -229,7 +233,9 @@ def dpo(pairs: str = "siblings", beta: float = 0.1) -> None:
 
 @register("update", part="loss")
 def match_ranks() -> None:
-    """Ranks of the policy matched to those of the credit, with a divergence from the SFT policy (SoftRankPO).   from: MPDF."""
+    """Ranks of the policy matched to those of the credit, with a divergence from the SFT policy (SoftRankPO).
+    from: MPDF.
+    """
 
 
 @register("update", part="loss")
@@ -239,7 +245,9 @@ def q_learning(double: bool = False) -> None:
 
 @register("update", part="loss")
 def deterministic(through: str = "team") -> None:
-    """∇ Q(s, μ(s)): the gradient of a critic through the action, or through the agent's own term of it.   from: MADDPG."""
+    """∇ Q(s, μ(s)): the gradient of a critic through the action, or through the agent's own term of it.   from:
+    MADDPG.
+    """
 
 
 @register("update", part="loss")
@@ -317,12 +325,14 @@ def _no_schedule() -> None:
 def joint(
     optimizer: str = "one", self_play: bool = False, order: str = "", redraw: str = "", roles: str = "together"
 ) -> None:
-    """Everyone learns in every iteration. `redraw` names groups that are drawn anew, `order` which turn goes first."""
+    """Everyone learns in every iteration. `redraw` names groups drawn anew, `order` which turn goes first."""
 
 
 @register("schedule")
 def alternate(*turns: str, every: int = 1) -> None:
-    """The roles of one turn learn for so many iterations, then those of the next; `others` are all that no turn names."""
+    """The roles of one turn learn for so many iterations, then those of the next; `others` are all that no turn
+    names.
+    """
     _check("every", every, "a whole number from 1 on", isinstance(every, int) and every >= 1)
     _check("turns", turns, "two roles or more, such as lead, others", len(turns) != 1)
 

@@ -24,7 +24,10 @@ __all__ = [
     "resolved_by_value",
 ]
 
-BY_VALUE = "what reached one aggregate and states a value answers one question, and answers are the same if their values are equal"
+BY_VALUE = (
+    "what reached one aggregate and states a value answers one question, and answers are the same if their values "
+    "are equal"
+)
 
 
 @register(
@@ -32,14 +35,16 @@ BY_VALUE = "what reached one aggregate and states a value answers one question, 
     unit="team",
     families=("E3",),
     better="lower",
-    needs="messages or returns with the label duplicate_of or task_relevant: a run that labels any labels all duplicates",
+    needs="messages or returns with the label duplicate_of or task_relevant: a run that labels any labels all "
+    "duplicates",
 )
 def redundancy(trace: Trace) -> F:
     """The share of what agents said to each other that had been said before.
 
         r = |{m : duplicate_of}| / |{m}|,   m: messages and returns to another agent
 
-    pays: the team.   needs: a label on a message or return of the run, else NaN.   from: the survey's table 13, message redundancy.
+    pays: the team.   needs: a label on a message or return of the run, else NaN.   from: the survey's table 13,
+    message redundancy.
     """
     said_e, again_e = spoken(trace), stated(trace, "duplicate_of")
     labelled_n = count(trace, said_e & (again_e | (label(trace, "task_relevant") >= 0)))
@@ -52,7 +57,8 @@ def redundancy(trace: Trace) -> F:
     families=("E3",),
     better="lower",
     needs="contents of messages or returns",
-    assumes="a message says again what was said if the same receiver was sent an equal content before; other wording is not seen",
+    assumes="a message says again what was said if the same receiver was sent an equal content before; other "
+    "wording is not seen",
 )
 def redundancy_by_content(trace: Trace) -> F:
     """The share of what agents said to each other with the same content for the same receiver as before.
@@ -100,8 +106,8 @@ def _by_votes(trace: Trace) -> _Sides:
 
 
 def _by_value(trace: Trace) -> _Sides:
-    """Returns and messages that aggregates combined and that state a value. A content is no vote: reports on different
-    sub-tasks differ without disagreeing."""
+    """Returns and messages that aggregates combined and that state a value. A content is no vote: reports on
+    different sub-tasks differ without disagreeing."""
     row, of = combined(trace)
     value_e = number(trace, "value")
     known = ~np.isnan(value_e[row])

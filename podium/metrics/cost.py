@@ -1,9 +1,10 @@
-"""What a rollout costs at the user's prices: by the survey's formula from what agents did, and predicted for other sizes of team.
+"""What a rollout costs at the user's prices: by the survey's formula from what agents did, and predicted for other
+sizes of team.
 
     C = Σ_i (L_i c_tok + T_i c_tool) + C_orch      over the K sub-agents; L_i tokens, T_i tool calls
 
-C_orch is the same sum for everyone else, the lead first of all, and a price for each decision, spawn and message where those have one.
-A total that a run states is used as it is: T = Σ T_i is never multiplied by K again.
+C_orch is the same sum for everyone else, the lead first of all, and a price for each decision, spawn and message
+where those have one. A total that a run states is used as it is: T = Σ T_i is never multiplied by K again.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def price_list(text: str) -> Prices:
 
 
 class Bill(NamedTuple):
-    """What each rollout cost. A price is exact or NaN; what is known of a rollout without an exact price is a lower bound.
+    """What each rollout cost. A price is exact or NaN; what is known of a rollout without an exact price is a lower
+    bound.
 
     NaN everywhere where tokens have a price and the record says nothing of them.
     """
@@ -92,9 +94,9 @@ class Bill(NamedTuple):
 def bill(trace: Trace, prices: Prices) -> Bill:
     """What each rollout cost at these prices, from its events; from its stated totals where events do not say.
 
-    An event that states neither count spent no tokens, in a rollout in which others state theirs. One that states tokens read but
-    not tokens written (or the other way round) has spent at least what it states: the rollout has a lower bound instead of a price,
-    unless the missing kind is free or the rollout states both totals.
+    An event that states neither count spent no tokens, in a rollout in which others state theirs. One that states
+    tokens read but not tokens written (or the other way round) has spent at least what it states: the rollout has a
+    lower bound instead of a price, unless the missing kind is free or the rollout states both totals.
     """
     n, born_e = len(trace), sub_agents(trace)[trace.agent_e]
     unread_e, unwritten_e = np.isnan(trace.tokens_in_e), np.isnan(trace.tokens_out_e)
@@ -127,10 +129,12 @@ def _coordination(prices: Prices) -> tuple[tuple[int, float], ...]:
 
 
 def _by_totals(trace: Trace, prices: Prices) -> tuple[F, F]:
-    """The cost by the totals that a run states, and a lower bound of it: of the team as a whole, so nothing is multiplied by its size.
+    """The cost by the totals that a run states, and a lower bound of it: of the team as a whole, so nothing is
+    multiplied by its size.
 
         exact    read c_in + written c_out,   or tokens c where c_in = c_out = c
-        least    read c_in + written c_out + (tokens - read - written) min(c_in, c_out),   by the counts that are known
+        least    read c_in + written c_out + (tokens - read - written) min(c_in, c_out),   by the counts that are
+            known
 
     A total below what the events add up to is not believed, and a kind without a price need not be known.
     """
@@ -157,7 +161,9 @@ def _by_totals(trace: Trace, prices: Prices) -> tuple[F, F]:
 
 
 class Model(NamedTuple):
-    """The formula with its terms as averages: what a sub-agent costs, and orchestration as a straight line in their number."""
+    """The formula with its terms as averages: what a sub-agent costs, and orchestration as a straight line in their
+    number.
+    """
 
     agent: float  # L c_tok + T c_tool of one sub-agent
     base: float  # C_orch(K) = base + each K
@@ -168,7 +174,9 @@ class Model(NamedTuple):
 
 
 def fit(trace: Trace, prices: Prices) -> Model:
-    """The average cost of a sub-agent over these runs, and the line of least squares through what orchestration cost."""
+    """The average cost of a sub-agent over these runs, and the line of least squares through what orchestration
+    cost.
+    """
     costs, k_n = bill(trace, prices), _team(trace)
     known = ~(np.isnan(costs.agents_n) | np.isnan(costs.orchestration_n))
     k, own, rest = k_n[known], costs.agents_n[known], costs.orchestration_n[known]

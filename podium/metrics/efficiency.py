@@ -1,6 +1,7 @@
 """E2, parallelism efficiency: how much of the team was at work on the task, and how much faster it could have been.
 
-The speed-up itself and the critical steps are scores of `podium/rewards/orchestration.py`: one quantity, one function.
+The speed-up itself and the critical steps are scores of `podium/rewards/orchestration.py`: one quantity, one
+function.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def utilisation_by_effect(trace: Trace) -> F:
 
 @register("score", unit="team", families=("E2",), better="higher", needs="when events began and ended")
 def busy_agents(trace: Trace) -> F:
-    """How many agents were busy at once, on average over the time from the first piece of work to the end of the last.
+    """How many agents were busy at once, on average over the time from the first piece of work to the end of the
+    last.
 
         b = ∫ busy(t) dt / (t_last - t_first)
 
@@ -94,7 +96,7 @@ def busy_agents(trace: Trace) -> F:
 
 
 def _starts(trace: Trace) -> Trace:
-    """The trace without its ends, so that events that have one are not taken for longer than those that have none."""
+    """The trace without its ends, so that events that have one are not taken for longer than the others."""
     return replace(trace, end_e=np.broadcast_to(np.nan, trace.n_events))
 
 
@@ -112,7 +114,8 @@ def _headroom(trace: Trace, work_e: F) -> F:
     families=("E2",),
     better="lower",
     needs="when events began and ended, and edges",
-    assumes="what is only an order in time could have run at once; an event that does not say when it ended took no time",
+    assumes="what is only an order in time could have run at once; an event that does not say when it ended took "
+    "no time",
 )
 def headroom(trace: Trace) -> F:
     """What if there were workers enough: how many times faster the same work could have been done.
@@ -130,7 +133,8 @@ def headroom(trace: Trace) -> F:
     families=("E2",),
     better="lower",
     needs="when events began, and edges",
-    assumes="an event took the time since its latest cause, waiting included; what is only an order in time could have run at once",
+    assumes="an event took the time since its latest cause, waiting included; what is only an order in time could "
+    "have run at once",
 )
 def headroom_from_starts(trace: Trace) -> F:
     """`headroom` for logs that say only when events began.

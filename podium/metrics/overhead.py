@@ -51,9 +51,11 @@ def protocol_overhead(trace: Trace) -> F:
 
         o = Σ tokens of (decisions, spawns, despawns, messages, tool calls) / Σ tokens
 
-    Tokens are those read and written. To write a call is tool management; to read its result, to return and to aggregate is work.
+    Tokens are those read and written. To write a call is tool management; to read its result, to return and to
+    aggregate is work.
 
-    pays: the team.   needs: tokens on an event, and no event that states one kind only, else NaN.   from: the survey's table 13.
+    pays: the team.   needs: tokens on an event, and no event that states one kind only, else NaN.   from: the
+    survey's table 13.
     """
     spent_n, total_n = _coordination(trace)
     return spent_n / np.where(total_n > 0, total_n, np.nan)

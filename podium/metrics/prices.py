@@ -4,8 +4,9 @@ A turn costs, in dollars, with prices per million tokens,
 
     c_e = (input p_in + (write - write_1h) p_write + write_1h p_write_1h + read p_read + output p_out) / 10⁶
 
-A kind of token of which the log, or the table, says nothing is left out of the sum, and the turn then costs *at least* that much. A
-turn whose model is not in the table has no price. What costs nothing by any price (no tokens) is 0.
+A kind of token of which the log, or the table, says nothing is left out of the sum, and the turn then costs *at
+least* that much. A turn whose model is not in the table has no price. What costs nothing by any price (no tokens)
+is 0.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class _Table(Struct, forbid_unknown_fields=True):
 class TurnBill(NamedTuple):
     """What each turn of a model cost, in dollars, and what of that is known.
 
-    `usd_e` is NaN where nothing is known: the event is no turn, its model has no price, or its tokens are not recorded.
+    `usd_e` is NaN where nothing is known: the event is no turn, its model has no price, or its tokens are not
+    recorded.
     """
 
     turn_e: B  # a turn of a model
@@ -114,7 +116,8 @@ def _rows(text: str) -> list[PriceRow]:
 def model_name(model: str) -> str:
     """The name by which a model has its price: without its provider, its date and the size of its context.
 
-    >>> model_name("claude-haiku-4-5-20251001"), model_name("anthropic/claude-opus-4-6[1m]"), model_name("gpt-5.5-pro")
+    >>> names = ("claude-haiku-4-5-20251001", "anthropic/claude-opus-4-6[1m]", "gpt-5.5-pro")
+    >>> tuple(map(model_name, names))
     ('claude-haiku-4-5', 'claude-opus-4-6', 'gpt-5.5-pro')
     """
     bare = model.rpartition("/")[2].partition("[")[0]
@@ -136,7 +139,8 @@ def price_of(model: str, prices: Sequence[PriceRow], day: date | None = None) ->
 def turn_bill(trace: Trace, prices: Sequence[PriceRow]) -> TurnBill:
     """The bill of every turn in these runs, at the prices of the day on which its run began.
 
-    The last turn of a sub-agent may stand only in what its return says of it (`last_usage`): that return is then a turn too.
+    The last turn of a sub-agent may stand only in what its return says of it (`last_usage`): that return is then a
+    turn too.
     """
     tokens_fe, model_e, models = _tokens(trace)
     known = ~np.isnan(tokens_fe)

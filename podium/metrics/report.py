@@ -95,7 +95,7 @@ def _first(metric: Metric, of: Callable[[str], F], n: int) -> Measured:
 
 
 def band(trace: Trace) -> NDArray[np.int64]:
-    """The length band of each run: the power of ten, from 10 to 10,000, that its events are nearest to, by ratio."""
+    """The length band of each run: the power of ten, 10 to 10,000, that its events are nearest to, by ratio."""
     events_n = np.bincount(trace.rollout_e, minlength=len(trace))
     nearest = np.rint(np.log10(np.maximum(events_n, 1))).astype(np.int64)
     bands: NDArray[np.int64] = 10 ** np.clip(nearest, 1, 4)
@@ -115,7 +115,9 @@ STRATA: dict[str, Callable[[Trace], list[str]]] = {"band": _bands, "topology": _
 
 
 def strata(trace: Trace, measured: Sequence[Measured], by: str) -> dict[str, list[Measured]]:
-    """The metrics of the runs of each length band or topology that there is; by the same scores as over all of them."""
+    """The metrics of the runs of each length band or topology that there is; by the same scores as over all of
+    them.
+    """
     if by not in STRATA:
         raise BadMetrics(f"runs can be told apart by {' or '.join(STRATA)}, got {by!r}")
     name_n = np.array(STRATA[by](trace), object)

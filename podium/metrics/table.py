@@ -21,7 +21,9 @@ class BadMetrics(WrongUse, ValueError):
 
 
 class Metric(NamedTuple):
-    """Scores are tried in order; the first that says anything of a set of runs measures them, and what it assumed is told."""
+    """Scores are tried in order; the first that says anything of a set of runs measures them, and what it assumed
+    is told.
+    """
 
     dimension: str
     name: str

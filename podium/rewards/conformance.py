@@ -1,6 +1,8 @@
-"""The laws of every score, reward or metric, whatever its formula: a library, run over the whole registry and proven against liars.
+"""The laws of every score, reward or metric, whatever its formula: a library, run over the whole registry and
+proven against liars.
 
-A score is asked for with its defaults, or with the fact `example`, a mapping of options, where it has none to offer.
+A score is asked for with its defaults, or with the fact `example`, a mapping of options, where it has none to
+offer.
 """
 
 from __future__ import annotations
@@ -88,7 +90,7 @@ def interleaving(score: Scored, trace: Trace) -> Iterator[str]:
 
 
 def absent_is_not_zero(score: Scored, trace: Trace) -> Iterator[str]:
-    """Of a run without any record nothing is known; and a column that was not recorded is not read as one of zeros."""
+    """Of a run without any record nothing is known; a column that was not recorded is not read as one of zeros."""
     if score.unit == "team" and not np.isnan(score.of(_silence(trace))).all():
         yield "scores a run of which nothing is recorded"
     whole, half = score.of(trace), np.random.default_rng(9).random(trace.n_events) < 0.5
@@ -98,7 +100,9 @@ def absent_is_not_zero(score: Scored, trace: Trace) -> Iterator[str]:
 
 
 def _read_as_zero(score: Scored, whole: F, zeros: Trace, gone: Trace) -> bool:
-    """Whether a score of a trace that lacks something is that of one with zeros there, though it is another where all is there."""
+    """Whether a score of a trace that lacks something is that of one with zeros there, though it is another where
+    all is there.
+    """
     as_zero, without = score.of(zeros), score.of(gone)
     known = ~np.isnan(without)
     return bool(known.any()) and _same(as_zero, without) and not _same(as_zero[known], whole[known])
@@ -140,9 +144,11 @@ def _silence(trace: Trace) -> Trace:
 
 
 def reordered(trace: Trace, dice: Generator, luck_e: F | None = None) -> tuple[Trace, NDArray[np.int64]]:
-    """The same runs in another order of rows, and for each new row the old one: by dice, or by what is given, as far as it goes.
+    """The same runs in another order of rows, and for each new row the old one: by dice, or by what is given, as
+    far as it goes.
 
-    Causes still come first, what one agent does (with the results of its calls) keeps its order, and a run begins with the same event.
+    Causes still come first, what one agent does (with the results of its calls) keeps its order, and a run begins
+    with the same event.
     """
     who_e = units.actor(trace)
     by_agent = np.argsort(who_e, kind="stable")
@@ -192,8 +198,9 @@ def matched(trace: Trace, other: Trace, old: NDArray[np.int64], unit: str) -> I:
 
 
 def renamed(trace: Trace, dice: Generator) -> tuple[Trace, NDArray[np.int64]]:
-    """The same runs under other names of runs, agents and events, agents listed and words numbered in another order; and for each
-    agent the place it had. Who had the same name in several runs still has, and branches still name their parents."""
+    """The same runs under other names of runs, agents and events, agents listed and words numbered in another
+    order; and for each agent the place it had. Who had the same name in several runs still has, and branches still
+    name their parents."""
     order = np.lexsort([dice.random(trace.n_agents), trace.rollout_a])
     place = np.append(np.argsort(order), -1)
     columns: dict[str, Any] = {}
@@ -245,14 +252,15 @@ def _pointing(column: Text, ids: dict[str, str]) -> Text:
 
 
 def _planted(trace: Trace, text: str) -> Trace:
-    """The same contents, equal where they were equal, under other words; and the text in fields that nobody knows."""
+    """The same contents, equal where they were equal, under other words; the text also in fields nobody knows."""
     refs = Text(trace.content_ref_e.codes, [f"{text} #{i}" for i in range(len(trace.content_ref_e.words))])
     said = Text.constant(json.dumps(text), trace.n_events)
     return replace(trace, content_ref_e=refs, extra_e={**trace.extra_e, "content": said, "note": said})
 
 
 def _erasures(trace: Trace, where_e: B | None = None) -> Iterator[tuple[str, Trace, Trace]]:
-    """Everything that may be recorded as a figure or a mark: its name, the trace with zeros in it, the trace without it.
+    """Everything that may be recorded as a figure or a mark: its name, the trace with zeros in it, the trace
+    without it.
 
     In all events, or in those named; rewards of runs in all runs, or in every other.
     """

@@ -1,7 +1,8 @@
-"""R6, debate and verifiers: pairs whose gains are each other's losses, pay for settling a question and not for talking, panels.
+"""R6, debate and verifiers: pairs whose gains are each other's losses, pay for settling a question and not for
+talking, panels.
 
-Correctness of stated answers and verdicts on others are reward channels on events (`correct`, `verdict`): a world states
-them, or a judge or a formal checker does (`judges`).
+Correctness of stated answers and verdicts on others are reward channels on events (`correct`, `verdict`): a world
+states them, or a judge or a formal checker does (`judges`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def zero_sum(trace: Trace, channel: str = "agent") -> F:
 
         r_a = x_a - x_b,   r_b = -r_a,     x = Σ_{e of the agent} reward_e[channel]
 
-    pays: agents; those who are no party get 0.   needs: exactly two agents of the run that state the channel, else NaN.
+    pays: agents; those who are no party get 0.   needs: exactly two agents of the run that state the channel, else
+    NaN.
     from: SPIRAL, MAGIC.
     """
     x_a = individual(trace, channel)
@@ -55,10 +57,12 @@ def zero_sum(trace: Trace, channel: str = "agent") -> F:
 def critique(trace: Trace, channel: str = "verdict") -> F:
     """A solution and each critique of it split one verdict: what the one gains the other loses.
 
-        r_s = Σ_j (v_j - 1/2),   r_j = Σ_s (1/2 - v_j),     v_j = reward_e[channel] at critique j: how well s stands in its light
+        r_s = Σ_j (v_j - 1/2),   r_j = Σ_s (1/2 - v_j),     v_j = reward_e[channel] at critique j: how well s stands
+            in its light
 
-    A critique is a message that states a verdict, of the messages of other agents that an edge joins to it. The pay of a run
-    sums to 0 exactly: verdicts count to the nearest 2^-30. (CoMAS pays v and 1 - v, the same up to a constant.)
+    A critique is a message that states a verdict, of the messages of other agents that an edge joins to it. The pay
+    of a run sums to 0 exactly: verdicts count to the nearest 2^-30. (CoMAS pays v and 1 - v, the same up to a
+    constant.)
     pays: messages.   needs: a run that states verdicts, else NaN.   from: CoMAS.
     """
     v_e = channel_of_events(trace, channel)
@@ -87,17 +91,18 @@ def _in_runs_with(trace: Trace, says_e: B, r_e: F, unit: str) -> F:
     unit="message",
     families=("R6",),
     better="higher",
-    needs="the correctness of stated answers, a reward channel on events, and edges from messages to those who heard them",
+    needs="the correctness of stated answers, a reward channel on events, and edges from messages to those who "
+    "heard them",
 )
 def resolution(trace: Trace, channel: str = "correct") -> F:
     """Pays whoever moved others to the right answer, and fines whoever moved them away; words pay nothing.
 
         r_m = Σ_k (c_k - c_{k-1}) / (|S_k| n_k(m))
 
-    over the answers k of other agents between which and the answer before m was heard: S_k are those who were heard in
-    between and n_k(m) the messages of m's sender among them. A listener's move is shared among speakers, not messages, so a
-    run pays at most what its agents' answers gained, and one who says it in ten messages gets what one gets who says it in
-    one. Moves that nobody was heard before are the mover's own (`correctness_delta`).
+    over the answers k of other agents between which and the answer before m was heard: S_k are those who were heard
+    in between and n_k(m) the messages of m's sender among them. A listener's move is shared among speakers, not
+    messages, so a run pays at most what its agents' answers gained, and one who says it in ten messages gets what
+    one gets who says it in one. Moves that nobody was heard before are the mover's own (`correctness_delta`).
     pays: messages.   needs: a run that states correctness, else NaN; NaN where an answer was not checked.
     from: the survey's remedy for communication padding; MAPoRL's influence, with the signs as its text has them.
     """
@@ -130,7 +135,8 @@ def verdict_agreement(trace: Trace, verdict: str = "verdict", channel: str = "co
 
         r_t = mean( 1[v ≥ 1/2] = 1[c ≥ 1/2] : verdicts in t, answers of others that an edge joins to them )
 
-    pays: turns.   needs: a verdict in the turn and the correctness of what it is about, else NaN.   from: MarsRL, MARTI.
+    pays: turns.   needs: a verdict in the turn and the correctness of what it is about, else NaN.   from: MarsRL,
+    MARTI.
     """
     v_e, c_e = channel_of_events(trace, verdict), channel_of_events(trace, channel)
     about, says = _joined(trace, ~np.isnan(c_e)[trace.src_x] & ~np.isnan(v_e)[trace.dst_x])
@@ -149,7 +155,8 @@ def verdict_agreement(trace: Trace, verdict: str = "verdict", channel: str = "co
 def panel(trace: Trace, by: str = "majority") -> F:
     """The verdict of a panel: 1 or 0, nothing in between.
 
-        r_n = 1[Σ_v w_v p_v > ½ Σ_v w_v],     p_v = 1[the vote is at least ½, or true, yes, pass],  w = 1 or its weight
+        r_n = 1[Σ_v w_v p_v > ½ Σ_v w_v],     p_v = 1[the vote is at least ½, or true, yes, pass],  w = 1 or its
+            weight
 
     A tie does not pass, and "unanimous" needs every vote. A run with several panels passes if all of them do.
     pays: the team.   needs: a vote that is a verdict, and with by="weighted" a weight on each, else NaN.

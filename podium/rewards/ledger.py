@@ -1,9 +1,10 @@
 """What a reward expression pays: every channel, at its own unit, and the sum.
 
-A *score* is a registered function from a trace to a column: one number for each unit of the kind it states (`graph.units`),
-NaN where there is a unit but nothing scored it. A *shape* is a registered function that changes what an expression pays: it
-anneals, clips, gates or moves it to another unit. A *reward* is a registered function that returns the text of an expression,
-so that a sum in common use has a name. An expression is a weighted sum of scores under shapes.
+A *score* is a registered function from a trace to a column: one number for each unit of the kind it states
+(`graph.units`), NaN where there is a unit but nothing scored it. A *shape* is a registered function that changes
+what an expression pays: it anneals, clips, gates or moves it to another unit. A *reward* is a registered function
+that returns the text of an expression, so that a sum in common use has a name. An expression is a weighted sum of
+scores under shapes.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ def ledger(trace: Trace, reward: str | Node, now: Now = Now()) -> Ledger:  # noq
     return Ledger(trace, tuple(_channels(trace, read(reward), now)))
 
 
-def score(trace: Trace, reward: str | Node, unit: str | None = None, now: Now = Now()) -> F:  # noqa: B008 (immutable)
+def score(trace: Trace, reward: str | Node, unit: str | None = None, now: Now = Now()) -> F:  # noqa: B008
     """One column: what an expression pays at a unit, at the finest that it pays unless told."""
     if unit is not None and unit not in units.UNITS:
         raise BadReward(f"no unit called {unit!r}; there are {', '.join(units.UNITS)}")

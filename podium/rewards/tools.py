@@ -28,8 +28,8 @@ def invalid_calls(trace: Trace, unstated: float = np.nan) -> F:
 
         q_c = 1[the call or a result of it is invalid]
 
-    pays: tool calls.   needs: validity on the call or its result, else `unstated` (a log that marks only failures is read
-    with 0).
+    pays: tool calls.   needs: validity on the call or its result, else `unstated` (a log that marks only failures
+    is read with 0).
     from: Dr. MAS, with weight -0.1 (mathematics) or -0.01 (search).
     """
     place_e, n = units.place(trace, "tool_call"), len(units.rows(trace, "tool_call"))
@@ -43,8 +43,8 @@ def invalid_turns(trace: Trace, unstated: float = np.nan) -> F:
 
         q_t = 1[an event of t is invalid, or a call of t has an invalid result]
 
-    pays: turns.   needs: validity on every call of the turn or its result, else `unstated`; a turn without calls in which nothing
-    is said to be invalid is 0.   from: Dr. MAS, which fines the step; FoldGRPO, with weight -1.
+    pays: turns.   needs: validity on every call of the turn or its result, else `unstated`; a turn without calls in
+    which nothing is said to be invalid is 0.   from: Dr. MAS, which fines the step; FoldGRPO, with weight -1.
     """
     n = len(units.rows(trace, "turn"))
     turn_e = units.place(trace, "turn")
@@ -59,7 +59,8 @@ def tool_validity(trace: Trace, unstated: float = np.nan) -> F:
 
         r_a = mean(1 - q_c : c called by a),     q = invalid_calls
 
-    pays: agents.   needs: a call of the agent whose validity is on record, else NaN.   from: SHARP's and MATPO's tool reward.
+    pays: agents.   needs: a call of the agent whose validity is on record, else NaN.   from: SHARP's and MATPO's
+    tool reward.
     """
     who = trace.agent_e[units.rows(trace, "tool_call")]
     return mean_by(who, 1.0 - invalid_calls(trace, unstated), trace.n_agents)
@@ -71,8 +72,8 @@ def used_tool(trace: Trace, tool: str | None = None) -> F:
 
         r_n = 1[some call of the tool in n]
 
-    pays: the team.   needs: a run with events; with `tool` the tool's name on every call, else NaN where no call is known to
-    be of it.
+    pays: the team.   needs: a run with events; with `tool` the tool's name on every call, else NaN where no call is
+    known to be of it.
     from: WideSeek-R1, 0.05 if any page was opened.
     """
     code_c, run_c = trace.tool_e.codes[units.rows(trace, "tool_call")], units.rollouts(trace, "tool_call")
@@ -91,15 +92,18 @@ def used_tool(trace: Trace, tool: str | None = None) -> F:
     assumes="a call is not invalid unless it is said to be; calls without contents are not repeats",
 )
 def useful_calls(trace: Trace, channel: str = "team") -> F:
-    """A fixed purse, the outcome, for the calls that the answer rests on: more calls share it, they do not raise it.
+    """A fixed purse, the outcome, for the calls that the answer rests on: more calls share it, they do not raise
+    it.
 
         r_c = max(0, R) / (|A| k_a) for each useful call c of agent a, 0 for any other
 
     A are the agents with a useful call and k_a the useful calls of a. A call is useful if an answer of the lead
-    (`answers_of_the_lead`) descends from it along edges that are not merely temporal, it is not invalid, and its agent has not
-    made it before (the same tool and content). So a run pays max(0, R) whatever the number of calls, an agent gets
-    max(0, R) / |A| whatever the number of its own, and a failed run pays nothing. What brings an agent in is its first useful call.
-    pays: tool calls.   needs: the outcome, else NaN.   from: the survey's remedy for tool spam; the formula is ours.
+    (`answers_of_the_lead`) descends from it along edges that are not merely temporal, it is not invalid, and its
+    agent has not made it before (the same tool and content). So a run pays max(0, R) whatever the number of calls,
+    an agent gets max(0, R) / |A| whatever the number of its own, and a failed run pays nothing. What brings an
+    agent in is its first useful call.
+    pays: tool calls.   needs: the outcome, else NaN.   from: the survey's remedy for tool spam; the formula is
+    ours.
     """
     rows = units.rows(trace, "tool_call")
     of_n = trace.rollout_e[rows]
@@ -114,7 +118,8 @@ def useful_calls(trace: Trace, channel: str = "team") -> F:
 
 
 def answers_of_the_lead(trace: Trace) -> B:
-    """The events with which a run's lead answers: its aggregates, returns and stops, or if there are none the last thing it did.
+    """The events with which a run's lead answers: its aggregates, returns and stops, or if there are none the last
+    thing it did.
 
     All of them and not only the last, because few records say what an agent remembers from one to the next.
     """
@@ -127,7 +132,9 @@ def answers_of_the_lead(trace: Trace) -> B:
 
 
 def _repeats(trace: Trace, rows: NDArray[np.int64]) -> B:
-    """Whether an agent has made this call before: the same tool with the same content. Contents are compared, never read."""
+    """Whether an agent has made this call before: the same tool with the same content. Contents are compared, never
+    read.
+    """
     calls = np.stack([trace.agent_e[rows], trace.tool_e.codes[rows], trace.content_ref_e.codes[rows]])
     repeats = trace.content_ref_e.codes[rows] >= 0
     repeats[np.unique(calls, axis=1, return_index=True)[1]] = False

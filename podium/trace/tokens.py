@@ -16,7 +16,9 @@ Every generation is put into one of four classes, and whatever cannot be proven 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,7 +28,7 @@ from numpy.typing import NDArray
 
 from podium.trace.columns import I, Trace, ranges
 
-__all__ = ["CLASSES", "DIGEST", "PROOFS", "Drift", "Exactness", "align", "digest", "exactness"]
+__all__ = ["CLASSES", "DIGEST", "PROOFS", "Drift", "Exactness", "align", "digest", "exactness", "extend", "spelled"]
 
 CLASSES = ("clean", "realigned", "fork", "unknown")
 PROOFS = ("place", "ids", "digest")  # what a clean generation was held against: its place, repeated ids, a digest
@@ -86,6 +88,30 @@ def digest(ids: I) -> str:
 
 def _spelled(n: int, h1: int, h2: int) -> str:
     return f"{n}:{h1:08x}{h2:08x}"
+
+
+def extend(length: N, h1: N, h2: N, ids: Sequence[Sequence[int]]) -> tuple[N, N, N]:
+    """Lengths and both hashes of lists of ids that follow those whose lengths and hashes are given; all 0 for none.
+
+    >>> none = np.zeros(1, np.int64)
+    >>> spelled(*extend(*extend(none, none, none, [[1, 2]]), [[3]])) == [digest(np.array([1, 2, 3]))]
+    True
+    """
+    count = np.array([len(some) for some in ids], np.int64)
+    stop = np.cumsum(count)
+    token = np.fromiter(chain.from_iterable(ids), np.int64, int(count.sum()))
+    place = np.arange(len(token)) + np.repeat(length - stop + count, count)
+    whole = length + count
+    hashes = []
+    for before, field in zip((h1, h2), _FIELDS, strict=True):
+        total = np.append(np.uint64(0), np.cumsum(_terms(token, place, field, int(whole.max(initial=1)))))
+        hashes.append(((before.astype(np.uint64) + total[stop] - total[stop - count]) % field[0]).astype(np.int64))
+    return whole, hashes[0], hashes[1]
+
+
+def spelled(length: N, h1: N, h2: N) -> list[str]:
+    """Digests as text."""
+    return [_spelled(*one) for one in zip(length.tolist(), h1.tolist(), h2.tolist(), strict=True)]
 
 
 def _powers(n: int, field: tuple[int, int]) -> U:

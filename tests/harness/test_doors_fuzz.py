@@ -10,10 +10,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from podium.engine.chat import ReplyParts
+from podium.engine.client import EndpointFault
+from podium.engine.lines import Lines
 from podium.harness.commands import Program, _look, words
-from podium.harness.endpoint import Endpoint, _Heard
 from podium.harness.folder import Folder, checked
-from podium.harness.lines import Lines
 from podium.harness.mcp import _Answer, _content
 from podium.harness.model import actions_of
 from podium.harness.provenance import no_forgery, no_orders, quoted
@@ -70,12 +71,11 @@ KNOWN = {"cat": Program("cat", ("-n",)), "free": Program("free", free=True)}
 
 @given(st.lists(CHUNKS.map(msgspec.json.encode) | st.binary(max_size=40) | st.just(b"[DONE]"), max_size=5))
 def test_what_an_endpoint_says(chunks: list[bytes]) -> None:
-    endpoint, heard = Endpoint("http://x/v1", "m"), _Heard(None)
-    with suppress(Fault):
+    parts = ReplyParts()
+    with suppress(Fault, EndpointFault):
         for chunk in chunks:
-            endpoint._take(chunk, heard)
-        reply = endpoint._reply(heard)
-        actions_of(reply, ["a"])
+            parts.add(chunk)
+        actions_of(parts.reply("m"), ["a"])
 
 
 @given(st.binary(max_size=60), st.lists(st.integers(1, 9), min_size=1, max_size=20))

@@ -91,7 +91,7 @@ def test_a_key_is_read_when_needed_and_never_shown(url: str, monkeypatch: pytest
     monkeypatch.setenv("PODIUM_TEST_KEY", "sk-very-secret")
     with pytest.raises(Fault, match="who are you") as caught:
         asyncio.run(asked.chat(ASK))
-    assert "sk-very" not in f"{caught.value}{vars(asked)}"
+    assert "sk-very" not in f"{caught.value}{vars(asked)}{vars(asked.client)}"
 
 
 def test_an_address_is_an_address() -> None:

@@ -24,9 +24,10 @@ from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from transformers import AttentionInterface
 
+from podium.engine.tensors import send
 from podium.learn.lm.tree import Tree, segments
 
-__all__ = ["NAME", "block_mask", "fused", "passes", "plan", "send", "using"]
+__all__ = ["NAME", "block_mask", "fused", "passes", "plan", "using"]
 
 NAME = "podium_tree"
 SMALL = 1024  # tokens up to which the dense product costs less than several passes
@@ -34,12 +35,6 @@ LEVELS = 4  # passes up to which flash kernels beat one block-sparse kernel
 BLOCK = 128
 
 I64 = NDArray[np.int64]
-
-
-def send(device: torch.device, *columns: NDArray[Any]) -> list[Tensor]:
-    """Columns on a device, without waiting for what it is doing."""
-    here = [torch.from_numpy(np.ascontiguousarray(c)) for c in columns]
-    return [c.pin_memory().to(device, non_blocking=True) for c in here] if device.type == "cuda" else here
 
 
 def plan(tree: Tree, device: torch.device, dtype: torch.dtype, way: str | None = None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """A training run of a live team of the harness on disk: a recipe that names a team instead of a world.
 
-The folder is that of other runs of language models (`podium.learn.lm.run`). A line of an iteration also says of each role how large its credit was and how
-long its part of the gradient (`roles`). Times on record are counted (`live.counted`): the same seed gives the same bytes, as far as the team's own tools do.
+The folder is that of other runs of language models (`podium.learn.lm.run`). A line of an iteration also says of each role how large
+its credit was and how long its part of the gradient (`roles`). Times on record are counted (`live.counted_clock`): the same seed gives the same bytes, as far as the team's own tools do.
 """
 
 from __future__ import annotations
@@ -14,27 +14,37 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from podium.credit import apply
+from podium.engine.models import PolicyTeam
 from podium.envs.draws import seeds
 from podium.harness.find import find
-from podium.harness.team import LEAD, BadTeam
-from podium.harness.team import Team as Staff
+from podium.harness.team import LEAD, BadTeam, Team
 from podium.harness.types import shown
 from podium.harness.understand import content_of
 from podium.learn.folder import BadRecipe, table_of
 from podium.learn.lm import office
-from podium.learn.lm.live import Door, Live, branched, earned, judged, lifted, live_step, manner_of, played
-from podium.learn.lm.models import Team
+from podium.learn.lm.batch_server import BatchServer
+from podium.learn.lm.live import (
+    Live,
+    LiveTeam,
+    branch_runs,
+    choices_as_decisions,
+    earned,
+    judge_live,
+    play_runs,
+    play_settings,
+)
 from podium.learn.lm.run import ModelRun, converted, settings_of
-from podium.learn.lm.train import Settings, paid, speaking
+from podium.learn.lm.settings import Settings, generating
+from podium.learn.lm.token_credit import token_credit
+from podium.learn.loop import Source
 from podium.learn.requirements import cannot, with_step_rewards
-from podium.methods import METHODS, scored
+from podium.methods import METHODS, credit_of
 from podium.registry import alternatives
 from podium.rewards.ledger import Now
 from podium.trace import files
 from podium.trace.columns import F, Trace, concat
 
-__all__ = ["TEAMS", "AskedLive", "LiveRun", "find_live", "read"]
+__all__ = ["TEAMS", "LiveRecipe", "LiveRun", "find_live", "read"]
 
 OURS = "branching_turns"  # pays whatever an agent says
 WORLDLY = ("params", "digits", "free", "most")  # settings that are about the text of worlds
@@ -54,7 +64,7 @@ def find_live(spec: str) -> Live:
 
 
 @dataclass(frozen=True)
-class AskedLive:
+class LiveRecipe:
     """A recipe for a live team."""
 
     team: str
@@ -65,26 +75,26 @@ class AskedLive:
     iterations: int = 40
 
 
-def read(recipe: str | Mapping[str, Any], where: str, model: str | None = None) -> AskedLive:
+def read(recipe: str | Mapping[str, Any], where: str, model: str | None = None) -> LiveRecipe:
     """A recipe, TOML or a table: `team`, and whatever of the rest is not as it is by default. Raises BadRecipe.
 
-    >>> asked = read('team = "office"\\n[lm]\\niterations = 9', "a recipe")
-    >>> asked.team, asked.method, asked.iterations
+    >>> recipe = read('team = "office"\\n[lm]\\niterations = 9', "a recipe")
+    >>> recipe.team, recipe.method, recipe.iterations
     ('office', 'branching_turns', 9)
     """
-    said = table_of(recipe, where)
-    known = [f.name for f in fields(AskedLive)]
-    if unknown := [key for key in said if key not in known]:
+    table = table_of(recipe, where)
+    known = [f.name for f in fields(LiveRecipe)]
+    if unknown := [key for key in table if key not in known]:
         raise BadRecipe(f"{where}: no setting {unknown[0]!r} for a live team; {alternatives(unknown[0], known)}")
-    table = said.pop("lm", {})
-    asked = converted(said, AskedLive, where)
+    lm = table.pop("lm", {})
+    asked = converted(table, LiveRecipe, where)
     if asked.method not in METHODS:
         raise BadRecipe(
             f"{where}: no method called {asked.method!r}; {alternatives(asked.method, sorted(METHODS), 'method')}"
         )
     if why := cannot(METHODS[asked.method]):
         raise BadRecipe(f"{where}: {why}")
-    settings = _fitting(settings_of(table, asked.method, where, model), asked.method, where)
+    settings = _fitting(settings_of(lm, asked.method, where, model), asked.method, where)
     asked = replace(asked, iterations=settings.iterations or asked.iterations, lm=settings)
     for name, low in {"iterations": 1, "seed": 0, "patience": 0}.items():
         if getattr(asked, name) < low:
@@ -114,52 +124,54 @@ def _fitting(how: Settings, method: str, where: str) -> Settings:
 # ---- the run
 
 
-class LiveRun(ModelRun[AskedLive]):
+class LiveRun(ModelRun[LiveRecipe]):
     """A training run of a live team in a folder: begun, after a rehearsal, or gone on with where it was."""
 
-    def __init__(self, asked: AskedLive, path: Path) -> None:
-        self.live = sound(find_live(asked.team), asked.team, asked.lm)
-        if asked.patience and np.isnan(self.live.optimum):
+    look_at_roles = True
+
+    def __init__(self, recipe: LiveRecipe, path: Path) -> None:
+        self.live = sound(find_live(recipe.team), recipe.team, recipe.lm)
+        if recipe.patience and np.isnan(self.live.optimum):
             raise BadRecipe(
-                f"{asked.team} does not say its optimum, so there is no regret to be patient with: expected patience = 0, got {asked.patience}"
+                f"{recipe.team} does not say its optimum, so there is no regret to be patient with: expected patience = 0, "
+                f"got {recipe.patience}"
             )
-        super().__init__(asked, path)
+        super().__init__(recipe, path)
         if not (path / "asked.json").exists():
             with self._threads():
-                rehearsed(self.live, asked, self.learner.team)
+                rehearse(self.live, recipe, self.learner.team)
         self._open()
 
     def _agents(self) -> Sequence[str]:
         return self.live.agents
 
-    def _once(self) -> dict[str, Any]:
-        lesson, roles = live_step(
-            self.learner, self.settings, self.live, self.method, self.update, self.last, self._kept
-        )
-        return lesson._asdict() | {"roles": roles}
+    @property
+    def source(self) -> Source:
+        """Runs of the team."""
+        return LiveTeam(self.settings, self.live, self.method, self.asked.seed)
 
     def _look(self) -> float:
         """(V* - V) / |V*| on tasks to learn from; NaN where nobody knows V*."""
         if np.isnan(self.live.optimum):
             return float("nan")
-        trace = judged(self.learner.team, self.settings, self.live, self.settings.watched, held_out=False)
+        trace = judge_live(self.learner.team, self.settings, self.live, self.settings.watched, held_out=False)
         return _regret(self.live.optimum, worth(earned(trace))["reward"])
 
-    def played(self, kept: int = 3) -> tuple[Trace, Trace]:
+    def played(self, most: int = 3) -> tuple[Trace, Trace]:
         """Runs on held-out tasks before training and after, their likeliest answers; a few of each are kept as traces, and what all earned as judged.json."""
         with self._threads():
             before, after = (
-                judged(of, self.settings, self.live, self.settings.judged)
+                judge_live(of, self.settings, self.live, self.settings.judged)
                 for of in (self.fresh(), self.learner.team)
             )
         rows = {"before": worth(earned(before)), "after": worth(earned(after))}
-        told = {"optimum": self.live.optimum, "regret": _regret(self.live.optimum, rows["after"]["reward"])}
-        files.write_whole(self.folder / "judged.json", msgspec.json.encode(rows | told) + b"\n")
-        return self._sampled(before, after, kept)
+        bounds = {"optimum": self.live.optimum, "regret": _regret(self.live.optimum, rows["after"]["reward"])}
+        files.write_whole(self.folder / "judged.json", msgspec.json.encode(rows | bounds) + b"\n")
+        return self._sampled(before, after, most)
 
     def told(self) -> dict[str, Any]:
         """What there is to say of the run in the end: success and reward, before and after, beside the optimum; credit and gradient of each role."""
-        found = msgspec.json.decode((self.folder / "judged.json").read_bytes())
+        judgement = msgspec.json.decode((self.folder / "judged.json").read_bytes())
         lines = self.lines
         return {
             "team": self.asked.team,
@@ -167,8 +179,8 @@ class LiveRun(ModelRun[AskedLive]):
             "seed": self.asked.seed,
             "iterations": self.learner.iteration,
             "model": self.settings.model,
-            "judged_in": f"{found['after']['tasks']} held-out tasks",
-            **found,
+            "judged_in": f"{judgement['after']['tasks']} held-out tasks",
+            **judgement,
             "roles": {"first": lines[0]["roles"], "last": lines[-1]["roles"]} if lines else {},
             "folder": str(self.folder),
         }
@@ -192,10 +204,10 @@ def _regret(optimum: float, value: float) -> float:
 def sound(live: Live, where: str, how: Settings) -> Live:
     """The live team, if it has a Team, roles that are in it, one who judges, and as many tasks as will be asked for. Raises BadTeam."""
     try:
-        made: Any = live.staff(_nobody)
+        made: Any = live.make(_nobody)
     except Exception as error:
         raise BadTeam(f"{where}: its team cannot be made: {shown(error)}") from None
-    if not isinstance(made, Staff):
+    if not isinstance(made, Team):
         raise BadTeam(f"{where}: expected a function from speak to a Team, got one to {type(made).__name__}")
     if made.verify is None:
         raise BadTeam(f"{where}: nobody says what an answer is worth; expected Team(..., verify=...)")
@@ -226,26 +238,28 @@ def _tasks(live: Live, where: str, n: int, held_out: bool) -> list[Any]:
     return tasks
 
 
-def rehearsed(live: Live, asked: AskedLive, team: Team) -> None:
-    """Two runs of one task, their branches and their credit, by the untrained model: what cannot be trained says so before anything is written."""
-    where, method, dice = asked.team, METHODS[asked.method], seeds(asked.seed, 2)
-    door = Door(team, manner_of(asked.lm), "0")
-    with speaking(asked.lm):
-        traces, seats = played(door, live.staff, _tasks(live, where, 1, False) * 2, dice, [live.name] * 2)
-        grown = branched(door, live.staff, traces, seats, dice, 1.0) if "branches" in method.needs else []
-    forest = lifted(concat([*traces, *grown]))
+def rehearse(live: Live, recipe: LiveRecipe, team: PolicyTeam) -> None:
+    """Two runs of one task, their branches and their credit, by the untrained model: what cannot be trained says so before anything is
+    written."""
+    where, method, dice = recipe.team, METHODS[recipe.method], seeds(recipe.seed, 2)
+    server = BatchServer(team, play_settings(recipe.lm), "0")
+    with generating(recipe.lm):
+        traces, handles = play_runs(server, live.make, _tasks(live, where, 1, False) * 2, dice, [live.name] * 2)
+        branches = branch_runs(server, live.make, traces, handles, dice, 1.0) if "branches" in method.needs else []
+    forest = choices_as_decisions(concat([*traces, *branches]))
     if "choice" not in forest.extra_e:
         raise BadTeam(
-            f"{where}: no agent said anything by a model; expected some that await speak(...) and act by Did(..., said=...){_fault(forest)}"
+            f"{where}: no agent said anything by a model; expected some that await speak(...) and act by "
+            f"Did(..., said=...){_fault(forest)}"
         )
     if np.isnan(earned(concat(traces))).any():
         raise BadTeam(
             f"{where}: a run has no reward; expected verify(task, answer) to give a number for any answer{_fault(forest)}"
         )
     half: F = np.arange(len(forest), dtype=np.float64) % 2  # a method may pay nothing where all earn alike
-    mixed = replace(forest, reward_n={"team": half})
+    mixed = with_step_rewards(replace(forest, reward_n={"team": half}))
     try:
-        pay = paid(mixed, apply(scored(with_step_rewards(mixed), method, Now(0.0, ())), method.credit))
+        pay = token_credit(mixed, credit_of(mixed, method, Now(0.0, ())))
     except ValueError as error:
         raise BadRecipe(f"{where}: {method.name} cannot be paid here: {error}") from None
     if not pay.share_k.any():
@@ -256,5 +270,5 @@ def rehearsed(live: Live, asked: AskedLive, team: Team) -> None:
 
 def _fault(trace: Trace) -> str:
     """What went wrong first in some runs, if anything did."""
-    said = trace.extra_e["fault"].strings() if "fault" in trace.extra_e else []
-    return next((f" (a fault on record: {msgspec.json.decode(words)['why']})" for words in said if words), "")
+    faults = trace.extra_e["fault"].strings() if "fault" in trace.extra_e else []
+    return next((f" (a fault on record: {msgspec.json.decode(words)['why']})" for words in faults if words), "")

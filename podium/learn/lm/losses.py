@@ -1,75 +1,81 @@
-"""The update rules of the method table on tokens, in torch: the same formulas as `podium.learn.update`, to be minimised.
+"""Update expressions on tokens, in torch: the terms of `podium.methods.update` that language models are trained by.
 
-`logp` is of tokens that a policy chose, `old` under the policy that did, `credit` what each is paid and `share` how much each counts.
+`logp` is of tokens that a policy chose, `old` under the policy that the ratio is to, `credit` what each is paid and `share` how much each counts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
+from podium.engine.protocol import BadEngine
 from podium.errors import WrongUse
-from podium.learn.folder import BadRecipe
-from podium.methods.update import read_update, refusal
+from podium.methods.update import Schedule, Term, Update, read_schedule, read_update, refusal
 
-__all__ = ["BadUpdate", "Update", "divergence", "loss", "named"]
+__all__ = ["BadUpdate", "couples_tokens", "divergence", "filter_of", "loss", "schedule_of", "update_of"]
 
-Kind = Literal["reinforce", "clip", "dual", "mirror", "truncated"]
-Level = Literal["token", "turn", "sequence"]
-
-
-class BadUpdate(BadRecipe):
-    """An update rule that tokens cannot be trained by; says which there are."""
-
-
-@dataclass(frozen=True)
-class Update:
-    """An update rule: its kind, what a ratio is of, and its bounds."""
-
-    kind: Kind = "clip"
-    level: Level = "token"
-    low: float = 0.2
-    high: float = 0.2
-    most: float = 3.0  # of a ratio: `dual` where A < 0, `truncated` everywhere
-    tau: float = 0.1  # on the squared log-ratio of `mirror`
-    kl: float = 0.0  # on the divergence from a reference policy
-
-    @property
-    def whole(self) -> bool:
-        """Whether a term couples tokens."""
-        return self.level != "token"
+WHO = "the learner of language models"
+LOSSES = ("any", "reinforce", "clip", "dual_clip", "mirror")
+FILTERS = ("truncated", "skip_zeros", "cap_log_ratio", "stop_beyond", "mean_over")
+SCHEDULES = ("any", "joint", "alternate", "round_robin", "frozen")
+MEANS = ("run", "none")
+SIDES = 0.2  # by which a ratio may leave 1, unless told
 
 
-CAN = ("any", "reinforce", "clip", "dual_clip", "mirror", "truncated", "kl")
+class BadUpdate(BadEngine):
+    """An update or a schedule that language models cannot be trained by; says which part."""
 
 
-def named(words: str) -> Update:
-    """The update rule that a row of the method table names.
+def update_of(text: str) -> Update:
+    """The update of an expression, if this learner can do all of it. Raises BadUpdate.
 
-    >>> named("clip(token, 0.2, 0.28)").high, named("clip(sequence)").level, named("dual_clip(token) + kl(0.2)").kl
-    (0.28, 'sequence', 0.2)
+    >>> update_of("stop_beyond(0.001) >> clip(turn) + kl(0.2)").loss["over"]
+    'turn'
     """
     try:
-        asked = read_update(words)
+        update = read_update(text)
     except WrongUse as error:
         raise BadUpdate(str(error)) from None
-    if why := refusal(asked, CAN, "the learner of language models"):
+    if why := refusal(update, (*LOSSES, *FILTERS, "kl", "entropy"), WHO):
         raise BadUpdate(why)
-    term, kl = asked.loss, asked.penalty("kl")
-    if asked.filters and term.name != "reinforce":
-        raise BadUpdate(f"truncated weights go with the loss reinforce here, got {asked.text!r}")
-    if term.name == "reinforce":
-        most = min((f["most"] for f in asked.filters), default=0.0)
-        return Update("truncated", most=most, kl=kl) if most else Update("reinforce", kl=kl)
-    if term.name == "mirror":
-        return Update("mirror", "token", term["low"], term["high"], tau=term["tau"], kl=kl)
-    if term.name == "any":
-        return Update(kl=kl)
-    low, high = (0.2 if term[side] is None else float(term[side]) for side in ("low", "high"))
-    kind: Kind = "clip" if term.name == "clip" else "dual"
-    return Update(kind, term["over"], low, high, most=term.arguments.get("most", 3.0), kl=kl)
+    mean, trust = filter_of(update, "mean_over"), filter_of(update, "stop_beyond")
+    if mean is not None and mean["what"] not in MEANS:
+        raise BadUpdate(f"{WHO} cannot do mean_over({mean['what']}); it can do mean_over of {' or '.join(MEANS)}")
+    if update.loss.name == "reinforce" and (trust or filter_of(update, "cap_log_ratio")):
+        raise BadUpdate(f"reinforce has no ratio to be bounded, got {update.text!r}")
+    return update
+
+
+def schedule_of(text: str) -> Schedule:
+    """The schedule of an expression, if this learner can do it. Raises BadUpdate."""
+    try:
+        schedule = read_schedule(text)
+    except WrongUse as error:
+        raise BadUpdate(str(error)) from None
+    if why := refusal(schedule, SCHEDULES, WHO):
+        raise BadUpdate(f'{why}; say which schedule instead, such as schedule = "joint" in [lm]')
+    if len(schedule.stages) > 1:
+        raise BadUpdate(f"{WHO} cannot do stages that follow each other, got {schedule.text!r}")
+    given = schedule.stages[0].arguments
+    other = [name for name in ("self_play", "order", "redraw") if given.get(name)]
+    other += ["roles"] * (given.get("roles", "together") != "together")
+    if other:
+        raise BadUpdate(
+            f"{WHO} cannot do joint({other[0]}={given[other[0]]}); say which schedule instead, such as "
+            'schedule = "joint" in [lm]'
+        )
+    return schedule
+
+
+def filter_of(update: Update, name: str) -> Term | None:
+    """The filter of that name, if the update has it."""
+    return next((term for term in update.filters if term.name == name), None)
+
+
+def couples_tokens(update: Update) -> bool:
+    """Whether a term of the loss is of several tokens."""
+    return bool(update.loss.arguments.get("over", "token") != "token")
 
 
 def loss(update: Update, logp: Any, old: Any, credit: Any, share: Any, group: Any = None) -> Any:
@@ -79,42 +85,46 @@ def loss(update: Update, logp: Any, old: Any, credit: Any, share: Any, group: An
     turn      ρ_s = exp(Σ_{i in s} (logp_i - old_i)),   weight mean of w_i A_i
     sequence  ρ_s = exp(mean_{i in s} (logp_i - old_i)),   weight Σ w_i A_i (GSPO)
 
-    so that all have the gradient -Σ w_i A_i ∇ logp_i where nothing has changed and A is one for a group.
+    so that all have the gradient -Σ w_i A_i ∇ logp_i where nothing has changed and A is one for a group. With `cap_log_ratio`
+    log ρ is at most so much; `truncated` weighs a row of `reinforce` by min(ρ_i, most), without a gradient.
     """
-    if update.kind == "reinforce":
-        return -(share * credit * logp).sum()
-    change = logp - old
-    if update.kind == "truncated":
-        held = change.detach().exp().clamp(max=update.most)
-        return -(share * credit * held * logp).sum()
-    if update.level == "token":
-        paid = share * credit
-    else:
-        many = torch.zeros(int(group.max()) + 1, dtype=logp.dtype, device=logp.device).index_add(
-            0, group, torch.ones_like(logp)
-        )
-
-        def over(values: Any) -> Any:
-            return torch.zeros_like(many).index_add(0, group, values)
-
-        change, paid = over(change), over(share * credit)
-        if update.level == "turn":
-            paid = paid / many
-        else:
-            change = change / many
+    change, paid = logp - old, share * credit
+    if update.loss.name == "reinforce":
+        most = filter_of(update, "truncated")
+        weight = 1.0 if most is None else change.detach().exp().clamp(max=most["most"])
+        return -(paid * weight * logp).sum()
+    if couples_tokens(update):
+        change, paid = _by_group(update.loss["over"], change, paid, group)
+    if (cap := filter_of(update, "cap_log_ratio")) is not None:
+        change = change.clamp(max=cap["most"])
     rho = change.exp()
-    if update.kind == "mirror":
-        inside = (rho >= update.low) & (rho <= update.high)
-        held = torch.where(inside, rho, rho.detach().clamp(update.low, update.high))
-        return -(paid * held).sum() + update.tau * (share * (logp - old) ** 2).sum()
-    bound = torch.where(paid >= 0, 1 + update.high, 1 - update.low) * paid
+    if update.loss.name == "mirror":
+        low, high, tau = (update.loss[name] for name in ("low", "high", "tau"))
+        inside = (rho >= low) & (rho <= high)
+        held = torch.where(inside, rho, rho.detach().clamp(low, high))
+        return -(paid * held).sum() + tau * (share * (logp - old) ** 2).sum()
+    low, high = (update.loss.arguments.get(side) for side in ("low", "high"))
+    bound = (
+        torch.where(paid >= 0, 1 + (SIDES if high is None else high), 1 - (SIDES if low is None else low)) * paid
+    )
     gain = torch.minimum(rho * paid, bound)
-    if update.kind == "dual":
-        gain = torch.where(paid < 0, torch.maximum(gain, update.most * paid), gain)
+    if update.loss.name == "dual_clip":
+        gain = torch.where(paid < 0, torch.maximum(gain, update.loss["most"] * paid), gain)
     return -gain.sum()
 
 
+def _by_group(over: str, change: Any, paid: Any, group: Any) -> tuple[Any, Any]:
+    """The log-ratio and the weight of each group of tokens."""
+    count = torch.zeros(int(group.max()) + 1, dtype=change.dtype, device=change.device)
+    count = count.index_add(0, group, torch.ones_like(change))
+    change, paid = (torch.zeros_like(count).index_add(0, group, values) for values in (change, paid))
+    return (change, paid / count) if over == "turn" else (change / count, paid)
+
+
 def divergence(logp: Any, reference: Any, share: Any) -> Any:
-    """Σ_i w_i [exp(r_i) - r_i - 1],   r = log π_ref - log π: an estimate of KL(π, π_ref) that is never negative.   from: Schulman's k3, as GRPO has it."""
+    """Σ_i w_i [exp(r_i) - r_i - 1],   r = log π_ref - log π: an estimate of KL(π, π_ref) that is never negative, from what π drew.
+
+    from: Schulman's k3, as GRPO has it.
+    """
     r = reference - logp
     return (share * (r.exp() - r - 1)).sum()

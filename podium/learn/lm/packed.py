@@ -17,21 +17,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from podium.engine.tensors import head_logits, send
 from podium.learn.lm import attention
 from podium.learn.lm.tree import Tree, inner, join, part_of, partition, take
 
-__all__ = ["Done", "compile_layers", "head_logits", "hidden_states", "log_probs", "loss_and_backward", "picked"]
+__all__ = ["Done", "hidden_states", "log_probs", "loss_and_backward", "picked"]
 
 I64 = NDArray[np.int64]
 Loss = Callable[[Tensor, I64], Tensor]  # of the log-probabilities of some sampled nodes, and which they are
 
 ROWS = 4096  # of logits at a time: 0.8 GB at 49,152 ids
-
-
-def compile_layers(model: Any) -> None:
-    """Compiles a layer once for all layers and for all numbers of tokens."""
-    for layer in model.get_decoder().layers:
-        layer.compile(dynamic=True)
 
 
 def hidden_states(model: Any, tree: Tree, way: str | None = None) -> Tensor:
@@ -40,7 +35,7 @@ def hidden_states(model: Any, tree: Tree, way: str | None = None) -> Tensor:
     weight = decoder.get_input_embeddings().weight
     device = weight.device
     dtype = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else weight.dtype
-    token, position = (c[None] for c in attention.send(device, tree.token, tree.position))
+    token, position = (c[None] for c in send(device, tree.token, tree.position))
     told = attention.plan(tree, device, dtype, way)
     out = decoder(input_ids=token, position_ids=position, use_cache=False, **told)
     hidden: Tensor = out.last_hidden_state[0]  # where the rest is autocast it is float32, and so is the head
@@ -48,13 +43,6 @@ def hidden_states(model: Any, tree: Tree, way: str | None = None) -> Tensor:
 
 
 # ---- the head
-
-
-def head_logits(hidden: Tensor, weight: Tensor) -> Tensor:
-    """hidden weightᵀ in float32, whatever the factors are in."""
-    if hidden.is_cuda and hidden.dtype != torch.float32:
-        return torch.mm(hidden, weight.t(), out_dtype=torch.float32)
-    return (hidden @ weight.t()).float()
 
 
 def _score(logits: Tensor, row: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
@@ -111,7 +99,7 @@ def picked(hidden: Tensor, weight: Tensor, parent: I64, token: I64, rows: int = 
     stops = np.append(starts[1:], len(used))
     cuts = np.stack([starts, stops, firsts, np.append(firsts[1:], len(row))], 1).tolist()
 
-    used_t, row_t, token_t, pair_t = attention.send(hidden.device, used, row, pairs % len(weight), pair)
+    used_t, row_t, token_t, pair_t = send(hidden.device, used, row, pairs % len(weight), pair)
     out: Tensor = _Picked.apply(hidden.index_select(0, used_t), weight, row_t, token_t, cuts)
     return out.index_select(0, pair_t)
 
@@ -124,7 +112,7 @@ def _picked_among(hidden: Tensor, weight: Tensor, parent: I64, token: I64, among
     chosen = np.flatnonzero(ids == token[of])
     if len(chosen) != len(among):
         raise ValueError("a token was not sampled among the ids it is said to be, or is there twice")
-    at, which, row, own, many = attention.send(hidden.device, of, ids, parent[of], chosen, length)
+    at, which, row, own, many = send(hidden.device, of, ids, parent[of], chosen, length)
     with torch.autocast(hidden.device.type, enabled=False):
         logits = (hidden.index_select(0, row).float() * weight.index_select(0, which).float()).sum(1)
         most = torch.segment_reduce(logits.detach(), "max", lengths=many)
@@ -150,11 +138,11 @@ def _sampled(model: Any, tree: Tree, way: str | None = None) -> Tensor:
     out = hidden.new_zeros(len(nodes), dtype=torch.float32)
     if not few.all():
         free = picked(hidden, head.weight, parent[~few], token[~few])
-        out = out.index_copy(0, attention.send(out.device, np.flatnonzero(~few))[0], free)
+        out = out.index_copy(0, send(out.device, np.flatnonzero(~few))[0], free)
     if few.any():
         among = [tree.among[tree.among_start[k] : tree.among_start[k + 1]] for k in nodes[few]]
         bound = _picked_among(hidden, head.weight, parent[few], token[few], among)
-        out = out.index_copy(0, attention.send(out.device, np.flatnonzero(few))[0], bound)
+        out = out.index_copy(0, send(out.device, np.flatnonzero(few))[0], bound)
     return out
 
 
@@ -171,7 +159,7 @@ def log_probs(model: Any, tree: Tree, *, most_tokens: int | None = None, way: st
     out = torch.zeros(len(tree), dtype=torch.float32, device=device)
     if not found:
         return out
-    return out.index_copy(0, attention.send(device, np.concatenate(nodes))[0], torch.cat(found))
+    return out.index_copy(0, send(device, np.concatenate(nodes))[0], torch.cat(found))
 
 
 @dataclass(frozen=True)
@@ -208,14 +196,14 @@ def loss_and_backward(
         nodes = np.flatnonzero(tree.sampled)
         with torch.no_grad():
             logp = log_probs(model, tree, most_tokens=most_tokens, way=way)
-        (at,) = attention.send(logp.device, nodes)
+        (at,) = send(logp.device, nodes)
         leaf = logp[at].requires_grad_()
         value = loss_fn(leaf, nodes)
         slope = torch.zeros_like(logp)
         slope[at] = torch.autograd.grad(value, leaf)[0]
 
         def linear(x: Tensor, of: I64) -> Tensor:
-            return (slope[attention.send(x.device, of)[0]] * x).sum()
+            return (slope[send(x.device, of)[0]] * x).sum()
 
         done = loss_and_backward(model, [tree], linear, most_tokens, way=way)
         return Done(float(value.detach()), len(nodes), len(tree), 2 * done.computed, len(parts))

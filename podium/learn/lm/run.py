@@ -1,6 +1,8 @@
-"""A training run of language models on disk: the same folder as that of a structured policy (`podium.learn.folder`), with weights in `learner.safetensors`.
+"""A training run of language models on disk: the same folder as that of a small network (`podium.learn.folder`), with weights in
+`learner.safetensors`.
 
-A run that was ended at any moment goes on from its last checkpoint to the same files, to the bit on one machine with the same number of threads.
+A run that was ended at any moment goes on from its last checkpoint to the same files, to the bit on one machine with the same number
+of threads.
 """
 
 from __future__ import annotations
@@ -17,31 +19,37 @@ import msgspec
 import numpy as np
 import torch
 
+from podium.credit import Credit
+from podium.engine.endpoint import BadEndpoint, EndpointEngine
+from podium.engine.models import PolicyTeam, Share, policy_team
 from podium.envs.draws import seeds
 from podium.envs.world import LEAD, World, make
 from podium.learn import folder
 from podium.learn.evaluate import DICE, Judged, beside
 from podium.learn.folder import BadRecipe, Folder, summary
 from podium.learn.lm import optimiser
-from podium.learn.lm.endpoint import connect
-from podium.learn.lm.losses import named
-from podium.learn.lm.models import Share, Team, team
-from podium.learn.lm.play import Manner, likeliest_of, recorded_in_parts, scores
-from podium.learn.lm.train import Settings, begin, own_weights, speaking, step, voiced
+from podium.learn.lm.losses import schedule_of, update_of
+from podium.learn.lm.policy import LmPolicy, own_weights
+from podium.learn.lm.settings import Settings, generating, prepared
+from podium.learn.lm.text_world import PlaySettings, TextWorlds, record_in_parts, scores
+from podium.learn.loop import Iteration, Rollouts, Source, learn
 from podium.learn.params import held_out, training
 from podium.learn.regimes import agents_of
-from podium.methods import METHODS
+from podium.methods import METHODS, Method
+from podium.methods.update import Schedule
 from podium.registry import alternatives
 from podium.trace import files
 from podium.trace.columns import Trace
 
-__all__ = ["Asked", "LmRun", "ModelRun", "Recipe", "converted", "read", "settings_of"]
+__all__ = ["LmRecipe", "LmRun", "ModelRun", "WorldRecipe", "connect", "converted", "read", "settings_of"]
 
 T = TypeVar("T")
-R = TypeVar("R", bound="Recipe")
+R = TypeVar("R", bound="LmRecipe")
+BY_STATE = ("budget", "heat", "lean", "learned", "part", "practice", "rehearsed", "stages", "tries", "wander")
+NUMBERS = ("iteration", "updates", "most_tokens")  # of a policy that are in its checkpoint
 
 
-class Recipe(Protocol):
+class LmRecipe(Protocol):
     """What any training run of language models is asked."""
 
     @property
@@ -57,7 +65,7 @@ class Recipe(Protocol):
 
 
 @dataclass(frozen=True)
-class Asked:
+class WorldRecipe:
     """A recipe for language models: as that of a structured policy, and how language models learn."""
 
     world: str
@@ -69,11 +77,11 @@ class Asked:
     lm: Settings = field(default_factory=Settings)
 
 
-def read(recipe: str | Mapping[str, Any], where: str, model: str | None = None) -> Asked:
+def read(recipe: str | Mapping[str, Any], where: str, model: str | None = None) -> WorldRecipe:
     """A recipe as TOML or as a table: as for a structured policy, and a table `[lm]`. Raises BadRecipe.
 
-    >>> asked = read('world = "sprt"\\niterations = 9\\n[lm]\\nrate = 1e-4', "a recipe")
-    >>> asked.iterations, asked.lm.rate, asked.lm.model
+    >>> recipe = read('world = "sprt"\\niterations = 9\\n[lm]\\nrate = 1e-4', "a recipe")
+    >>> recipe.iterations, recipe.lm.rate, recipe.lm.model
     (9, 0.0001, 'tiny')
     """
     base = folder.read(recipe, where)
@@ -81,7 +89,7 @@ def read(recipe: str | Mapping[str, Any], where: str, model: str | None = None) 
     if settings.params:
         make(base.world.split("/")[0], **settings.params)
     how = base.recipe
-    return Asked(
+    return WorldRecipe(
         base.world,
         base.method,
         base.seed,
@@ -97,6 +105,11 @@ def settings_of(table: Any, method: str, where: str, model: str | None = None) -
     if not isinstance(table, dict):
         raise BadRecipe(f"{where}: lm must be a table, [lm], got {table!r}")
     known = {f.name for f in fields(Settings)}
+    if by_state := [key for key in table if key in BY_STATE]:
+        raise BadRecipe(
+            f"{where}: lm.{by_state[0]} is of learning by the state, which keeps no trace and is an experiment: "
+            "python -m bench.lm_results worlds"
+        )
     if unknown := [key for key in table if key not in known]:
         raise BadRecipe(f"{where}: no setting {unknown[0]!r} in [lm]; {alternatives(unknown[0], sorted(known))}")
     settings = converted(table, Settings, where, "lm.")
@@ -108,8 +121,8 @@ def converted(table: dict[str, Any], kind: type[T], where: str, inside: str = ""
     try:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
-        said = f"{str(error)[0].lower()}{str(error)[1:]}".replace(" - at `$.", f" in `{inside}")
-        raise BadRecipe(f"{where}: {said}") from None
+        why = f"{str(error)[0].lower()}{str(error)[1:]}".replace(" - at `$.", f" in `{inside}")
+        raise BadRecipe(f"{where}: {why}") from None
 
 
 def _checked(how: Settings, method: str, where: str) -> Settings:
@@ -128,40 +141,73 @@ def _checked(how: Settings, method: str, where: str) -> Settings:
     free = how.free or (isinstance(how.endpoint, str) and bool(how.endpoint))
     if free and '"policy"' in str(METHODS[method].credit):
         raise BadRecipe(
-            f'{where}: {method} pays by the probabilities of options, and free text has none; expected another method, such as method = "branching"'
+            f"{where}: {method} pays by the probabilities of options, and free text has none; expected another "
+            'method, such as method = "branching"'
         )
-    named(how.update or METHODS[method].update)
+    update, schedule = update_of(how.update or METHODS[method].update), schedule_for(how, METHODS[method])
+    if free and any(term.name == "entropy" for term in update.penalties):
+        raise BadRecipe(f"{where}: the entropy bonus is of options, and free text has none (in {update.text!r})")
+    if how.share == "one" and schedule.stages[0].name in ("alternate", "round_robin", "frozen"):
+        why = 'takes share = "role" or "agent"; or say another schedule, such as schedule = "joint" in [lm]'
+        raise BadRecipe(f"{where}: the schedule {schedule.text!r} {why}")
     return how
 
 
-class ModelRun(ABC, Generic[R]):
-    """A training run of language models in a folder. Who acts and what an iteration is, a kind of run says."""
+def schedule_for(settings: Settings, method: Method) -> Schedule:
+    """Who learns when: what the settings say, or the method."""
+    return schedule_of(settings.schedule or method.schedule)
 
-    def __init__(self, asked: R, path: Path) -> None:
+
+def connect(team: PolicyTeam, settings: Settings) -> None:
+    """Policies of a team speak through the endpoint of the settings: all, or those named, each through its own."""
+    given = settings.endpoint
+    places = dict.fromkeys(team.policies, given) if isinstance(given, str) else given
+    for name, url in places.items():
+        if name not in team.policies:
+            raise BadEndpoint(
+                f"no policy {name!r} to speak through an endpoint; there are {', '.join(team.policies)}"
+            )
+        how = {"served": settings.served, "key_from": settings.key_from, "seconds": settings.seconds}
+        policy = team.policies[name]
+        policy.endpoint = EndpointEngine(url, policy.model, at_once=settings.rows, **how)  # type: ignore[arg-type]
+
+
+class ModelRun(ABC, Generic[R]):
+    """A training run of language models in a folder. Who acts and where runs come from, a kind of run says."""
+
+    look_at_roles = False
+
+    def __init__(self, recipe: R, path: Path) -> None:
         """Ready to begin; nothing is written until it is opened."""
-        self.asked, self.folder = asked, path
-        self.settings, self.method = asked.lm, METHODS[asked.method]
-        self.update = named(asked.lm.update or self.method.update)
-        self.held: Folder | None = None
+        self.asked, self.folder = recipe, path
+        self.settings, self.method = recipe.lm, METHODS[recipe.method]
+        self.update = update_of(recipe.lm.update or self.method.update)
+        self.files: Folder | None = None
         with self._threads():
-            self.learner = begin(self.fresh(), asked.seed, self.settings, self.update)
-            for mind in self.learner.team.minds.values():
-                if mind.voice is not None:
-                    mind.voice.proven(mind.model)
+            schedule = schedule_for(self.settings, self.method)
+            team, seed = self.fresh(), recipe.seed
+            self.learner = LmPolicy(
+                team, seed, self.settings, recipe.iterations, self.update, schedule, self.look_at_roles
+            )
+            for policy in team.policies.values():
+                if policy.endpoint is not None:
+                    frame, ids = policy.model.frame, policy.model.ids("ready?")
+                    policy.endpoint.prove((*frame.open, *ids, *frame.ask))
 
     def _open(self) -> None:
         """Begins, or goes on where it was."""
-        self.held = Folder(self.folder, self.asked)
+        self.files = Folder(self.folder, self.asked)
         self._resume(self.folder / "learner.safetensors")
-        self.held.cut(self.learner.iteration)
+        self.files.cut(self.learner.iteration)
 
     @abstractmethod
     def _agents(self) -> Sequence[str]:
         """Who acts."""
 
+    @property
     @abstractmethod
-    def _once(self) -> dict[str, Any]:
-        """One iteration: what it told."""
+    def source(self) -> Source:
+        """Where runs come from."""
 
     @abstractmethod
     def _look(self) -> float:
@@ -176,10 +222,10 @@ class ModelRun(ABC, Generic[R]):
         finally:
             torch.set_num_threads(before)
 
-    def fresh(self) -> Team:
+    def fresh(self) -> PolicyTeam:
         """The team before it has learned anything."""
         how = self.settings
-        made = team(
+        team = policy_team(
             how.model,
             self._agents(),
             share=how.share,  # type: ignore[arg-type]
@@ -188,13 +234,13 @@ class ModelRun(ABC, Generic[R]):
             seed=self.asked.seed,
             device=how.device,
         )
-        voiced(made, self.settings)
+        prepared(team, self.settings)
         if how.endpoint:
-            connect(made, how.endpoint, served=how.served, key_from=how.key_from, seconds=how.seconds)
+            connect(team, how)
         if how.regime == "A":
-            for mind in made.minds.values():
-                mind.frozen = mind.name != made.of(LEAD)
-        return made
+            for policy in team.policies.values():
+                policy.frozen = policy.name != team.of(LEAD)
+        return team
 
     def _resume(self, path: Path) -> None:
         if not path.exists():
@@ -209,7 +255,7 @@ class ModelRun(ABC, Generic[R]):
                 for table, held in (("w", weights), ("m", self.learner.m), ("v", self.learner.v)):
                     for name, w in held.items():
                         w.copy_(tables[table][name])
-            for name in ("iteration", "updates", "most_tokens"):
+            for name in NUMBERS:
                 setattr(self.learner, name, numbers[name])
         except (OSError, KeyError, ValueError) as error:
             if isinstance(error, BadRecipe):
@@ -217,15 +263,15 @@ class ModelRun(ABC, Generic[R]):
             raise BadRecipe(f"{path} cannot be read ({error}); expected the checkpoint of this run") from None
 
     def _save(self) -> None:
-        learner = self.learner
-        tables = {"w": own_weights(learner.team), "m": learner.m, "v": learner.v}
-        numbers = {name: getattr(learner, name) for name in ("iteration", "updates", "most_tokens")}
+        policy = self.learner
+        tables = {"w": own_weights(policy.team), "m": policy.m, "v": policy.v}
+        numbers = {name: getattr(policy, name) for name in NUMBERS}
         optimiser.save(self.folder / "learner.safetensors", tables, numbers)
 
     @property
     def lines(self) -> list[dict[str, Any]]:
         """What every iteration did."""
-        return self.held.lines if self.held else []
+        return self.files.lines if self.files else []
 
     @property
     def last(self) -> int:
@@ -233,38 +279,41 @@ class ModelRun(ABC, Generic[R]):
         return self.asked.iterations
 
     def iterations(self) -> Iterator[dict[str, Any]]:
-        """Goes on to the end of the recipe, or until nothing gets better; tells of every iteration."""
-        assert self.held is not None
+        """Goes on to the end of the recipe, or until nothing gets better; says of every iteration what it did."""
+        assert self.files is not None
         with self._threads():
-            yield from self.held.follow(self.last, self.asked.patience, self._once, self._look, self._save)
+            steps = self.learned()
+            yield from self.files.follow(
+                self.last, self.asked.patience, lambda: next(steps).line(), self._look, self._save
+            )
 
-    def _kept(self, trace: Trace) -> None:
-        """Traces of every so many iterations stay in the folder."""
-        if self.settings.keep and not self.learner.iteration % self.settings.keep:
+    def learned(self) -> Iterator[Iteration]:
+        """The iterations that are left, by the one loop."""
+        return learn(self.source, self.learner, self.method, self.update, self.last, self._keep)
+
+    def _keep(self, iteration: int, rollouts: Sequence[Rollouts], credit: Sequence[Credit]) -> None:
+        """The traces of every so many iterations stay in the folder, as credit and update read them."""
+        if self.settings.keep and not iteration % self.settings.keep:
             (self.folder / "traces").mkdir(exist_ok=True)
-            name = str(trace.task_id_n[0]).split(" ")[-1]
-            files.save(trace, self.folder / "traces" / f"{name}.jsonl")
+            for number, one in enumerate(rollouts):
+                files.save(one.trace, self.folder / "traces" / f"{iteration}.{number}.jsonl")
 
-    def _sampled(self, before: Trace, after: Trace, kept: int) -> tuple[Trace, Trace]:
+    def _sampled(self, before: Trace, after: Trace, most: int) -> tuple[Trace, Trace]:
         """Runs before and after; a few of each are kept as traces."""
         for name, trace in (("before", before), ("after", after)):
-            files.save(trace[:kept], self.folder / f"{name}.jsonl")
+            files.save(trace[:most], self.folder / f"{name}.jsonl")
         return before, after
 
 
-class LmRun(ModelRun[Asked]):
+class LmRun(ModelRun[WorldRecipe]):
     """A training run of language models in the text face of a world."""
 
-    def __init__(self, asked: Asked, path: Path) -> None:
-        self.manner = Manner(
-            free=asked.lm.free,
-            longest=asked.lm.longest,
-            digits=asked.lm.digits,
-            most=asked.most,
-            rows=asked.lm.rows,
-            width=asked.lm.width,
+    def __init__(self, recipe: WorldRecipe, path: Path) -> None:
+        how = recipe.lm
+        self.play = PlaySettings(
+            free=how.free, longest=how.longest, digits=how.digits, most=recipe.most, rows=how.rows, width=how.width
         )
-        super().__init__(asked, path)
+        super().__init__(recipe, path)
         self._open()
 
     def _agents(self) -> Sequence[str]:
@@ -272,10 +321,17 @@ class LmRun(ModelRun[Asked]):
 
     def _drawn(self, iteration: int, number: int) -> World:
         """The world to train in: that of the recipe, or one drawn by address."""
-        asked = self.asked
-        if asked.lm.params:
-            return make(asked.world.split("/")[0], **asked.lm.params)
-        return training(asked.world, asked.seed, iteration, number)
+        recipe = self.asked
+        if recipe.lm.params:
+            return make(recipe.world.split("/")[0], **recipe.lm.params)
+        return training(recipe.world, recipe.seed, iteration, number)
+
+    @property
+    def source(self) -> Source:
+        """Episodes of worlds; what is trained speaks through its endpoint too."""
+        play = replace(self.play, remote=True)
+        worlds = lambda iteration, number: self._drawn(iteration + 1, number)  # noqa: E731
+        return TextWorlds(self.settings, play, worlds, self.method, self.asked.seed)
 
     @property
     def held_out(self) -> bool:
@@ -293,57 +349,38 @@ class LmRun(ModelRun[Asked]):
         """Where the regret is watched: worlds drawn as those to train on are, and never trained on."""
         return [self._drawn(0, 1 + k) for k in range(1 if self.settings.params else folder.WATCHED_WORLDS)]
 
-    def _once(self) -> dict[str, Any]:
-        return step(
-            self.learner,
-            self.settings,
-            replace(self.manner, remote=True),
-            lambda iteration, number: self._drawn(iteration + 1, number),
-            self.method,
-            self.update,
-            self.last,
-            self._kept,
-        )._asdict()
-
     def _look(self) -> float:
-        seen = [self._judged(w, self.learner.team, self.settings.watched) for w in self._watched]
-        return float(np.mean([j.regret for j in seen]))
+        looks = [self._judge(w, self.learner.team, self.settings.watched) for w in self._watched]
+        return float(np.mean([j.regret for j in looks]))
 
-    def _judged(self, world: World, of: Team, episodes: int) -> Judged:
-        with speaking(self.settings):
-            return beside(world, lambda dice: scores(world, of, dice, self.manner), episodes)
+    def _judge(self, world: World, of: PolicyTeam, episodes: int) -> Judged:
+        with generating(self.settings):
+            return beside(world, lambda dice: scores(world, of, dice, self.play), episodes)
 
     def _tests(self, tests: int) -> list[World]:
         if self.settings.params:
             return [self._drawn(0, 0)]
         return [held_out(self.asked.world, number) for number in range(tests)]
 
-    def judged(self, tests: int = 2, episodes: int = 0, of: Team | None = None) -> list[Judged]:
+    def judged(self, tests: int = 2, episodes: int = 0, of: PolicyTeam | None = None) -> list[Judged]:
         """The likeliest answers, in the world of the recipe or in held-out ones; also kept as judged.json."""
         episodes = episodes or self.settings.judged
         with self._threads():
-            found = [self._judged(world, of or self.learner.team, episodes) for world in self._tests(tests)]
+            judgements = [self._judge(world, of or self.learner.team, episodes) for world in self._tests(tests)]
         if of is None:
-            rows = [j._asdict() | {"regret": j.regret, "share": j.share} for j in found]
+            rows = [j._asdict() | {"regret": j.regret, "share": j.share} for j in judgements]
             files.write_whole(self.folder / "judged.json", msgspec.json.encode(rows) + b"\n")
-        return found
+        return judgements
 
     def told(self) -> dict[str, Any]:
         """What there is to say of the run in the end."""
         return summary(self, self.judged())
 
-    def played(self, episodes: int = 100, kept: int = 3) -> tuple[Trace, Trace]:
+    def played(self, episodes: int = 100, most: int = 3) -> tuple[Trace, Trace]:
         """Episodes before training, as the model speaks then, and after, its likeliest answers; a few of each are kept as traces."""
-        world, dice = self._tests(1)[0], seeds(DICE, episodes)
-        with self._threads(), speaking(self.settings):
-            before = recorded_in_parts(world, self.fresh(), dice, self.manner, version="0", task=world.name)
-            after = recorded_in_parts(
-                world,
-                self.learner.team,
-                dice,
-                self.manner,
-                version=str(self.learner.iteration),
-                task=world.name,
-                pick=likeliest_of,
-            )
-        return self._sampled(before, after, kept)
+        world, dice, how = self._tests(1)[0], seeds(DICE, episodes), self.play
+        team, version = self.learner.team, str(self.learner.iteration)
+        with self._threads(), generating(self.settings):
+            before = record_in_parts(world, self.fresh(), dice, how, version="0", task=world.name)
+            after = record_in_parts(world, team, dice, how, version=version, task=world.name, greedy=True)
+        return self._sampled(before, after, most)

@@ -21,23 +21,24 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("httpx")
 
+from podium.engine import endpoint  # noqa: E402
+from podium.engine.endpoint import BadEndpoint, EndpointEngine  # noqa: E402
+from podium.engine.models import policy_team, tiny  # noqa: E402
+from podium.engine.protocol import Completion, Context, Request  # noqa: E402
 from podium.envs.draws import seeds  # noqa: E402
 from podium.envs.world import make  # noqa: E402
 from podium.learn.folder import BadRecipe  # noqa: E402
-from podium.learn.lm import endpoint  # noqa: E402
-from podium.learn.lm.endpoint import BadEndpoint, Request, Voice, connect  # noqa: E402
-from podium.learn.lm.losses import named  # noqa: E402
-from podium.learn.lm.models import team, tiny  # noqa: E402
-from podium.learn.lm.play import Manner, grown, recorded, scores  # noqa: E402
-from podium.learn.lm.run import LmRun, read  # noqa: E402
-from podium.learn.lm.train import Settings, begin, own_weights, step  # noqa: E402
-from podium.methods import METHODS  # noqa: E402
+from podium.learn.lm.policy import own_weights  # noqa: E402
+from podium.learn.lm.run import LmRun, connect, read  # noqa: E402
+from podium.learn.lm.settings import Settings  # noqa: E402
+from podium.learn.lm.text_world import PlaySettings, record, scores, with_branches  # noqa: E402
 from podium.trace.files import load  # noqa: E402
 from podium.trace.rules import check  # noqa: E402
+from tests.learn.lm.steps import in_world  # noqa: E402
 
 MODEL = tiny()
 SEARCH = make("costly_search", c=0.05, most=3)
-REMOTE = Manner(digits=1, most=9, longest=6, remote=True)
+REMOTE = PlaySettings(digits=1, most=9, longest=6, remote=True)
 
 
 class Fake:
@@ -136,9 +137,16 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
 
 
 def crew(fake: Fake, **how: Any) -> Any:
-    made = team("tiny", ["lead"])
-    connect(made, fake.url, **how)
+    made = policy_team("tiny", ["lead"])
+    connect(made, Settings(endpoint=fake.url, **how))
     return made
+
+
+def hello(fake: Fake, many: int = 1, longest: int = 6, **how: Any) -> tuple[EndpointEngine, list[Completion]]:
+    """An engine, and what it says to so many greetings."""
+    engine = EndpointEngine(fake.url, MODEL, **how)
+    context = Context(MODEL.ids("hello"))
+    return engine, engine.complete([Request(context, (0,), longest=longest)] * many)
 
 
 def told(trace: Any, name: str) -> list[Any]:
@@ -151,8 +159,8 @@ def test_what_was_said_is_recorded_as_it_came(fake: Fake, mode: str) -> None:
     """Contexts are sent as ids; what the trace holds along a path is what was sent, and log-probabilities are those of the weights there."""
     fake.mode = mode
     made = crew(fake)
-    trace, talk = recorded(SEARCH, made, seeds(0, 6), REMOTE, version="3", task="t")
-    forest = grown(trace, talk, 1.0, version="3")
+    trace, actor = record(SEARCH, made, seeds(0, 6), REMOTE, version="3", task="t")
+    forest = with_branches(trace, actor, 1.0)
     assert check(forest) == []
     assert set(told(trace, "sampling")) == {"free"}
     sent = {tuple(body["prompt"]) for body in fake.asked}
@@ -174,31 +182,21 @@ def test_what_was_said_is_recorded_as_it_came(fake: Fake, mode: str) -> None:
         assert len(rows) > 6  # some went on, and were told what changed
     body = fake.asked[0]
     assert (body["max_tokens"], body["temperature"], body["return_token_ids"]) == (6, 1.0, True)
-    again, _ = recorded(SEARCH, made, seeds(0, 6)[2:4], REMOTE, version="3", task="t")
+    again, _ = record(SEARCH, made, seeds(0, 6)[2:4], REMOTE, version="3", task="t")
     np.testing.assert_array_equal(again.token_k, trace[2:4].token_k)  # dice have an address
 
 
 def test_the_update_corrects_by_the_ratio_to_the_endpoint(fake: Fake) -> None:
     """The endpoint has other weights than those trained: old log-probabilities are its own, and only the local weights change."""
     settings = Settings(episodes=6, digits=1, epochs=1, parts=1)
-    update, made = named("clip(token)"), crew(fake)
+    made = crew(fake)
     with torch.no_grad():
         for w in own_weights(made).values():
             w.mul_(1.1)
     before = {k: w.detach().clone() for k, w in own_weights(made).items()}
-    kept: list[Any] = []
-    told = step(
-        begin(made, 0, settings, update),
-        settings,
-        REMOTE,
-        lambda i, k: SEARCH,
-        METHODS["rloo"],
-        update,
-        5,
-        kept.append,
-    )
-    assert told.rows > 0
-    assert told.gradient > 0
+    line = in_world(made, settings, REMOTE, SEARCH, "rloo").step()
+    assert line.rows > 0
+    assert line.gradient > 0
     assert any(not torch.equal(before[k], w) for k, w in own_weights(made).items())
     asked = len(fake.asked)
     assert not np.isnan(scores(SEARCH, made, seeds(0, 4), replace(REMOTE, remote=False))).any()
@@ -233,7 +231,7 @@ keep = 1
     seen = {(str(trace.version_e[r]), str(trace.extra_e["sampling"][r])) for r in rows}
     assert ("mate@endpoint", '"free"') in seen
     assert ("lead@0", '"constrained"') in seen
-    with pytest.raises(BadRecipe, match="no policy 'judge' to speak through an endpoint; there are mate, lead"):
+    with pytest.raises(BadEndpoint, match="no policy 'judge' to speak through an endpoint; there are mate, lead"):
         LmRun(read(recipe.replace("mate = ", "judge = "), "here"), tmp_path / "other")
 
 
@@ -241,15 +239,16 @@ keep = 1
 def test_what_fails_is_asked_again(fake: Fake, mode: str, tries: int) -> None:
     fake.mode = mode
     fake.asked.append({})  # the next is the second
-    answer = Voice(fake.url).answers(MODEL, [Request(MODEL.ids("hello"), 0)], 6)[0]
+    answer = hello(fake)[1][0]
     assert len(fake.asked) - 1 == tries
     if mode == "flaky":
         assert (MODEL.text(answer.ids), answer.ended, answer.fault) == ("stop", True, None)
     else:
-        assert answer.ids == []
+        assert answer.ids == ()
         assert answer.fault is not None
+        kind = "busy" if mode == "429" else "failed"
         assert answer.fault.startswith(
-            f'endpoint failed: status {mode}: {{"error": {{"message": "no\\n luck"}}}} ('
+            f'endpoint {kind}: status {mode}: {{"error": {{"message": "no\\n luck"}}}} ('
         )
 
 
@@ -257,7 +256,7 @@ def test_what_fails_is_asked_again(fake: Fake, mode: str, tries: int) -> None:
     ("mode", "says"),
     [
         ("drops", "endpoint dropped: "),
-        ("stalls", "endpoint stalled: not a word for 0.3 s"),
+        ("stalls", "endpoint stalled: no whole answer within 0.3 s"),
         ("breaks off", "endpoint dropped: "),
         ("nonsense", "endpoint nonsense: expected a completion, got b'<html>"),
     ],
@@ -265,35 +264,34 @@ def test_what_fails_is_asked_again(fake: Fake, mode: str, tries: int) -> None:
 def test_a_lost_answer_is_a_fault_that_says_why(fake: Fake, mode: str, says: str) -> None:
     fake.mode = mode
     limit = 0.3 if mode == "stalls" else 60.0  # short only if no answer comes
-    answer = Voice(fake.url, seconds=limit).answers(MODEL, [Request(MODEL.ids("hello"), 0)], 6)[0]
-    assert (answer.ids, answer.logp) == ([], [])
+    engine, (answer,) = hello(fake, seconds=limit)
+    assert (answer.ids, answer.logp) == ((), ())
     assert answer.fault is not None
     assert answer.fault.startswith(says)
     with pytest.raises(BadEndpoint, match=says.split(":")[0]):
-        Voice(fake.url, seconds=limit).proven(MODEL)
+        engine.prove(MODEL.ids("hello"))
 
 
 def test_an_endpoint_that_is_dead_is_not_asked_four_times_for_everything(fake: Fake) -> None:
     fake.mode = "drops"
-    voice, asked = Voice(fake.url), [Request(MODEL.ids("hello"), 0)] * 40
-    assert all(answer.fault for answer in voice.answers(MODEL, asked, 6, at_once=2))
+    engine, answers = hello(fake, 40, at_once=2)
+    assert all(answer.fault for answer in answers)
     assert 16 * 4 + 20 < len(fake.asked) < 16 * 4 + 40
     fake.mode = "options"
-    voice.answers(MODEL, asked[:1], 6)
-    assert voice.lost == 0
+    engine.complete([Request(Context(MODEL.ids("hello")), (0,))])
+    assert engine.lost == 0
 
 
 def test_with_some_answers_lost_the_run_goes_on(fake: Fake) -> None:
     """A lost answer is a fault of its event, without tokens; the episode goes on with the option that ends, and the step learns from the rest."""
     fake.mode = "half"
     settings = Settings(episodes=12, digits=1, epochs=1, parts=1, branched=1.0)
-    update, made = named("clip(token)"), crew(fake)
-    learner = begin(made, 0, settings, update)
-    kept: list[Any] = []
-    lesson = step(learner, settings, REMOTE, lambda i, k: SEARCH, METHODS["branching"], update, 5, kept.append)
-    assert lesson.faults > 0
-    assert lesson.gradient > 0
-    trace = kept[0]
+    made = crew(fake)
+    trainer = in_world(made, settings, REMOTE, SEARCH, "branching")
+    line = trainer.step()
+    assert line.faults > 0
+    assert line.gradient > 0
+    trace = trainer.rollouts[0].trace
     assert check(trace) == []
     lost = [r for r in np.flatnonzero(trace.decision_e >= 0).tolist() if trace.extra_e["sampling"][r] == '"lost"']
     assert lost
@@ -302,7 +300,7 @@ def test_with_some_answers_lost_the_run_goes_on(fake: Fake) -> None:
         assert "endpoint dropped" in str(trace.extra_e["fault"][row])
         assert trace.chosen_e[row] == "stop"
         assert (trace.mask_k[trace.owner_k == row] == 0).all()
-    made.minds["all"].frozen = True  # a judgement leaves out episodes in which an answer was lost
+    made.policies["all"].frozen = True  # a judgement leaves out episodes in which an answer was lost
     fake.mode, fake.until = "options", len(fake.asked) + 3
     found = scores(SEARCH, made, seeds(0, 6), replace(REMOTE, rows=1))
     assert 0 < np.isnan(found).sum() < 6
@@ -310,22 +308,12 @@ def test_with_some_answers_lost_the_run_goes_on(fake: Fake) -> None:
 
 def test_garbage_is_a_fault_and_the_run_goes_on(fake: Fake) -> None:
     fake.mode = "garbage"
-    trace, _ = recorded(SEARCH, crew(fake), seeds(0, 4), REMOTE, version="0", task="t")
+    trace, _ = record(SEARCH, crew(fake), seeds(0, 4), REMOTE, version="0", task="t")
     assert check(trace) == []
     assert all("bla" in fault for fault in told(trace, "fault"))
     assert (trace.valid_e[np.flatnonzero(trace.decision_e >= 0)] == 0).all()
     settings = Settings(episodes=4, digits=1, epochs=1, parts=1)
-    update = named("clip(token)")
-    lesson = step(
-        begin(crew(fake), 0, settings, update),
-        settings,
-        REMOTE,
-        lambda i, k: SEARCH,
-        METHODS["rloo"],
-        update,
-        5,
-    )
-    assert lesson.faults == 4
+    assert in_world(crew(fake), settings, REMOTE, SEARCH, "rloo").step().faults == 4
 
 
 WRONG = {
@@ -429,7 +417,7 @@ def test_wrong_settings_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
     if "method" in setting:
         recipe = recipe.replace("\nmethod\n", "\n").replace('"rloo"', '"branching_policy"')
-    with pytest.raises(BadRecipe) as caught:
+    with pytest.raises((BadRecipe, BadEndpoint)) as caught:
         LmRun(read(recipe, "here"), tmp_path / "run")
     assert says in str(caught.value)
     assert not (tmp_path / "run").exists()
@@ -445,9 +433,9 @@ def test_a_key_is_sent_and_kept_nowhere(fake: Fake, tmp_path: Path, monkeypatch:
 def test_without_httpx_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "httpx", None)
     with pytest.raises(
-        BadRecipe, match=r"an endpoint needs httpx, which is not installed: pip install 'podium\[serve\]'"
+        BadEndpoint, match=r"an endpoint needs httpx, which is not installed: pip install 'podium\[serve\]'"
     ):
-        LmRun(read(RECIPE, "here"), tmp_path / "run")
+        LmRun(read(RECIPE.replace("URL", "http://127.0.0.1:9"), "here"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -15,47 +15,49 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from podium.credit.forest import copies  # noqa: E402
+from podium.engine.endpoint import BadEndpoint, EndpointEngine  # noqa: E402
+from podium.engine.models import BadModel, PolicyTeam, policy_team  # noqa: E402
+from podium.engine.protocol import Completion  # noqa: E402
+from podium.engine.reader import Reader  # noqa: E402
+from podium.engine.runner import ModelRunner  # noqa: E402
 from podium.envs.draws import seeds  # noqa: E402
 from podium.harness import replay  # noqa: E402
 from podium.learn.lm import office  # noqa: E402
-from podium.learn.lm.endpoint import BadEndpoint, Voice  # noqa: E402
-from podium.learn.lm.engine import Engine  # noqa: E402
-from podium.learn.lm.generate import Reader, Spoken  # noqa: E402
-from podium.learn.lm.live import Door, branched, judged, lifted, live_step, played, success  # noqa: E402
+from podium.learn.lm.batch_server import BatchServer  # noqa: E402
+from podium.learn.lm.live import branch_runs, choices_as_decisions, judge_live, play_runs  # noqa: E402
 from podium.learn.lm.live_run import find_live  # noqa: E402
-from podium.learn.lm.losses import named  # noqa: E402
-from podium.learn.lm.models import BadModel, Team, team  # noqa: E402
-from podium.learn.lm.play import Manner  # noqa: E402
-from podium.learn.lm.train import Settings, begin  # noqa: E402
-from podium.methods import METHODS  # noqa: E402
+from podium.learn.lm.policy import own_weights  # noqa: E402
+from podium.learn.lm.settings import Settings  # noqa: E402
+from podium.learn.lm.text_world import PlaySettings  # noqa: E402
 from podium.trace import files  # noqa: E402
 from podium.trace.columns import Trace, concat, differences  # noqa: E402
 from podium.trace.rules import check  # noqa: E402
 from podium.trace.tokens import exactness  # noqa: E402
+from tests.learn.lm.steps import with_team  # noqa: E402
 
 OFFICE = find_live("office")
-MANNER = Manner(rows=16, width=32)
+MANNER = PlaySettings(rows=16, width=32)
 
 
 @pytest.fixture(scope="module")
-def tiny() -> Team:
-    return team("tiny", office.AGENTS)
+def tiny() -> PolicyTeam:
+    return policy_team("tiny", office.AGENTS)
 
 
 class Ran:
     """Some runs with all branches of some of what was said in them."""
 
-    def __init__(self, made: Team, runs: int = 4) -> None:
+    def __init__(self, made: PolicyTeam, runs: int = 4) -> None:
         self.dice = seeds(0, runs)
-        self.door = Door(made, MANNER, "0")
+        self.server = BatchServer(made, MANNER, "0")
         tasks = office.questions(runs, 0)
-        self.traces, self.seats = played(self.door, office.office, tasks, self.dice, ["a"] * runs)
-        self.branches = branched(self.door, office.office, self.traces, self.seats, self.dice, 0.6)
+        self.traces, self.handles = play_runs(self.server, office.office, tasks, self.dice, ["a"] * runs)
+        self.branches = branch_runs(self.server, office.office, self.traces, self.handles, self.dice, 0.6)
         self.whole = concat([*self.traces, *self.branches])
 
 
 @pytest.fixture(scope="module")
-def ran(tiny: Team) -> Ran:
+def ran(tiny: PolicyTeam) -> Ran:
     return Ran(tiny)
 
 
@@ -76,14 +78,14 @@ def test_every_token_is_on_record_and_exact(ran: Ran, tmp_path: Path) -> None:
 
 
 def tiny_words(ran: Ran) -> list[str]:
-    model = ran.door.team.model
+    model = ran.server.team.model
     trace = ran.traces[0]
     return [model.text(trace.token_k[trace.owner_k == row].tolist()) for row in np.unique(trace.owner_k)]
 
 
-def test_runs_are_the_same_whatever_is_played_beside_them(tiny: Team, ran: Ran) -> None:
-    door = Door(tiny, MANNER, "0")
-    alone, _ = played(door, office.office, office.questions(4, 0)[1:2], ran.dice[1:2], ["a"])
+def test_runs_are_the_same_whatever_is_played_beside_them(tiny: PolicyTeam, ran: Ran) -> None:
+    server = BatchServer(tiny, MANNER, "0")
+    alone, _ = play_runs(server, office.office, office.questions(4, 0)[1:2], ran.dice[1:2], ["a"])
     both = (alone[0], ran.traces[1])
     assert len({tuple(t.token_k.tolist()) for t in both}) == 1
     assert len({tuple(np.nan_to_num(t.logp_k).tolist()) for t in both}) == 1
@@ -114,7 +116,7 @@ def test_a_recorded_run_replays_from_its_record_with_its_tokens(ran: Ran) -> Non
     assert again.context_e.tolist() == ran.traces[0].context_e.tolist()
 
 
-def test_what_a_branch_says_of_an_option_is_what_the_model_says(tiny: Team, ran: Ran) -> None:
+def test_what_a_branch_says_of_an_option_is_what_the_model_says(tiny: PolicyTeam, ran: Ran) -> None:
     """Log-probabilities of what was said live in branches, by reading their contexts anew."""
     trace = ran.whole
     live_rows = [
@@ -123,7 +125,7 @@ def test_what_a_branch_says_of_an_option_is_what_the_model_says(tiny: Team, ran:
         if not copies(trace, np.array([row]))[0] and trace.context_e[row] >= 0
     ]
     assert live_rows
-    mind = tiny.minds["all"]
+    policy = tiny.policies["all"]
     for row in live_rows[:4]:
         path, at = [], row
         while at >= 0:
@@ -132,17 +134,17 @@ def test_what_a_branch_says_of_an_option_is_what_the_model_says(tiny: Team, ran:
         ids = np.concatenate(path[::-1])
         own = trace.owner_k == row
         said = int((~np.isnan(trace.logp_k[own])).sum())
-        reader = Reader(mind, 16, 32)
+        reader = Reader(policy, 16, 32)
         logits = reader.read(reader.threads(1), [ids[:-said].tolist()])[0].float().cpu().numpy()
-        options = {mind.model.ids(o)[0] for o in choice(trace, row)["options"]}
+        options = {policy.model.ids(o)[0] for o in choice(trace, row)["options"]}
         first = int(ids[-said])
         if len(options) == len(choice(trace, row)["options"]):
             want = logits[first] - np.log(sum(np.exp(logits[t]) for t in options))
             assert np.isclose(trace.logp_k[own][-said], want, atol=1e-4)
 
 
-def test_every_choice_is_a_decision_once_lifted(ran: Ran) -> None:
-    view = lifted(ran.whole)
+def test_every_choice_is_a_decision_once_choices_as_decisions(ran: Ran) -> None:
+    view = choices_as_decisions(ran.whole)
     said = np.flatnonzero(ran.whole.extra_e["choice"].codes >= 0)
     assert (view.decision_e[said] >= 0).all()
     assert (view.valid_e[said] == 1).all()
@@ -167,25 +169,19 @@ def settings(**more: Any) -> Settings:
 def test_a_step_moves_the_weights_and_tells_of_each_role(method: str, how: dict[str, Any]) -> None:
     used = settings(branched=0.3, **how)
     share: Any = used.share
-    learner = begin(team("tiny", office.AGENTS, share=share, lora=used.lora), 0, used, named("clip(token)"))
-    kept: list[Trace] = []
-    before = {k: w.detach().clone() for k, w in live_weights(learner).items()}
-    lesson, roles = live_step(learner, used, OFFICE, METHODS[method], named("clip(token)"), 10, kept.append)
-    assert lesson.tokens > 0
-    assert lesson.faults == 0
-    assert np.isfinite(lesson.gradient)
-    assert set(roles) == {"lead", "worker", "critic"}
-    assert all(np.isfinite(told["gradient"]) and told["tokens"] > 0 for told in roles.values())
-    assert exactness(kept[0]).count("clean") == len(exactness(kept[0]).row_g)
-    assert any(not torch.equal(before[k], w) for k, w in live_weights(learner).items())
+    trainer = with_team(policy_team("tiny", office.AGENTS, share=share, lora=used.lora), used, OFFICE, method)
+    before = {k: w.detach().clone() for k, w in own_weights(trainer.policy.team).items()}
+    line = trainer.step()
+    assert line.tokens > 0
+    assert line.faults == 0
+    assert np.isfinite(line.gradient)
+    assert set(line.roles) == {"lead", "worker", "critic"}
+    assert all(np.isfinite(of["gradient"]) and of["tokens"] > 0 for of in line.roles.values())
+    trace = trainer.rollouts[0].trace
+    assert exactness(trace).count("clean") == len(exactness(trace).row_g)
+    assert any(not torch.equal(before[k], w) for k, w in own_weights(trainer.policy.team).items())
     if how:
-        assert set(lesson.gradients) == {"lead", "worker", "critic"}
-
-
-def live_weights(learner: Any) -> dict[str, Any]:
-    from podium.learn.lm.train import own_weights
-
-    return own_weights(learner.team)
+        assert set(line.gradients) == {"lead", "worker", "critic"}
 
 
 def test_the_best_that_the_office_can_do_is_its_optimum() -> None:
@@ -209,16 +205,17 @@ def test_the_best_that_the_office_can_do_is_its_optimum() -> None:
     assert abs(np.mean([e or 0.0 for e in earned]) - office.optimum()) < 0.06
 
 
-def test_an_endpoint_that_fails_is_a_fault_on_record(tiny: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-    def answers(self: Voice, model: Any, asked: Any, *_: Any) -> list[Spoken]:
-        ids = list(model.ids("sum"))
-        fine = Spoken([*ids, model.frame.end], [-0.1] * (len(ids) + 1), True)
-        return [fine if i % 2 else Spoken([], [], False, "endpoint dropped") for i in range(len(asked))]
+def test_an_endpoint_that_fails_is_a_fault_on_record(tiny: PolicyTeam, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answers(self: EndpointEngine, requests: Any) -> list[Completion]:
+        ids = tiny.model.ids("sum")
+        fine = Completion((*ids, tiny.model.end), (-0.1,) * (len(ids) + 1))
+        lost = Completion((), (), False, fault="endpoint dropped")
+        return [fine if i % 2 else lost for i in range(len(requests))]
 
-    monkeypatch.setattr(Voice, "answers", answers)
-    monkeypatch.setattr(tiny.minds["all"], "voice", Voice("http://localhost:1"))
-    door = Door(tiny, replace(MANNER, remote=True), "0")
-    traces, _ = played(door, office.office, office.questions(4, 0), seeds(0, 4), ["a"] * 4)
+    monkeypatch.setattr(EndpointEngine, "complete", answers)
+    monkeypatch.setattr(tiny.policies["all"], "endpoint", EndpointEngine("http://localhost:1", tiny.model))
+    server = BatchServer(tiny, replace(MANNER, remote=True), "0")
+    traces, _ = play_runs(server, office.office, office.questions(4, 0), seeds(0, 4), ["a"] * 4)
     faults = [str(f) for t in traces if "fault" in t.extra_e for f in t.extra_e["fault"].words]
     assert any("endpoint dropped" in f for f in faults)
     assert any("is not an option here" in f for f in faults)  # what is no option of the worker
@@ -226,41 +223,41 @@ def test_an_endpoint_that_fails_is_a_fault_on_record(tiny: Team, monkeypatch: py
 
 
 def test_an_endpoint_that_gives_nothing_or_lies_ends_the_step_with_a_line(
-    tiny: Team, monkeypatch: pytest.MonkeyPatch
+    tiny: PolicyTeam, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def nothing(self: Voice, model: Any, asked: Any, *_: Any) -> list[Spoken]:
-        return [Spoken([], [], False, "endpoint dropped") for _ in asked]
+    def nothing(self: EndpointEngine, requests: Any) -> list[Completion]:
+        return [Completion((), (), False, fault="endpoint dropped") for _ in requests]
 
-    def lies(self: Voice, *_: Any) -> list[Spoken]:
+    def lies(self: EndpointEngine, requests: Any) -> list[Completion]:
         raise BadEndpoint("it returns no log-probabilities")
 
-    monkeypatch.setattr(tiny.minds["all"], "voice", Voice("http://localhost:1"))
+    monkeypatch.setattr(tiny.policies["all"], "endpoint", EndpointEngine("http://localhost:1", tiny.model))
     for how, words in ((nothing, "none of"), (lies, "no log-probabilities")):
-        monkeypatch.setattr(Voice, "answers", how)
-        door = Door(tiny, replace(MANNER, remote=True), "0")
+        monkeypatch.setattr(EndpointEngine, "complete", how)
+        server = BatchServer(tiny, replace(MANNER, remote=True), "0")
         with pytest.raises(BadEndpoint, match=words):
-            played(door, office.office, office.questions(2, 0), seeds(0, 2), ["a"] * 2)
+            play_runs(server, office.office, office.questions(2, 0), seeds(0, 2), ["a"] * 2)
 
 
 def test_a_judgement_that_does_not_fit_goes_on_by_halves(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = team("tiny", office.AGENTS)  # whose memory nobody else holds anything of
-    expected, real, refused = judged(made, settings(), OFFICE, 6), Engine.take, list[int]()
+    made = policy_team("tiny", office.AGENTS)  # whose memory nobody else holds anything of
+    expected, real, refused = judge_live(made, settings(), OFFICE, 6), ModelRunner.take, list[int]()
 
-    def take(self: Engine, length: int) -> tuple[int, int]:
+    def take(self: ModelRunner, length: int) -> tuple[int, int]:
         if self._held >= 12:
             refused.append(length)
             raise torch.OutOfMemoryError("no room")
         return real(self, length)
 
-    monkeypatch.setattr(Engine, "take", take)
-    assert differences(judged(made, settings(), OFFICE, 6), expected) == []
+    monkeypatch.setattr(ModelRunner, "take", take)
+    assert differences(judge_live(made, settings(), OFFICE, 6), expected) == []
     assert refused
 
 
-def test_out_of_memory_in_generation_is_one_clear_line(tiny: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_in_generation_is_one_clear_line(tiny: PolicyTeam, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(Engine, "read", full)
+    monkeypatch.setattr(ModelRunner, "read", full)
     with pytest.raises(BadModel, match="out of memory in generation"):
-        success(tiny, settings(), OFFICE, 2)
+        judge_live(tiny, settings(), OFFICE, 2)

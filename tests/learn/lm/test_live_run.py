@@ -16,12 +16,13 @@ pytest.importorskip("transformers")
 from podium.cli import main  # noqa: E402
 from podium.cli.train import train  # noqa: E402
 from podium.credit.forest import roots  # noqa: E402
+from podium.engine.models import policy_team  # noqa: E402
+from podium.engine.protocol import BadEngine  # noqa: E402
 from podium.harness.team import BadTeam  # noqa: E402
 from podium.learn.folder import BadRecipe  # noqa: E402
-from podium.learn.lm.live import listed  # noqa: E402
-from podium.learn.lm.live_run import TEAMS, LiveRun, find_live, read, rehearsed, sound  # noqa: E402
-from podium.learn.lm.models import team  # noqa: E402
-from podium.learn.lm.train import Settings  # noqa: E402
+from podium.learn.lm.live import tasks_from  # noqa: E402
+from podium.learn.lm.live_run import TEAMS, LiveRun, find_live, read, rehearse, sound  # noqa: E402
+from podium.learn.lm.settings import Settings  # noqa: E402
 from podium.trace.files import load  # noqa: E402
 from podium.trace.rules import check  # noqa: E402
 from podium.trace.tokens import exactness  # noqa: E402
@@ -43,7 +44,7 @@ keep = 1
 """
 PAIR = """
 from podium.harness import Did, Return, Role, Spawn, Stop, Team
-from podium.learn.lm.live import Live, listed
+from podium.learn.lm.live import Live, tasks_from
 
 def pair(speak):
     async def lead(see):
@@ -64,21 +65,21 @@ def pair(speak):
 
     return Team("pair", lead, {"dog person": person, "cat person": person, "clerk": clerk}, verify=right)
 
-mine = Live("pair", pair, ("lead", "dog person", "cat person"), listed(["dog", "cat"], ["dog", "cat", "hen"]))
-less = Live("less", pair, ("lead", "dog person"), listed(["dog"], ["cat"]))
-no_team = Live("no team", lambda speak: 3, ("lead",), listed(["dog"], ["cat"]))
-no_role = Live("no role", pair, ("lead", "boss"), listed(["dog"], ["cat"]))
+mine = Live("pair", pair, ("lead", "dog person", "cat person"), tasks_from(["dog", "cat"], ["dog", "cat", "hen"]))
+less = Live("less", pair, ("lead", "dog person"), tasks_from(["dog"], ["cat"]))
+no_team = Live("no team", lambda speak: 3, ("lead",), tasks_from(["dog"], ["cat"]))
+no_role = Live("no role", pair, ("lead", "boss"), tasks_from(["dog"], ["cat"]))
 no_tasks = Live("no tasks", pair, ("lead",), lambda n, seed, held_out: [] if held_out else ["dog"] * n)
 few = Live("few", pair, ("lead",), lambda n, seed, held_out: ["dog", "cat"][:n])
-odd = Live("odd", pair, ("lead",), listed([{1, 2}, object()], ["cat"]))
+odd = Live("odd", pair, ("lead",), tasks_from([{1, 2}, object()], ["cat"]))
 raises = Live("raises", pair, ("lead",), lambda n, seed, held_out: 1 / 0)
-unjudged = Live("unjudged", lambda speak: Team("x", pair(speak).lead, pair(speak).roles), ("lead",), listed(["dog"], ["cat"]))
-unsure = Live("unsure", pair, ("lead",), listed(["dog"], ["cat"]), "high")
+unjudged = Live("unjudged", lambda speak: Team("x", pair(speak).lead, pair(speak).roles), ("lead",), tasks_from(["dog"], ["cat"]))
+unsure = Live("unsure", pair, ("lead",), tasks_from(["dog"], ["cat"]), "high")
 
 async def shy(see):
     return "nothing"
-silent = Live("silent", lambda speak: Team("x", shy, verify=lambda task, answer: 1.0), ("lead",), listed([1], [2]))
-wrong = Live("wrong", lambda speak: Team("x", pair(speak).lead, pair(speak).roles, verify=lambda task, answer: answer["x"]), ("lead",), listed(["dog"], ["cat"]))
+silent = Live("silent", lambda speak: Team("x", shy, verify=lambda task, answer: 1.0), ("lead",), tasks_from([1], [2]))
+wrong = Live("wrong", lambda speak: Team("x", pair(speak).lead, pair(speak).roles, verify=lambda task, answer: answer["x"]), ("lead",), tasks_from(["dog"], ["cat"]))
 """
 
 
@@ -142,7 +143,7 @@ def test_a_team_of_ones_own(here: Path) -> None:
     recipe = SMALL.replace('"office"', '"pair_team.py:mine"') + 'share = "role"\nlora = 2\n'
     run = LiveRun(read(recipe, "here"), here / "run")
     lines = list(run.iterations())
-    assert set(run.learner.team.minds) == {"lead", "dog person", "cat person"}
+    assert set(run.learner.team.policies) == {"lead", "dog person", "cat person"}
     assert set(lines[0]["gradients"]) == {"lead", "dog person", "cat person"}
     assert np.isnan(lines[0]["regret"])
     assert run.lines[0]["regret"] is None
@@ -157,12 +158,12 @@ def test_a_team_of_ones_own(here: Path) -> None:
 
 
 def test_tasks_of_two_lists() -> None:
-    questions = listed([1, 2, 3], [4, 5])
+    questions = tasks_from([1, 2, 3], [4, 5])
     assert questions(5, 0, False) == questions(5, 0, False) != questions(5, 1, False)
     assert set(questions(50, 0, False)) == {1, 2, 3}
     assert questions(3, 7, True) == [4, 5, 4]
     with pytest.raises(BadTeam, match="others held out, got 1 and 0"):
-        listed([1], [])
+        tasks_from([1], [])
 
 
 @pytest.mark.parametrize(
@@ -201,7 +202,7 @@ def test_a_wrong_recipe_is_said(text: str, says: str) -> None:
         ("pair_team.py:mien", "pair_team.py has no 'mien'; it has mine, less"),
         ("pair_team.py:PAIRS", "pair_team.py has no 'PAIRS'"),
         ("pair_team.py:Team", "pair_team.py:Team cannot be made"),
-        ("pair_team.py:listed", "cannot be made"),
+        ("pair_team.py:tasks_from", "cannot be made"),
         ("pair_team.py:no_team", "expected a function from speak to a Team, got one to int"),
         ("pair_team.py:no_role", "speaks for, out of lead, dog person, cat person, clerk, got lead, boss"),
         ("pair_team.py:no_tasks", "expected as many tasks held out as asked for, 1000, got 0"),
@@ -231,7 +232,7 @@ def test_a_team_that_cannot_be_trained_is_said(here: Path, name: str, says: str)
 def test_a_rehearsal_finds_what_only_play_shows(here: Path, name: str, method: str, how: str, says: str) -> None:
     spec = f"pair_team.py:{name}"
     asked = read(f'team = "{spec}"\nmethod = "{method}"\n[lm]\n{how}', "here")
-    with pytest.raises((BadTeam, BadRecipe)) as caught:
+    with pytest.raises((BadTeam, BadRecipe, BadEngine)) as caught:
         LiveRun(asked, here / "run")
     assert says in str(caught.value)
     assert not (here / "run").exists()
@@ -286,7 +287,7 @@ def test_the_command_line_refuses(
 
 
 def test_rehearsing_changes_nothing() -> None:
-    asked, made = read(SMALL, "here"), team("tiny", OFFICE.agents)
+    asked, made = read(SMALL, "here"), policy_team("tiny", OFFICE.agents)
     before = {name: w.detach().clone() for name, w in made.model.module.named_parameters()}
-    rehearsed(OFFICE, asked, made)
+    rehearse(OFFICE, asked, made)
     assert all(torch.equal(before[name], w) for name, w in made.model.module.named_parameters())

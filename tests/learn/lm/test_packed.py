@@ -12,6 +12,7 @@ transformers = pytest.importorskip("transformers")
 
 from podium.learn import tape, update  # noqa: E402
 from podium.learn.lm import attention, losses, packed  # noqa: E402
+from podium.learn.lm.losses import update_of  # noqa: E402
 from podium.learn.lm.tree import Tree, join, tree_of  # noqa: E402
 from tests.learn.lm.test_tree import above, random_tree  # noqa: E402
 
@@ -191,7 +192,7 @@ def test_a_loss_that_couples_tokens_is_exact_in_parts(model: Any) -> None:
 
     def gspo(logp: Any, of: Any) -> Any:
         one = torch.ones(len(of))
-        return losses.loss(losses.Update(level="sequence"), logp, old[of], one, one, group[of] - 1)
+        return losses.loss(update_of("clip(sequence)"), logp, old[of], one, one, group[of] - 1)
 
     grads = []
     for most in (None, int(tree.position.max()) + 1):
@@ -203,11 +204,11 @@ def test_a_loss_that_couples_tokens_is_exact_in_parts(model: Any) -> None:
 
 
 UPDATES = {
-    "reinforce": losses.Update("reinforce"),
-    "clip": losses.Update("clip", low=0.1, high=0.3),
-    "dual": losses.Update("dual", most=1.5),
-    "mirror": losses.Update("mirror", low=0.7, high=1.4),
-    "truncated": losses.Update("truncated", most=1.2),
+    "reinforce": "reinforce",
+    "clip": "clip(token, 0.1, 0.3)",
+    "dual": "dual_clip(token, most=1.5)",
+    "mirror": "mirror(0.7, 1.4)",
+    "truncated": "truncated(1.2) >> reinforce",
 }
 
 
@@ -218,16 +219,15 @@ def test_losses_of_tokens_are_those_of_the_method_table(name: str) -> None:
     weight = rng.random(40)
     var = tape.Var(logp)
     rho = update.ratio(var, old)
-    u = UPDATES[name]
     expected = {
         "reinforce": lambda: update.reinforce(var, credit, weight),
-        "clip": lambda: update.clipped(rho, credit, weight, u.low, u.high),
-        "dual": lambda: update.dual_clipped(rho, credit, weight, u.low, u.high, u.most),
-        "mirror": lambda: update.masked_mirror(var, old, credit, weight, u.low, u.high, u.tau),
-        "truncated": lambda: update.truncated(var, old, credit, weight, u.most),
+        "clip": lambda: update.clipped(rho, credit, weight, 0.1, 0.3),
+        "dual": lambda: update.dual_clipped(rho, credit, weight, 0.2, 0.2, 1.5),
+        "mirror": lambda: update.masked_mirror(var, old, credit, weight, 0.7, 1.4, 0.1),
+        "truncated": lambda: update.truncated(var, old, credit, weight, 1.2),
     }[name]()
     mine = torch.from_numpy(logp).requires_grad_()
-    found = losses.loss(u, mine, *(torch.from_numpy(x) for x in (old, credit, weight)))
+    found = losses.loss(update_of(UPDATES[name]), mine, *(torch.from_numpy(x) for x in (old, credit, weight)))
     compare(found, mine, expected, var)
 
 
@@ -243,7 +243,7 @@ def test_losses_of_turns_and_sequences_are_those_of_the_method_table(level: Any)
     mine = torch.from_numpy(logp).requires_grad_()
     group = np.repeat(np.arange(4), length)
     columns = (torch.from_numpy(x) for x in (old, credit[group], np.ones(20), group))
-    compare(losses.loss(losses.Update(level=level), mine, *columns), mine, expected, var)
+    compare(losses.loss(update_of(f"clip({level})"), mine, *columns), mine, expected, var)
 
 
 def compare(found: Any, mine: Any, expected: Any, var: Any) -> None:

@@ -15,25 +15,25 @@ pytest.importorskip("transformers")
 from bench import lm_jobs, lm_results  # noqa: E402
 from bench.lm_credit import fidelity  # noqa: E402
 from bench.lm_jobs import LIVE_OURS, OURS, WORLDS, Job, ran  # noqa: E402
+from experiments.lm.exact import exact, sure_teams  # noqa: E402
+from podium.engine.models import PolicyTeam, policy_team  # noqa: E402
 from podium.envs.draws import seeds  # noqa: E402
 from podium.envs.world import BadParameter, make  # noqa: E402
-from podium.learn.lm.exact import exact, sure_teams  # noqa: E402
-from podium.learn.lm.models import Team, team  # noqa: E402
-from podium.learn.lm.play import Manner, recorded  # noqa: E402
+from podium.learn.lm.text_world import PlaySettings, record  # noqa: E402
 
-MANNER = Manner(rows=32, width=32)
+MANNER = PlaySettings(rows=32, width=32)
 SMALL = {"episodes": 4, "rows": 8, "parts": 1, "epochs": 1, "most": 3}
 
 
 @pytest.fixture(scope="module")
-def tiny() -> Team:
-    return team("tiny", ["lead"])
+def tiny() -> PolicyTeam:
+    return policy_team("tiny", ["lead"])
 
 
-def test_exact_values_are_what_many_episodes_earn(tiny: Team) -> None:
+def test_exact_values_are_what_many_episodes_earn(tiny: PolicyTeam) -> None:
     world = sure_teams(1)[0]
     tables = exact(world, tiny, MANNER)
-    trace, _ = recorded(world, tiny, seeds(3, 200), MANNER, version="0", task="a")
+    trace, _ = record(world, tiny, seeds(3, 200), MANNER, version="0", task="a")
     earned = np.asarray(trace.reward_n["team"])
     assert abs(earned.mean() - tables.start) < 4 * 0.5 / np.sqrt(len(earned))
     for path, pi in tables.pi.items():
@@ -41,13 +41,13 @@ def test_exact_values_are_what_many_episodes_earn(tiny: Team) -> None:
         assert abs(sum(p * tables.credit(path, k) for k, p in enumerate(pi))) < 1e-9
 
 
-def test_exact_values_are_refused_where_there_is_chance(tiny: Team) -> None:
+def test_exact_values_are_refused_where_there_is_chance(tiny: PolicyTeam) -> None:
     world: Any = make("planted", agents=1, depth=1, tools=0, messages=1)
     with pytest.raises(BadParameter, match="no chance"):
         exact(world, tiny, MANNER)
 
 
-def test_forced_options_pooled_by_state_are_truer_than_leave_one_out(tiny: Team) -> None:
+def test_forced_options_pooled_by_state_are_truer_than_leave_one_out(tiny: PolicyTeam) -> None:
     lines = {x["method"]: x for x in fidelity(sure_teams(1)[0], tiny, MANNER, 6, 4, 0)}
     assert lines["ours, pooled by state"]["rank"] >= 2 * lines["c3, leave one out"]["rank"]
     assert lines["ours, pooled by state"]["tokens"] <= 1.1 * lines["c3, leave one out"]["tokens"]

@@ -17,21 +17,27 @@ pytest.importorskip("transformers")
 
 from podium.credit import BadCredit  # noqa: E402
 from podium.credit.forest import copies  # noqa: E402
+from podium.engine.models import BadModel, policy_team  # noqa: E402
+from podium.engine.options import Options  # noqa: E402
 from podium.envs.draws import seeds  # noqa: E402
 from podium.envs.world import make  # noqa: E402
 from podium.learn.folder import BadRecipe  # noqa: E402
-from podium.learn.lm import packed, train  # noqa: E402
-from podium.learn.lm.losses import BadUpdate, named  # noqa: E402
-from podium.learn.lm.models import BadModel, team  # noqa: E402
-from podium.learn.lm.play import Manner, grown, options_of, recorded  # noqa: E402
+from podium.learn.lm import packed  # noqa: E402
+from podium.learn.lm import policy as policy_module  # noqa: E402
+from podium.learn.lm.policy import own_weights  # noqa: E402
 from podium.learn.lm.run import LmRun, read  # noqa: E402
-from podium.learn.lm.train import Settings, begin, own_weights, paid, step, trees  # noqa: E402
-from podium.learn.loop import TRIES  # noqa: E402
+from podium.learn.lm.settings import Settings  # noqa: E402
+from podium.learn.lm.stored import StoredRuns  # noqa: E402
+from podium.learn.lm.text_world import PlaySettings, record, with_branches  # noqa: E402
+from podium.learn.lm.token_credit import token_credit, trees  # noqa: E402
+from podium.learn.loop import TRIES, learn  # noqa: E402
 from podium.learn.requirements import with_step_rewards  # noqa: E402
 from podium.methods import METHODS, credit_of  # noqa: E402
+from podium.rewards.ledger import Now  # noqa: E402
 from podium.trace.columns import Trace  # noqa: E402
-from podium.trace.files import load  # noqa: E402
+from podium.trace.files import load, save  # noqa: E402
 from tests.learn.lm import runs  # noqa: E402
+from tests.learn.lm.steps import in_world  # noqa: E402
 
 SMALL = """
 world = "costly_search"
@@ -46,49 +52,49 @@ watched = 4
 judged = 40
 keep = 2
 """
-SHORT = Manner(digits=1, most=3)
+SHORT = PlaySettings(digits=1, most=3)
 SEARCH = make("costly_search", c=0.05, most=3)
 
 
 def forest(n: int = 6, share: float = 0.7) -> tuple[Any, Trace]:
-    made = team("tiny", ["lead"])
-    trace, talk = recorded(SEARCH, made, seeds(0, n), SHORT, version="0", task="t")
-    return made, grown(trace, talk, share, version="0") if share else trace
+    made = policy_team("tiny", ["lead"])
+    trace, actor = record(SEARCH, made, seeds(0, n), SHORT, version="0", task="t")
+    return made, with_branches(trace, actor, share) if share else trace
 
 
 def alone(made: Any, trace: Trace, weight_k: Any) -> dict[str, Any]:
     """The gradient of -Σ_k w_k log p_k, each generation's own path through the model alone."""
-    mind = made.minds["all"]
-    mind.model.module.zero_grad()
+    policy = made.policies["all"]
+    policy.model.module.zero_grad()
     for row in np.unique(trace.owner_k[weight_k != 0]).tolist():
         ids, up = [], row
         while up >= 0:
             ids, up = [*trace.token_k[trace.owner_k == up].tolist(), *ids], int(trace.context_e[up])
-        logits = mind.wake()(input_ids=torch.tensor([ids])).logits[0]
+        logits = policy.activate()(input_ids=torch.tensor([ids])).logits[0]
         said = np.flatnonzero((trace.owner_k == row) & ~np.isnan(trace.logp_k))
-        options = options_of(mind, trace.options(row))
+        options = Options(policy.model.ids_of(trace.options(row)), policy.model.end)
         among = options.among(options.paths.index(tuple(trace.token_k[said].tolist())))
         for i, k in enumerate(said.tolist()):
             z = logits[len(ids) - len(said) + i - 1]
             logp = z[trace.token_k[k]] - torch.logsumexp(z[list(among[i])], 0)
             (-float(weight_k[k]) * logp).backward(retain_graph=True)
-    return {k: w.grad.clone() for k, w in mind.weights().items() if w.grad is not None}
+    return {k: w.grad.clone() for k, w in policy.weights().items() if w.grad is not None}
 
 
 @pytest.mark.parametrize(("method", "share"), [("branching_policy", 0.7), ("rloo", 0.0), ("dr_mas", 0.0)])
 def test_the_gradient_is_that_of_every_path_alone(method: str, share: float) -> None:
     made, trace = forest(share=share)
-    pay = paid(trace, credit_of(with_step_rewards(trace), method))
+    pay = token_credit(trace, credit_of(with_step_rewards(trace), method))
     assert (pay.share_k > 0).any()
     expected = alone(made, trace, pay.credit_k * pay.share_k)
-    mind = made.minds["all"]
-    tree, column = trees(trace, pay, mind, made)  # type: ignore[misc]
+    policy = made.policies["all"]
+    tree, column = trees(trace, pay, policy, made)  # type: ignore[misc]
     assert tree.rho > 1.5
     assert np.isclose(column["share"].sum(), pay.share_k.sum())  # every token once
-    mind.model.module.zero_grad()
+    policy.model.module.zero_grad()
     weight = torch.from_numpy(column["share"] * column["credit"]).float()
-    packed.loss_and_backward(mind.wake(), [tree], lambda logp, of: -(weight[of] * logp).sum(), 400)
-    for name, w in mind.weights().items():
+    packed.loss_and_backward(policy.activate(), [tree], lambda logp, of: -(weight[of] * logp).sum(), 400)
+    for name, w in policy.weights().items():
         if name in expected:
             scale = float(expected[name].abs().max()) + 1e-12
             assert float((w.grad - expected[name]).abs().max()) / scale < 1e-4, name
@@ -96,7 +102,7 @@ def test_the_gradient_is_that_of_every_path_alone(method: str, share: float) -> 
 
 def test_options_of_a_branched_decision_count_as_likely_as_they_are() -> None:
     _, trace = forest()
-    pay = paid(trace, credit_of(with_step_rewards(trace), "branching_policy"))
+    pay = token_credit(trace, credit_of(with_step_rewards(trace), "branching_policy"))
     rows = np.flatnonzero(np.bincount(trace.owner_k, pay.share_k, minlength=trace.n_events))
     assert not copies(trace, rows).any()
     share = {row: pay.share_k[trace.owner_k == row].max() for row in rows.tolist()}
@@ -114,98 +120,73 @@ def test_entropy_is_paid_for_doubt() -> None:
     """What h adds to the credit of options adds up to nothing, and is more for what is less likely."""
     _, trace = forest()
     given = credit_of(with_step_rewards(trace), "branching_policy")
-    without, with_it = paid(trace, given), paid(trace, given, entropy=0.5)
+    without, with_it = token_credit(trace, given), token_credit(trace, given, entropy=0.5)
     more = with_it.credit_k - without.credit_k
     trained = without.share_k > 0
     np.testing.assert_allclose(more[trained].argmax(), without.share_k[trained].argmin())
     assert np.isclose((without.share_k * more).sum(), 0.0, atol=1e-9)
 
 
-def test_every_update_of_the_table_is_known_or_refused_by_name() -> None:
-    refused = []
-    for method in METHODS.values():
-        try:
-            named(method.update)
-        except BadUpdate as error:
-            refused.append(method.update)
-            assert method.update in str(error)  # noqa: PT017 (most do not raise)
-    assert named(METHODS["gspo"].update).level == "sequence"
-    assert named(METHODS["dapo"].update).high == 0.28
-    plain = [words for words in refused if words.startswith(("clip", "reinforce", "any", "dual"))]
-    assert plain == [METHODS["mae"].update]  # an entropy for each role
-
-
 def test_it_learns_what_pays() -> None:
     """At a price of almost nothing one look is better than none: the untrained model takes it about half of the time."""
-    world, made = make("costly_search", c=0.01, most=1), team("tiny", ["lead"])
+    world, made = make("costly_search", c=0.01, most=1), policy_team("tiny", ["lead"])
     settings = Settings(episodes=12, branched=1.0, digits=1, rate=3e-3, epochs=1, parts=1)
-    update = named("clip(token)")
-    learner = begin(made, 0, settings, update)
-    manner = Manner(digits=1, most=3)
-    told = [
-        step(learner, settings, manner, lambda i, k: world, METHODS["branching_policy"], update, 20)
-        for _ in range(5)
-    ]
-    trace, _ = recorded(world, made, seeds(9, 40), manner, version="5", task="t")
+    play = PlaySettings(digits=1, most=3)
+    trainer = in_world(made, settings, play, world, "branching_policy", last=20)
+    lines = [trainer.step() for _ in range(5)]
+    trace, _ = record(world, made, seeds(9, 40), play, version="5", task="t")
     first = np.flatnonzero((trace.t_e == 0) & (trace.decision_e >= 0))
     went = np.mean([word == "go on" for word in trace.chosen_e.take(first).strings()])
     assert went > 0.9
-    assert told[-1].entropy < told[0].entropy
+    assert lines[-1].entropy < lines[0].entropy
 
 
 @pytest.mark.parametrize("method", ["grpo", "gspo", "remax", "branching_policy"])
 def test_a_step_by_any_method(method: str) -> None:
     settings = Settings(episodes=6, branched=0.5, digits=1, epochs=1, parts=1)
-    made = team("tiny", ["lead"])
-    update = named(METHODS[method].update)
+    made = policy_team("tiny", ["lead"])
     before = {k: w.detach().clone() for k, w in own_weights(made).items()}
-    learner = begin(made, 0, settings, update)
+    trainer = in_world(made, settings, SHORT, SEARCH, method, METHODS[method].update)
     if method == "remax":
         with pytest.raises(ValueError, match="greedy"):
-            step(learner, settings, SHORT, lambda i, k: SEARCH, METHODS[method], update, 5)
+            trainer.step()
         return
-    told = step(learner, settings, SHORT, lambda i, k: SEARCH, METHODS[method], update, 5)
-    assert told.rows > 0
-    assert told.gradient > 0
+    line = trainer.step()
+    assert line.rows > 0
+    assert line.gradient > 0
     assert any(not torch.equal(before[k], w) for k, w in own_weights(made).items())
 
 
 def test_agents_that_say_nothing_need_no_policy() -> None:
-    made = team("tiny", ["lead"], share="role")
-    trace, _ = recorded(SEARCH, made, seeds(0, 4), SHORT, version="0", task="t")
+    made = policy_team("tiny", ["lead"], share="role")
+    trace, _ = record(SEARCH, made, seeds(0, 4), SHORT, version="0", task="t")
     assert "look" in trace.name_a.strings()
     assert (
-        trees(trace, paid(trace, credit_of(with_step_rewards(trace), "rloo")), made.minds["lead"], made) is not None
+        trees(trace, token_credit(trace, credit_of(with_step_rewards(trace), "rloo")), made.policies["lead"], made)
+        is not None
     )
 
 
-def relay(regime: str, **how: Any) -> tuple[dict[str, bool], train.Lesson]:
-    """Which policies changed in a step, and what it told."""
+def relay(regime: str, **how: Any) -> tuple[dict[str, bool], Any]:
+    """Which policies changed in a step, and its line."""
     world = make("relay", n=2)
     settings = Settings(episodes=6, branched=0.5, digits=1, epochs=1, parts=1, regime=regime, **how)
-    made = team("tiny", ["lead", "mate 1", "mate 2"], share="role", lora=settings.lora, frozen=settings.frozen)
+    made = policy_team(
+        "tiny", ["lead", "mate 1", "mate 2"], share="role", lora=settings.lora, frozen=settings.frozen
+    )
     if regime == "A":
-        made.minds["mate"].frozen = True
+        made.policies["mate"].frozen = True
     before = {k: w.detach().clone() for k, w in made.model.module.named_parameters()}
     every = {
         n: {k: w.detach().clone() for k, w in replace(m, frozen=False).weights().items()}
-        for n, m in made.minds.items()
+        for n, m in made.policies.items()
     }
-    update = named("clip(token)")
-    told = step(
-        begin(made, 0, settings, update),
-        settings,
-        SHORT,
-        lambda i, k: world,
-        METHODS["branching_policy"],
-        update,
-        5,
-    )
-    after = {n: replace(m, frozen=False).weights() for n, m in made.minds.items()}
+    line = in_world(made, settings, SHORT, world, "branching_policy").step()
+    after = {n: replace(m, frozen=False).weights() for n, m in made.policies.items()}
     if settings.lora:
         base = {k: w for k, w in made.model.module.named_parameters() if "lora" not in k}
         assert all(torch.equal(before[k], w) for k, w in base.items())
-    return {n: any(not torch.equal(every[n][k], w) for k, w in after[n].items()) for n in after}, told
+    return {n: any(not torch.equal(every[n][k], w) for k, w in after[n].items()) for n in after}, line
 
 
 @pytest.mark.parametrize("lora", [0, 2])
@@ -216,23 +197,16 @@ def test_regimes_train_whom_they_should(regime: str, learns: list[bool], lora: i
 
 
 def test_a_divergence_from_the_start_is_told_and_holds_back() -> None:
-    _, told = relay("B", lora=2, kl=0.1)
-    assert told.divergence is not None
-    assert told.divergence == pytest.approx(0.0, abs=1e-9)  # nothing has changed in the first step
-    update, settings = (
-        named("clip(token)"),
-        Settings(episodes=6, branched=1.0, digits=1, parts=1, epochs=4, rate=1e-2, kl=1.0),
-    )
-    made = team("tiny", ["lead"])
-    learner = begin(made, 0, settings, update)
-    first = {k: w.clone() for k, w in learner.reference.items()}
-    far = [
-        step(learner, settings, SHORT, lambda i, k: SEARCH, METHODS["branching_policy"], update, 5).divergence
-        for _ in range(2)
-    ]
+    _, line = relay("B", lora=2, kl=0.1)
+    assert line.divergence is not None
+    assert line.divergence == pytest.approx(0.0, abs=1e-9)  # nothing has changed in the first step
+    settings = Settings(episodes=6, branched=1.0, digits=1, parts=1, epochs=4, rate=1e-2, kl=1.0)
+    trainer = in_world(policy_team("tiny", ["lead"]), settings, SHORT, SEARCH, "branching_policy")
+    first = {k: w.clone() for k, w in trainer.policy.reference.items()}
+    far = [trainer.step().divergence for _ in range(2)]
     assert far[1] is not None
     assert far[1] > 0
-    assert all(torch.equal(first[k], w) for k, w in learner.reference.items())
+    assert all(torch.equal(first[k], w) for k, w in trainer.policy.reference.items())
 
 
 @pytest.mark.parametrize(
@@ -241,11 +215,12 @@ def test_a_divergence_from_the_start_is_told_and_holds_back() -> None:
 def test_other_ways_to_compute_go_the_same_way(how: dict[str, Any]) -> None:
     def after(**more: Any) -> dict[str, Any]:
         settings = Settings(episodes=4, branched=1.0, digits=1, epochs=1, parts=1, **more)
-        made, update = team("tiny", ["lead"]), named(more.get("update", "clip(token)"))
+        made = policy_team("tiny", ["lead"])
         before = {k: w.detach().clone() for k, w in own_weights(made).items()}
-        learner = begin(made, 0, settings, update)
+        update = more.get("update", "clip(token)")
+        trainer = in_world(made, settings, SHORT, SEARCH, "branching_policy", update)
         for _ in range(2):  # after the first, it reads and speaks as before
-            step(learner, settings, SHORT, lambda i, k: SEARCH, METHODS["branching_policy"], update, 5)
+            trainer.step()
         return {k: (w.detach() - before[k]).flatten() for k, w in own_weights(made).items()}
 
     plain, other = after(), after(**how)
@@ -256,7 +231,7 @@ def test_other_ways_to_compute_go_the_same_way(how: dict[str, Any]) -> None:
 
 def test_out_of_memory_goes_on_with_fewer_tokens_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(episodes=4, branched=1.0, digits=1, epochs=1, parts=1, most_tokens=4096)
-    update, real = named("clip(token)"), packed.loss_and_backward
+    real = packed.loss_and_backward
 
     def small(model: Any, made: Any, loss: Any, most: int, **more: Any) -> Any:
         if most > 1024:
@@ -264,21 +239,20 @@ def test_out_of_memory_goes_on_with_fewer_tokens_at_once(monkeypatch: pytest.Mon
         return real(model, made, loss, most, **more)
 
     monkeypatch.setattr(packed, "loss_and_backward", small)
-    learner = begin(team("tiny", ["lead"]), 0, settings, update)
-    told = step(learner, settings, SHORT, lambda i, k: SEARCH, METHODS["branching_policy"], update, 5)
-    assert told.most_tokens == learner.most_tokens == 1024
+    trainer = in_world(policy_team("tiny", ["lead"]), settings, SHORT, SEARCH, "branching_policy")
+    assert trainer.step().most_tokens == trainer.policy.most_tokens == 1024
     monkeypatch.setattr(packed, "loss_and_backward", lambda *a, **k: small(None, None, None, 9999))
     with pytest.raises(BadModel, match="out of memory in the update with"):
-        step(learner, settings, SHORT, lambda i, k: SEARCH, METHODS["branching_policy"], update, 5)
+        trainer.step()
 
 
 def test_out_of_memory_in_generation_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> Any:
         raise torch.OutOfMemoryError("no room")
 
-    monkeypatch.setattr("podium.learn.lm.engine.Engine._forward", full)
+    monkeypatch.setattr("podium.engine.runner.ModelRunner._forward", full)
     with pytest.raises(BadModel, match="out of memory in generation with 4 contexts of up to 0 tokens; fewer"):
-        recorded(SEARCH, team("tiny", ["lead"]), seeds(0, 4), SHORT, version="0", task="t")
+        record(SEARCH, policy_team("tiny", ["lead"]), seeds(0, 4), SHORT, version="0", task="t")
 
 
 def finished(folder: Path, recipe: str = SMALL) -> LmRun:
@@ -297,8 +271,8 @@ def test_a_run_that_is_killed_at_any_moment_ends_the_same(tmp_path: Path) -> Non
     names = sorted(path.name for path in (whole.folder / "traces").iterdir())
     assert names == ["0.0.jsonl", "2.0.jsonl"]
     stored = load(whole.folder / "traces" / "2.0.jsonl")
-    pay = paid(stored, credit_of(with_step_rewards(stored), "branching_policy"))
-    made = trees(stored, pay, whole.learner.team.minds["all"], whole.learner.team)
+    pay = token_credit(stored, credit_of(with_step_rewards(stored), "branching_policy"))
+    made = trees(stored, pay, whole.learner.team.policies["all"], whole.learner.team)
     assert made is not None  # what was stored can be trained on
 
     (killed.folder / "learner.safetensors").write_bytes(b"nothing")
@@ -314,6 +288,7 @@ def test_a_run_that_is_killed_at_any_moment_ends_the_same(tmp_path: Path) -> Non
         ("lm = 3", "lm must be a table"),
         ("[lm]\nrats = 1", "no setting 'rats' in [lm]; there are"),
         ('[lm]\nrate = "fast"', "expected `float`, got `str`"),
+        ("[lm]\nrehearsed = 9", "is an experiment: python -m bench.lm_results worlds"),
         ("[lm]\nepisodes = 1", "lm.episodes must be 2 or more, got 1"),
         ('[lm]\nshare = "none"', "lm.share must be one of one, role, agent"),
         ('[lm]\nregime = "A"', "in regime A only the lead learns"),
@@ -355,32 +330,32 @@ def test_from_the_command_line(tmp_path: Path) -> None:
 
 
 def test_trees_of_several_traces_go_through_the_model_together() -> None:
-    made = team("tiny", ["lead"])
-    mind = made.minds["all"]
+    made = policy_team("tiny", ["lead"])
+    policy = made.policies["all"]
     found = []
     for task in ("a", "b"):
-        trace, talk = recorded(SEARCH, made, seeds(ord(task), 4), SHORT, version="0", task=task)
-        forest = grown(trace, talk, 1.0, version="0")
-        pay = paid(forest, credit_of(with_step_rewards(forest), "branching_policy"))
-        held = trees(forest, pay, mind, made)
+        trace, actor = record(SEARCH, made, seeds(ord(task), 4), SHORT, version="0", task=task)
+        forest = with_branches(trace, actor, 1.0)
+        pay = token_credit(forest, credit_of(with_step_rewards(forest), "branching_policy"))
+        held = trees(forest, pay, policy, made)
         assert held is not None
         found.append(held)
-    tree, columns = train._joined(found)
+    tree, columns = policy_module._joined(found)
     assert len(tree) == sum(len(one) for one, _ in found)
     for name in ("turn", "run"):  # told apart
         on = columns["share"] > 0
         first = on[: len(found[0][0])].sum()
         assert not set(columns[name][on][:first]) & set(columns[name][on][first:])
-    each = np.concatenate([packed.log_probs(mind.model.module, one).detach().numpy() for one, _ in found])
-    np.testing.assert_allclose(packed.log_probs(mind.model.module, tree).detach().numpy(), each, atol=1e-5)
+    each = np.concatenate([packed.log_probs(policy.model.module, one).detach().numpy() for one, _ in found])
+    np.testing.assert_allclose(packed.log_probs(policy.model.module, tree).detach().numpy(), each, atol=1e-5)
 
 
 def test_options_beside_each_other_may_count_alike() -> None:
-    made = team("tiny", ["lead"])
-    trace, talk = recorded(SEARCH, made, seeds(0, 6), SHORT, version="0", task="t")
-    forest = grown(trace, talk, 1.0, version="0")
+    made = policy_team("tiny", ["lead"])
+    trace, actor = record(SEARCH, made, seeds(0, 6), SHORT, version="0", task="t")
+    forest = with_branches(trace, actor, 1.0)
     given = credit_of(with_step_rewards(forest), "branching_policy")
-    as_said, half, alike = (paid(forest, given, even=e).share_k for e in (0.0, 0.5, 1.0))
+    as_said, half, alike = (token_credit(forest, given, even=e).share_k for e in (0.0, 0.5, 1.0))
     on = as_said > 0
     assert on.any()
     np.testing.assert_allclose(alike[on], 0.5)  # of two
@@ -388,19 +363,47 @@ def test_options_beside_each_other_may_count_alike() -> None:
 
 
 def test_before_its_first_step_the_update_finds_what_is_on_record() -> None:
-    made, update = team("tiny", ["lead"]), named(METHODS["grpo"].update)
     settings = Settings(episodes=6, digits=1)
-    told = step(begin(made, 0, settings, update), settings, SHORT, lambda i, k: SEARCH, METHODS["grpo"], update, 5)
-    assert told.off < 1e-5
+    trainer = in_world(policy_team("tiny", ["lead"]), settings, SHORT, SEARCH, "grpo", METHODS["grpo"].update)
+    assert trainer.step().off < 1e-5
 
 
 def test_a_method_that_pays_nobody_is_refused_with_the_reason() -> None:
-    settings, update = Settings(episodes=4, parts=1, epochs=1), named("clip(token)")
-    learner = begin(team("tiny", ["lead"]), 0, settings, update)
+    settings = Settings(episodes=4, parts=1, epochs=1)
+    trainer = in_world(policy_team("tiny", ["lead"]), settings, SHORT, SEARCH, "owl")
     for _ in range(TRIES - 1):
-        told = step(learner, settings, SHORT, lambda i, k: SEARCH, METHODS["owl"], update, 5)
-        assert (told.paid, told.rows, learner.updates) == (0.0, 0, 0)
+        line = trainer.step()
+        assert (line.paid, line.rows, trainer.policy.updates) == (0.0, 0, 0)
     with pytest.raises(BadCredit, match=r"no decision of the policy is paid: .*by role they are lead"):
-        step(learner, settings, SHORT, lambda i, k: SEARCH, METHODS["owl"], update, 5)
-    told = step(learner, settings, SHORT, lambda i, k: SEARCH, METHODS["grpo"], update, 5)
-    assert told.paid == told.rows / told.decisions == 0.8  # two of ten were ended by the cap, which nobody chose
+        trainer.step()
+    line = trainer.step("grpo")
+    assert line.paid == line.rows / line.decisions == 7 / 8  # one was ended by the cap, which nobody chose
+
+
+def test_credit_of_the_kept_traces_is_what_the_update_used(tmp_path: Path) -> None:
+    """Must-hold 24.1: one iteration with its traces kept; what is computed from the files is the same to the bit."""
+    settings = Settings(episodes=6, worlds=2, branched=0.5, digits=1, epochs=1, parts=1)
+    for method in ("branching_policy", "dr_mas"):
+        trainer = in_world(policy_team("tiny", ["lead"]), settings, SHORT, SEARCH, method)
+        trainer.step()
+        assert len(trainer.rollouts) == 2
+        for number, (one, used) in enumerate(zip(trainer.rollouts, trainer.credit, strict=True)):
+            save(one.trace, tmp_path / f"{method}.{number}.jsonl")
+            again = credit_of(load(tmp_path / f"{method}.{number}.jsonl"), method, Now(0.0, ()))
+            assert again.unit == used.unit
+            np.testing.assert_array_equal(again.value, used.value)
+            assert np.isfinite(used.value).any()
+
+
+def test_stored_runs_are_learned_from_as_the_live_ones_were(tmp_path: Path) -> None:
+    """The same update to the bit, from the checkpoint before it and the files."""
+    recipe = SMALL.replace("keep = 2", "keep = 1").replace("iterations = 3", "iterations = 1")
+    whole = LmRun(read(recipe, "here"), tmp_path / "whole")
+    list(whole.iterations())
+    stored = LmRun(read(recipe, "here"), tmp_path / "stored")
+    source = StoredRuns(whole.folder)
+    list(learn(source, stored.learner, stored.method, stored.update, 1))
+    for name, w in own_weights(whole.learner.team).items():
+        assert torch.equal(w, own_weights(stored.learner.team)[name])
+    with pytest.raises(BadRecipe, match=r"no traces of iteration 1"):
+        source.rollouts(stored.learner)

@@ -1,0 +1,228 @@
+"""Many runs of a team at once, and one server that answers what all their agents ask a model.
+
+An agent's step asks for one of some options (`RunHandle.speak`). When nobody has anything to do but wait, the server puts all that waits
+to the engines together, and the runs go on. What was read and said goes with the step, so that the trace holds every token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from podium.engine.endpoint import BadEndpoint
+from podium.engine.local import engines_of
+from podium.engine.models import PolicyTeam
+from podium.engine.protocol import BadEngine, Completion, Context, Engine, Request
+from podium.harness import Fault
+from podium.harness.types import Said, See
+from podium.learn.lm.text_world import PlaySettings
+from podium.trace.tokens import extend, spelled
+from podium.trace.vocabulary import Decision
+
+__all__ = ["BatchServer", "ModelStep", "RunHandle"]
+
+CALM = 16  # rounds of the event loop without another question, after which all that waits is answered
+
+
+class ModelStep(NamedTuple):
+    """What an agent's model was given and said in a step."""
+
+    policy: str
+    context: Context
+    options: tuple[str, ...]
+    answer: Completion
+
+    @property
+    def start(self) -> int:
+        """Tokens of the context that comes before what was given."""
+        return self.context.length - len(self.context.ids)
+
+
+class Question(NamedTuple):
+    """An agent that waits for an answer."""
+
+    handle: RunHandle
+    see: See
+    kind: Decision
+    prompt: str
+    options: tuple[str, ...]
+    policy: str
+    before: ModelStep | None  # the step of the same agent whose context it extends
+    answer: asyncio.Future[tuple[str, Said]]
+
+
+@dataclass(eq=False)
+class RunHandle:
+    """A run at the server: what its agents have said, and in a branch what one of them is made to say."""
+
+    server: BatchServer
+    parent: RunHandle | None = None
+    forced: tuple[str, int, str] | None = None  # the agent, its step, the option
+    steps: dict[tuple[str, int], ModelStep] = field(default_factory=dict)
+    since: dict[str, int] = field(default_factory=dict)  # the step from which an agent is live here
+
+    async def speak(self, see: See, kind: Decision, prompt: str, options: Sequence[str]) -> tuple[str, Said]:
+        """One of the options, and what the model read and said for it."""
+        self.since.setdefault(see.name, see.turn)
+        if self.forced is not None and self.forced[:2] == (see.name, see.turn):
+            return self._force(see, kind, self.forced[2])
+        return await self.server.ask(self, see, kind, prompt, tuple(options))
+
+    def before(self, agent: str, turn: int) -> ModelStep | None:
+        """What an agent said last: here, or where this run branched off, in steps that are on record."""
+        own = [t for name, t in self.steps if name == agent and t < turn]
+        if own:
+            return self.steps[agent, max(own)]
+        return None if self.parent is None else self.parent.before(agent, self.since.get(agent, turn))
+
+    def at(self, agent: str, turn: int) -> ModelStep:
+        """What an agent said in a step."""
+        if (agent, turn) in self.steps:
+            return self.steps[agent, turn]
+        assert self.parent is not None
+        return self.parent.at(agent, turn)
+
+    def _force(self, see: See, kind: Decision, option: str) -> tuple[str, Said]:
+        """It was made to say this; how likely it was to is known."""
+        assert self.parent is not None
+        step = self.parent.at(see.name, see.turn)
+        k, model = step.options.index(option), self.server.team.policies[step.policy].model
+        ids = (*model.ids(option), model.end)
+        step = step._replace(answer=step.answer._replace(ids=ids, logp=step.answer.option_logp[k], option=k))
+        self.steps[see.name, see.turn] = step
+        return option, recorded(step, kind, option, "forced", digests([step])[0])
+
+
+class BatchServer:
+    """Where agents of live teams ask what to say. One server is one set of weights: after an update there is another."""
+
+    def __init__(self, team: PolicyTeam, settings: PlaySettings, version: str, greedy: bool = False) -> None:
+        self.team, self.settings, self.greedy = team, settings, greedy
+        self.engines: dict[str, Engine] = engines_of(team, version, settings.rows, settings.width, settings.remote)
+        self.waiting: list[Question] = []
+        self.failed: BaseException | None = None  # what ends everything
+        self.lost = self.remote = 0  # answers of endpoints: those that did not come, and all
+
+    async def ask(
+        self, handle: RunHandle, see: See, kind: Decision, prompt: str, options: tuple[str, ...]
+    ) -> tuple[str, Said]:
+        """Waits for an answer. Raises Fault where there is none."""
+        if self.failed is not None:
+            raise Fault("endpoint", "the server has ended")
+        try:
+            policy, before = self.team.of(see.role), handle.before(see.name, see.turn)
+        except BadEngine as error:  # to the harness it were one more fault of an agent
+            self.failed = error
+            raise Fault("endpoint", str(error)) from None
+        answer: asyncio.Future[tuple[str, Said]] = asyncio.get_running_loop().create_future()
+        self.waiting.append(Question(handle, see, kind, prompt, options, policy, before, answer))
+        return await answer
+
+    async def serve(self, work: Sequence[Any]) -> None:
+        """Does all of this at once, answering whatever is asked meanwhile. Raises what ended it: a model or an endpoint that cannot be used."""
+        tasks = [asyncio.ensure_future(one) for one in work]
+        everything = asyncio.gather(*tasks)
+        calm, count = 0, 0
+        try:
+            while not everything.done():
+                await asyncio.sleep(0)
+                calm, count = (calm + 1, count) if len(self.waiting) == count else (0, len(self.waiting))
+                if self.waiting and calm >= CALM:
+                    self._answer()
+                    calm, count = 0, 0
+                elif not self.waiting and calm >= 4 * CALM:
+                    await asyncio.sleep(1e-3)  # somebody waits for a clock
+            await everything
+        finally:
+            for task in tasks:
+                task.cancel()
+        if self.failed is not None:
+            raise self.failed
+        if self.remote and self.lost == self.remote:
+            raise BadEndpoint(f"endpoints gave none of {self.remote} answers; nothing was learned from this")
+
+    def _answer(self) -> None:
+        """Answers all that waits, policy by policy."""
+        questions, self.waiting = [q for q in self.waiting if not q.answer.cancelled()], []
+        for name in dict.fromkeys(q.policy for q in questions):
+            some = [q for q in questions if q.policy == name]
+            try:
+                if self.failed is None:
+                    self._complete(name, some)
+            except BadEngine as error:
+                self.failed = error
+            for question in some:
+                if not question.answer.done():
+                    question.answer.set_exception(Fault("endpoint", str(self.failed or "no answer")))
+
+    def _complete(self, name: str, questions: list[Question]) -> None:
+        engine, model = self.engines[name], self.team.policies[name].model
+        prompts = model.ids_of([q.prompt for q in questions])
+        listed = [tuple(model.ids_of(q.options)) if engine.constrained else () for q in questions]
+        contexts = [_context(q.before, ids, model.frame) for q, ids in zip(questions, prompts, strict=True)]
+        requests = [
+            Request(context, (int(q.see.seed),), options, self.settings.longest, self.greedy)
+            for context, q, options in zip(contexts, questions, listed, strict=True)
+        ]
+        answers = engine.complete(requests)
+        steps = [
+            ModelStep(name, context, q.options, answer)
+            for context, q, answer in zip(contexts, questions, answers, strict=True)
+        ]
+        for question, step, digest in zip(questions, steps, digests(steps), strict=True):
+            if engine.constrained:
+                option = step.options[step.answer.option]
+                self._set(question, step, option, recorded(step, question.kind, option, "constrained", digest))
+            else:
+                self._read_free(question, step, model)
+
+    def _set(self, question: Question, step: ModelStep, option: str, said: Said) -> None:
+        question.handle.steps[question.see.name, question.see.turn] = step
+        question.answer.set_result((option, said))
+
+    def _read_free(self, question: Question, step: ModelStep, model: Any) -> None:
+        """Whatever an endpoint says, if it is one of the options; else a fault."""
+        self.remote += 1
+        fault = step.answer.fault
+        words = model.text([t for t in step.answer.ids if t != model.end]).strip()
+        if fault is None and words in step.options:
+            self._set(question, step, words, recorded(step, question.kind, words, "free", None))
+            return
+        self.lost += fault is not None
+        why = fault or f"{words!r} is not an option here; expected one of: {', '.join(step.options)}"
+        question.answer.set_exception(Fault("endpoint" if fault else "nonsense", why))
+
+
+def _context(before: ModelStep | None, prompt: tuple[int, ...], frame: Any) -> Context:
+    """A prompt, behind all that its agent read and said before."""
+    if before is None:
+        return Context((*frame.open, *prompt, *frame.ask))
+    return Context((*frame.again, *prompt, *frame.ask), Context(before.answer.ids, before.context))
+
+
+def digests(steps: Sequence[ModelStep]) -> list[str | None]:
+    """Of each step the digest of all ids that went through the model and that it said; None where an endpoint spoke."""
+    length, h1, h2 = np.array([s.answer.read or (-1, 0, 0) for s in steps], np.int64).reshape(-1, 3).T
+    whole = spelled(*extend(np.maximum(length, 0), h1, h2, [s.answer.ids for s in steps]))
+    return [one if n >= 0 else None for one, n in zip(whole, length.tolist(), strict=True)]
+
+
+def recorded(step: ModelStep, kind: Decision, option: str, how: str, digest: str | None) -> Said:
+    """A step's tokens as its event has them. What an agent was made to say was given to it."""
+    given, answer = step.context.ids, step.answer
+    odds = [float(np.exp(sum(some))) for some in answer.option_logp]
+    return Said(
+        [*given, *answer.ids],
+        [*(None for _ in given), *answer.logp],
+        [*(False for _ in given), *(how != "forced" for _ in answer.ids)],
+        step.start,
+        step.start > 0,
+        how,
+        digest,
+        {"kind": kind, "options": list(step.options), "chosen": option},
+        odds or None,
+    )
