@@ -33,6 +33,7 @@ from podium.learn.source import OURS, Mapped, iterations
 from podium.learn.stored import StoredRuns, keep_runs
 from podium.learn.train import Learner, NetPolicy, Recipe, begin, one_thread, players
 from podium.methods import METHODS
+from podium.methods.update import BadUpdate
 from podium.registry import alternatives
 from podium.trace import files
 from podium.trace.columns import Trace
@@ -118,6 +119,10 @@ def checked(asked: Asked, where: str) -> Asked:
         raise BadRecipe(f"{where}: {asked.world}: {why}")
     if why := cannot(METHODS[asked.method]):
         raise BadRecipe(f"{where}: {why}")
+    try:
+        how.rule(METHODS[asked.method])
+    except BadUpdate as error:
+        raise BadRecipe(f"{where}: {error}") from None
     if asked.method != OURS:
         _try(asked, where)
     return asked

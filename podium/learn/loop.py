@@ -24,8 +24,7 @@ from podium.learn.unpaid import unpaid
 from podium.methods import Method, credit_of
 from podium.methods.update import Update
 from podium.rewards.ledger import Now
-from podium.trace.columns import F, Trace
-from podium.trace.forest import Forest
+from podium.trace.columns import F
 
 __all__ = ["TRIES", "Change", "Iteration", "Keep", "Policy", "Rollouts", "Source", "Stopwatch", "learn"]
 
@@ -35,7 +34,7 @@ TRIES = 3  # iterations without a paid decision, before any update, after which 
 class Rollouts(NamedTuple):
     """Runs of one task (one set of parameters of a world, one task of a team) by the policy."""
 
-    trace: Trace | Forest  # the record; packed where runs branched
+    trace: Any  # the record: a `Trace`, or where runs branched the `Forest` that stands for it
     observations: Any  # what the policy saw at its decisions, in its own form; None: it reads all from the trace
     score: F  # of the runs that went as the policy wanted, one each; those that explored are left out
     decisions: int  # that the policy made, branches counted by what they add

@@ -21,7 +21,7 @@ from podium.trace.columns import F, Trace, ranges
 from podium.trace.options import chosen_options
 from podium.trace.vocabulary import event
 
-__all__ = ["Deal", "Taught", "TrainingRows", "made_of", "training_rows"]
+__all__ = ["Deal", "Taught", "TrainingRows", "made_of", "training_rows", "without_zeros"]
 
 N64 = NDArray[np.int64]
 DECISION = event("orchestrator_decision")
@@ -169,6 +169,15 @@ def _on_the_taken(made: Made, paid: F) -> list[TrainingRows]:
         entries = entries_of(seen, at)
         seen, logp, earned = taken(seen, at), logp[entries], earned[entries]
     return [TrainingRows(seen, logp, earned, np.ones(len(at), np.float32))]
+
+
+def without_zeros(rows: TrainingRows) -> TrainingRows:
+    """The rows of which some option has credit other than 0."""
+    other = np.add.reduceat(rows.credit != 0, rows.seen.start[:-1]) > 0
+    at = np.flatnonzero(other)
+    entries = entries_of(rows.seen, at)
+    spread = None if rows.spread is None else rows.spread[at]
+    return TrainingRows(taken(rows.seen, at), rows.logp[entries], rows.credit[entries], rows.weight[at], spread)
 
 
 def _joined(parts: Sequence[TrainingRows]) -> TrainingRows:

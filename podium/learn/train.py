@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -21,10 +22,10 @@ from podium.learn.loop import Change, Rollouts
 from podium.learn.policy import Net, Parameters, entries_of, prepared, taken
 from podium.learn.regimes import Plan, acting, learners, remembered, truncated_credit
 from podium.learn.requirements import with_anchors, with_decision_tokens
-from podium.learn.rows import Deal, TrainingRows, made_of, training_rows
+from podium.learn.rows import Deal, TrainingRows, made_of, training_rows, without_zeros
 from podium.learn.update import adam, every_option
 from podium.methods import Method, reads_forest
-from podium.methods.update import Update, read_update
+from podium.methods.update import BadUpdate, Update, read_update, refusal
 from podium.trace.columns import Trace
 from podium.trace.forest import Forest
 
@@ -44,6 +45,7 @@ __all__ = [
 ]
 
 N64 = NDArray[np.int64]
+CAN = ("any", "clip", "reinforce", "entropy", "skip_zeros")  # the terms of updates that it evaluates
 SPREAD = 0.3  # the weight of the loss that fits how far options lie apart
 
 
@@ -70,11 +72,34 @@ class Recipe(Plan):
     fade: float = 1.0  # of the weights of hats, times the rate, at every step (`Net.fade`)
     episodes: int = 2_000  # of an iteration, branches counted, where a method is paid from traces ...
     branched: float = 0.25  # ... and of their decisions those that are branched, if it needs branches
-    update: str = "any"  # an expression (`podium.methods.update`)
+    update: str = (
+        "any"  # an expression (`podium.methods.update`); "any": the recipe's own; "method": that of the method
+    )
+    high: float | None = None  # the upper bound of a clip, where it is another than the lower
 
     def rule(self, method: Method) -> Update:
-        """The update that is done with a method's credit."""
-        return read_update(self.update)
+        """The update that is done with a method's credit. Raises BadUpdate where the small network cannot do it."""
+        update = read_update(method.update if self.update == "method" else self.update)
+        if why := refusal(update, CAN, "the small network"):
+            raise BadUpdate(why)
+        if update.loss.name == "clip" and update.loss["over"] != "token":
+            over = update.loss["over"]
+            raise BadUpdate(
+                f"the small network cannot clip by {over} (in the update {update.text!r}); it can by token"
+            )
+        return update
+
+    def ruled(self, update: Update) -> Recipe:
+        """The recipe with the bounds and the bonus that an update names in place of its own."""
+        given: dict[str, Any] = {}
+        if update.loss.name == "reinforce":
+            given["clip"] = math.inf
+        if update.loss.name == "clip":
+            named = {"clip": update.loss["low"], "high": update.loss["high"]}
+            given |= {name: value for name, value in named.items() if value is not None}
+        if any(term.name == "entropy" for term in update.penalties):
+            given["entropy"] = update.penalty("entropy")
+        return replace(self, **given)
 
 
 @dataclass
@@ -157,16 +182,19 @@ class NetPolicy:
 
     def update(self, rollouts: Sequence[Rollouts], credit: Sequence[Credit], update: Update) -> Change:
         """The update of the recipe's regime on the rows of those who learn now."""
-        old, recipe = self.learner, self.recipe
+        old, recipe = self.learner, self.recipe.ruled(update)
         learned = training_rows([one.observations.decisions for one in rollouts], credit, self.deal)
-        new, gradient, gradients = updated_by_regime(self.net, recipe, learned.rows, old)
+        rows = learned.rows
+        if any(term.name == "skip_zeros" for term in update.filters):
+            rows = [some for some in map(without_zeros, rows) if len(some.seen)]
+        new, gradient, gradients = updated_by_regime(self.net, recipe, rows, old)
         scores = [float(one.score.mean()) for one in rollouts if len(one.score)]
         held = remembered(recipe, old.held, old.w, float(np.mean(scores)) if scores else np.nan)
         counts = {name: x for name, x in new.held.items() if name.startswith("updates/")}
         self.learner = replace(new, iteration=old.iteration + 1, held=held | counts)
         self._pace(rollouts)
-        rows = sum(len(r.seen) for r in learned.rows)
-        return Change(rows, learned.entropy, gradient, gradients, learned.paid, learned.credit)
+        many = sum(len(r.seen) for r in rows)
+        return Change(many, learned.entropy, gradient, gradients, learned.paid, learned.credit)
 
     def _pace(self, rollouts: Sequence[Rollouts]) -> None:
         """How many decisions of an episode are branched, and how undecided they are, for the next iteration."""
@@ -322,6 +350,7 @@ def loss_of(
         np.repeat(each, tape.lengths(seen.start)),
         recipe.clip,
         recipe.entropy * left,
+        recipe.high,
     )
     if row.spread is None:
         return loss

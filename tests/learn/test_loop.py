@@ -171,3 +171,42 @@ def test_parameters_of_a_policy_change_in_the_loop_alone() -> None:
         and ast.unparse(node.func.value) == "policy"
     ]
     assert callers_of_update == ["loop.py"]
+
+
+# ---- updates are expressions
+
+
+def test_the_small_network_does_what_an_update_says() -> None:
+    """Bounds and bonus are those of the expression; another bound is another policy, the recipe's own the same."""
+
+    def learned(**settings: Any) -> dict[str, bytes]:
+        from dataclasses import replace
+
+        recipe, net = replace(SMALL, **settings), network(training("jury", 0, 0, 0), SMALL)
+        policy = NetPolicy(net, recipe, begin(net, 0))
+        row = METHODS[OURS]
+        source = WorldSource(lambda i, k: training("jury", 0, i + 1, k), row, by_doubt=True)
+        for _ in learn(source, policy, row, recipe.rule(row), 2):
+            pass
+        return weights(policy)
+
+    own = learned()
+    assert own == learned(update="method") == learned(update="clip(token, 0.3, 0.3)")
+    assert own == learned(update="skip_zeros >> clip(token)")  # no credit is 0 here
+    for other in ("reinforce", "clip(token, 0.001, 0.001)", "clip(token) + entropy(0.01)"):
+        assert own != learned(update=other), other
+
+
+@pytest.mark.parametrize(
+    ("update", "says"),
+    [
+        ("dpo", "the small network cannot do dpo"),
+        ("clip(sequence)", "cannot clip by sequence"),
+        ("clip(token) + kl(0.1)", "cannot do kl"),
+        ("clip(", "expected"),
+    ],
+)
+def test_an_update_that_it_cannot_do_is_refused_by_name(update: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(BadRecipe, match=says.replace("(", r"\(")):
+        open_run({"world": "jury", "update": update}, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
