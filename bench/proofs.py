@@ -18,14 +18,17 @@ from bench.table import Row, figure, missed, show
 
 BENCHES = (
     "cli",
+    "size",
     "trace",
     "exchange",
+    "screen",
     "exchange_mutants",
     "envs",
     "inputs",
     "metrics",
     "parl",
     "detectors",
+    "judged",
     "shapley",
     "credit",
     "fidelity",

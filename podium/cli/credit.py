@@ -95,7 +95,7 @@ def _show_card(row: dict[str, Any], json: bool) -> None:
         say(row)
         return
     out.print(Line.assemble((row["method"], "bold"), f" {RUNS[row['runs']]}; its description is {row['known']}"))
-    said = {
+    fields = {
         "reward": row["reward"],
         "credit": row["credit"],
         "pays": f"{row['pays']} (from the reward at {row['unit']})",
@@ -108,7 +108,7 @@ def _show_card(row: dict[str, Any], json: bool) -> None:
         "counts": f"{row['counts']} alike; {'scales' if row['scales'] else 'does not scale'} with the reward",
         "fidelity": "; ".join(_measured(one) for one in row["fidelity"] or ()) or "not measured",
     }
-    for key, value in said.items():
+    for key, value in fields.items():
         if value:
             out.print(Line.assemble((f"  {key:10}", "dim"), plain(value)))
 
@@ -122,9 +122,9 @@ def _measured(row: dict[str, Any]) -> str:
 
 def _show_choice(choice: Choice, json: bool) -> None:
     if json:
-        told = [one._asdict() for one in choice.answers]
+        answers = [one._asdict() for one in choice.answers]
         fits = [fit._asdict() for fit in choice.fits]
-        say({"answers": told, "methods": fits, "lacks": choice.lacks, "runs_tried": choice.tried})
+        say({"answers": answers, "methods": fits, "lacks": choice.lacks, "runs_tried": choice.tried})
         return
     for one in choice.answers:
         out.print(Line.assemble((f"{one.question} {one.says}", "bold"), f": {plain(one.because)}"))
@@ -198,15 +198,20 @@ def credit(
     refuse_unpaid(paid, row)
     paid = paid if unit is None else moved(paid, unit, by)
     rows = [] if to_file is not None and to_file.suffix == ".npy" else credit_rows(paid)
-    there = paid.value[~np.isnan(paid.value)]
-    told = {"method": row.name, "reward": row.reward, "credit": row.credit, "unit": paid.unit, "progress": progress}
-    told |= {"paid": len(there), "units": len(paid.value), "runs": extent(row), "missing": row.unknown or None}
+    output = _output(row, paid, progress)
     if to_file is not None:
         files.write_whole(to_file, _written(paid, rows, to_file.suffix))
     if json:
-        say(told | ({"out": str(to_file)} if to_file is not None else {"column": rows}))
+        say(output | ({"out": str(to_file)} if to_file is not None else {"column": rows}))
         return
     _show_credit(paid, row, rows, to_file)
+
+
+def _output(row: Method, paid: Credit, progress: float | None) -> dict[str, Any]:
+    there = paid.value[~np.isnan(paid.value)]
+    output = {"method": row.name, "reward": row.reward, "credit": row.credit, "unit": paid.unit}
+    counts = {"paid": len(there), "units": len(paid.value), "runs": extent(row), "missing": row.unknown or None}
+    return {**output, "progress": progress, **counts}
 
 
 def _show_credit(paid: Credit, row: Method, rows: list[dict[str, Any]], to_file: Path | None) -> None:
@@ -219,10 +224,10 @@ def _show_credit(paid: Credit, row: Method, rows: list[dict[str, Any]], to_file:
         print_rows(shown, False, list(rows[0]) if rows else ["run", paid.unit, "row", "credit"])
         if len(rows) > MANY:
             out.print(f"… {len(rows) - MANY:,} more; --json prints all, --out writes them")
-    said = f"{len(there):,} of {len(paid.value):,} units ({paid.unit}) get credit"
+    line = f"{len(there):,} of {len(paid.value):,} units ({paid.unit}) get credit"
     if len(there):
-        said += f", from {there.min():.6g} to {there.max():.6g}, mean {there.mean():.6g}"
-    out.print(Line(said, style="dim"))
+        line += f", from {there.min():.6g} to {there.max():.6g}, mean {there.mean():.6g}"
+    out.print(Line(line, style="dim"))
     if to_file is not None:
         out.print(plain(f"written: {to_file}"))
 

@@ -60,8 +60,8 @@ LIMITS: dict[str, Limits] = {
 def number(name: str, help: str) -> Any:
     """An option that takes a number within limits of the table."""
     limits = LIMITS[name]
-    told = f" {limits.sentence.capitalize()}." if limits.high < HUGE else ""
-    return typer.Option(parser=_parser(name), metavar="N", help=help + told)
+    sentence = f" {limits.sentence.capitalize()}." if limits.high < HUGE else ""
+    return typer.Option(parser=_parser(name), metavar="N", help=help + sentence)
 
 
 def _parser(name: str) -> Callable[[Any], Any]:

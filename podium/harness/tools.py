@@ -56,9 +56,9 @@ def tool(run: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
 
 
 def tool_of(run: Callable[..., Any], **settings: Any) -> Tool:
-    told: dict[str, Any] = {"name": getattr(run, "__name__", "tool")}
-    told["about"] = (inspect.getdoc(run) or "").split("\n")[0]
-    return Tool(run=run, **(told | settings))
+    fields: dict[str, Any] = {"name": getattr(run, "__name__", "tool")}
+    fields["about"] = (inspect.getdoc(run) or "").split("\n")[0]
+    return Tool(run=run, **(fields | settings))
 
 
 def begin(tool: Tool, args: dict[str, Any], caller: Caller) -> Any:

@@ -20,7 +20,20 @@ from numpy.typing import NDArray
 
 from podium.trace.vocabulary import EVENT_TYPES, TOPOLOGIES
 
-__all__ = ["AXES", "COLUMNS", "B", "Column", "F", "I", "Names", "Text", "Trace", "concat", "ranges"]
+__all__ = [
+    "AXES",
+    "COLUMNS",
+    "B",
+    "Column",
+    "F",
+    "I",
+    "Names",
+    "Text",
+    "Trace",
+    "absent_column",
+    "concat",
+    "ranges",
+]
 
 F = NDArray[np.float64]
 I = NDArray[np.signedinteger[Any]]
@@ -330,7 +343,7 @@ class Trace(_Referred):
         columns = {}
         for name, axis, kind in COLUMNS:
             values = given.pop(name, None)
-            columns[name] = _absent(kind, length[axis]) if values is None else _coerced(kind, values)
+            columns[name] = absent_column(kind, length[axis]) if values is None else _coerced(kind, values)
             if kind not in ("floats", "texts") and len(columns[name]) != length[axis]:
                 raise ValueError(f"{name} has {len(columns[name])} rows, {AXES[axis]} has {length[axis]}")
         if given:
@@ -529,7 +542,8 @@ def _coerced(kind: str, values: Any) -> Any:
     return Channels(values) if kind == "texts" else values
 
 
-def _absent(kind: str, n: int) -> Any:
+def absent_column(kind: str, n: int) -> Any:
+    """A column of this kind in which nothing is recorded; it takes no memory."""
     match kind:
         case "text":
             return Text.constant(None, n)
@@ -568,7 +582,9 @@ def _concatenated(kind: str, parts: list[Any], lengths: list[int]) -> Any:
         one = kind[:-1]
         return {
             k: _concatenated(
-                one, [p[k] if k in p else _absent(one, n) for p, n in zip(parts, lengths, strict=True)], lengths
+                one,
+                [p[k] if k in p else absent_column(one, n) for p, n in zip(parts, lengths, strict=True)],
+                lengths,
             )
             for k in dict.fromkeys(k for p in parts for k in p)
         }

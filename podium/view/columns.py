@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from podium import graph
 from podium.graph.path import work
 from podium.metrics.prices import PriceRow, TurnBill, turn_bill
 from podium.rewards.orchestration import spawned
@@ -26,7 +27,7 @@ DECISION, MESSAGE, RETURN, AGGREGATE = (
     event("aggregate"),
 )
 HUMAN, SAFETY = event("human_intervention"), event("safety_event")
-ANSWER, TEMPORAL = edge("return"), edge("temporal")
+TEMPORAL = edge("temporal")
 _SPLIT = re.compile(r"[^\w./\\@#$%&*+~-]+")
 LEAST_MARK = 4  # letters of a word that is looked for
 
@@ -53,7 +54,9 @@ def run_columns(trace: Trace, prices: Sequence[PriceRow]) -> RunColumns:
     person_e = (kind_e == HUMAN) | (trace.role_e.codes == trace.role_e.code("user"))
     acts_e = ~person_e & np.isin(kind_e, (DECISION, MESSAGE, RETURN, AGGREGATE))
     works_a = np.zeros(trace.n_agents + 1, np.bool_)
-    works_a[trace.agent_e[call_e | bill.turn_e]] = True
+    works_a[trace.agent_e[call_e | (bill.turn_e & (trace.model_e.codes >= 0)) | ~np.isnan(trace.tokens_in_e)]] = (
+        True
+    )
     silent_a = spawned(trace) & ~works_a[:-1] & bill.turn_e.any()
     silent_e = np.append(silent_a, False)[trace.agent_e]
     return RunColumns(
@@ -89,10 +92,10 @@ def _turn_of(trace: Trace, acts_e: B, priced_e: B) -> I:
 
 
 def _result_of(trace: Trace) -> I:
-    answers_x = (trace.type_x == ANSWER) & (trace.type_e[trace.src_x] == CALL)
-    answers_x &= trace.type_e[trace.dst_x] == RESULT
+    call_e = graph.call_of(trace)
+    rows = np.flatnonzero(call_e >= 0)
     result_e = np.full(trace.n_events, -1, np.int64)
-    result_e[trace.src_x[answers_x]] = trace.dst_x[answers_x]
+    result_e[call_e[rows]] = rows
     return result_e
 
 

@@ -108,7 +108,7 @@ def _time(one: RunSummary, width: int) -> Iterator[Line]:
     ]
     yield from columns(rows, width, "llrrl", wide=4, head=False, indent=2)
     yield from wrapped(
-        f"At most {amount(clock.most_at_once, 'agent')} at once, {clock.mean_at_once:.2g} on average. All work one after the other: {span(clock.serial)}.",
+        f"At most {amount(clock.most_at_once, 'agent')} at once, {clock.mean_at_once:.1f} on average. All work one after the other: {span(clock.serial)}.",
         width,
     )
     yield from _critical(one, width)
@@ -213,7 +213,8 @@ def _team(one: RunSummary, width: int) -> Iterator[Line]:
         width, "Who worked", f"{amount(len(one.agents), 'agent')}" + (f"; returns: {fates}" if fates else "")
     )
     rows = [["agent", "work", "turns", "calls", "context", "price", "return"]]
-    shown = one.agents[:MOST_AGENTS]
+    dearest = sorted(one.agents, key=_weight, reverse=True)[:MOST_AGENTS]
+    shown = [a for a in one.agents if a.name in {d.name for d in dearest}]
     rows += [_agent(a) for a in shown]
     keep = [True, True, *[one.spending.turns > 0] * 4, bool(used)]
     keep[3] |= bool(one.tools)
@@ -221,11 +222,17 @@ def _team(one: RunSummary, width: int) -> Iterator[Line]:
     right = "".join(side for side, shows in zip("lrrrrrl", keep, strict=True) if shows)
     yield from columns(rows, width, right, indent=2)
     if len(one.agents) > len(shown):
-        rest = one.agents[len(shown) :]
+        rest = [a for a in one.agents if a.name not in {d.name for d in dearest}]
         prices = [a.tally.usd for a in rest if a.tally.usd == a.tally.usd]
         price = f", {dollars(sum(prices), any(a.tally.at_least for a in rest))}" if prices else ""
         yield from wrapped(f"and {amount(len(rest), 'more agent')}{price}; --json lists them", width)
     yield from _contexts(one, width)
+
+
+def _weight(a: Agent) -> tuple[bool, float, float]:
+    """What is shown first where there is no room for all: who launched others, what cost most, what worked longest."""
+    known = [0.0 if v != v else v for v in (a.tally.usd, a.busy)]
+    return a.parent is None, known[0], known[1]
 
 
 def _agent(a: Agent) -> list[str]:

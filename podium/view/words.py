@@ -112,12 +112,11 @@ def columns(
     for number, row in enumerate(cells):
         parts = []
         for i, (cell, size) in enumerate(zip(row, sizes, strict=True)):
-            text = cut(cell, size)
-            pad = " " * (size - cell_len(text))
-            parts.append(pad + text if right[i] == "r" else text + pad)
-        lines.append(
-            Line(" " * indent + (" " * gap).join(parts).rstrip(), style="dim" if head and not number else "")
-        )
+            shown = cut(cell, size)
+            pad = " " * (size - cell_len(shown))
+            parts.append(pad + shown if right[i] == "r" else shown + pad)
+        text = cut(" " * indent + (" " * gap).join(parts).rstrip(), width)
+        lines.append(Line(text, style="dim" if head and not number else ""))
     return lines
 
 

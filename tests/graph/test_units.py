@@ -58,6 +58,12 @@ def test_a_role_is_numbered_by_its_first_row_and_kept_inside_its_rollout():
     assert role(run).tolist() == [0, -1, 1]
 
 
+def test_a_result_answers_no_call_that_it_only_came_after():
+    edges = [(0, 2, "return"), (1, 2, "temporal"), (1, 3, "return"), (2, 3, "temporal")]
+    run = made(["c a", "c a", "r a", "r a"], edges)
+    assert call_of(run).tolist() == [-1, -1, 0, 1]
+
+
 def test_alone_an_agent_has_one_turn():
     run = made(["d a", "d a", "d a"], [(0, 1), (1, 2)])
     assert turn(run).tolist() == [0, 0, 0]
@@ -68,7 +74,7 @@ def slow_turn(trace: Trace) -> list[int]:
     lane, before, current, out, count = {}, {}, {}, [], 0
     for row in range(trace.n_events):
         who = int(trace.agent_e[row])
-        calls = [s for s, _ in parents(trace, row) if kind(trace, s) == "tool_call"]
+        calls = [s for s, k in parents(trace, row) if kind(trace, s) == "tool_call" and k != "temporal"]
         if kind(trace, row) == "tool_result" and calls:
             who = int(trace.agent_e[max(calls)])
         lane[row] = who
