@@ -36,6 +36,7 @@ BENCHES = (
     "harness_doors",
     "demo",
     "learn",
+    "one_loop",
     "regret",
     "counterfactual",
     "sb3",
