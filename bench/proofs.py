@@ -34,6 +34,7 @@ BENCHES = (
     "fidelity",
     "harness",
     "harness_doors",
+    "harness_jail",
     "demo",
     "learn",
     "one_loop",
@@ -45,6 +46,7 @@ BENCHES = (
     "lm_packed",
     "lm_generate",
     "lm_results",
+    "view",
     "mutation",
 )
 

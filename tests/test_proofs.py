@@ -22,6 +22,7 @@ ELSEWHERE = {  # whose small size is a test of its own
     "lm": "tests/learn/lm",
     "sb3": "tests/test_sb3.py",
     "study": "tests/study",
+    "view": "tests/doors/test_browser.py",
 }
 PARTS = [*trace.PARTS, *(name for name in BENCHES if name not in {"trace", *ELSEWHERE})]
 
