@@ -23,6 +23,7 @@ ELSEWHERE = {  # whose small size is a test of its own
     "outside": "tests/test_outside.py",
     "sb3": "tests/test_sb3.py",
     "study": "tests/study",
+    "view": "tests/doors/test_browser.py",
 }
 PARTS = [*trace.PARTS, *(name for name in BENCHES if name not in {"trace", *ELSEWHERE})]
 
