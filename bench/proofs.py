@@ -19,6 +19,7 @@ from bench.table import Row, figure, missed, show
 BENCHES = (
     "cli",
     "size",
+    "outside",
     "trace",
     "exchange",
     "screen",
@@ -34,6 +35,7 @@ BENCHES = (
     "fidelity",
     "harness",
     "harness_doors",
+    "harness_jail",
     "demo",
     "learn",
     "regret",
@@ -44,6 +46,7 @@ BENCHES = (
     "lm_packed",
     "lm_generate",
     "lm_results",
+    "view",
     "mutation",
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from rich.text import Text as Line
 
 from podium.cli.app import Json, app
 from podium.cli.limits import number
-from podium.cli.output import out, say
+from podium.cli.output import out, print_rows, say
 from podium.harness.find import find_team, recorded_team
 from podium.harness.forest import shared
 from podium.harness.human import door_at
@@ -26,6 +27,7 @@ from podium.harness.replay import replay as replay_run
 from podium.harness.run import Interrupted
 from podium.harness.run import Live as Running
 from podium.harness.run import run as run_team
+from podium.harness.sandbox import NoIsolation, promises
 from podium.harness.team import BadTeam
 from podium.harness.understand import LEVELS
 from podium.trace import files
@@ -137,6 +139,19 @@ def _watching() -> Iterator[Callable[[Running], None] | None]:
             shown.update(table, refresh=True)
 
         yield watch
+
+
+@app.command(epilog="Example: podium jail --json")
+def jail(json: Json = False) -> None:
+    """What the commands of agents are held to on this machine, and by what, tried out now. Exit 1: they would not be run."""
+    try:
+        rows = [msgspec.structs.asdict(promise) for promise in asyncio.run(promises())]
+    except NoIsolation as refused:
+        out.print(refused.why, markup=False) if not json else say({"refused": refused.why})
+        raise typer.Exit(1) from None
+    shown = rows if json else [row | {"kept": "yes" if row["kept"] else "no"} for row in rows]
+    print_rows(shown, json, ["what", "by", "kept", "lacks"])
+    raise typer.Exit(not all(row["kept"] for row in rows))
 
 
 @app.command(epilog="Example: podium replay out/research --at 2 --do choose=none")
