@@ -86,10 +86,18 @@ class StoredRuns:
         except (BadParameter, ValueError) as error:
             raise BadRuns(f"{path}: what the policy saw cannot be replayed: {error}") from None
         roots = trace.parent_n.codes < 0
-        score = trace.reward_n["team"][roots & (trace.tells_n != 0)]
+        free = roots & (trace.tells_n != 0)
+        score = trace.reward_n["team"][free]
         made = int((trace.call_e >= 0).sum())
         rows = np.concatenate([np.zeros(0, np.int64), *(d.row for d in decisions)])
-        return Rollouts(trace, Observed(decisions, fitted=True), score, made, _mix(policy.net, trace, rows), rows)
+        return Rollouts(
+            trace,
+            Observed(decisions, fitted=True),
+            score,
+            made,
+            _mix(policy.net, trace, np.flatnonzero((trace.call_e >= 0) & free[trace.rollout_e])),
+            rows,
+        )
 
 
 def _mix(net: Net, trace: Trace, rows: Any) -> Tally:
