@@ -25,9 +25,9 @@ from bench.size import (
 
 CEILINGS = {  # as measured, and a little room; a change may lower one and never raise it. One that is met goes
     "core": 15_300,
-    "learn": 8_000,
+    "learn": 7_800,
     "podium": 44_000,
-    "long_lines": 535,
+    "long_lines": 230,
     "long_functions": 2,
     "private_imports": 1,
     "participles": 350,

@@ -110,8 +110,8 @@ def heeded(trace: Trace) -> Heeded:
         takers_m = |{d : m → d of another agent, which acts with d or later, or whose message d has takers}|
 
     Acts are decisions, spawns, tool calls, returns and aggregates. What the sender itself does next is not an
-    effect of its message. Nobody could act upon a message to one who acts no more once it is there. A message is sent
-    if it has an addressee, or an edge to another agent; an agent that speaks to nobody narrates.
+    effect of its message. Nobody could act upon a message to one who acts no more once it is there. A message is
+    sent if it has an addressee, or an edge to another agent; an agent that speaks to nobody narrates.
     """
     message_e = trace.type_e == MESSAGE
     acts = np.flatnonzero(ACTS[trace.type_e] & (trace.agent_e >= 0))

@@ -17,8 +17,8 @@ HUMAN, MESSAGE, SPAWN = event("human_intervention"), event("message"), event("sp
 
 
 def persons(trace: Trace) -> B:
-    """The agents that are people: the first role that an event of theirs states is user or human, or they intervene and else only
-    send messages. The role on a spawn is that of the new agent, so spawns do not count."""
+    """The agents that are people: the first role that an event of theirs states is user or human, or they intervene
+    and else only send messages. The role on a spawn is that of the new agent, so spawns do not count."""
     stated = first_by(trace.agent_e, (trace.role_e.codes >= 0) & (trace.type_e != SPAWN), trace.n_agents)
     role_a = take(trace.role_e.codes, stated)
     person_a: B = np.isin(role_a, [trace.role_e.code(role) for role in PERSON_ROLES]) & (stated >= 0)

@@ -17,7 +17,8 @@ MESSAGE = event("message")
 
 
 def flow_edges(trace: Trace) -> tuple[I, I]:
-    """The edges along which untrusted content travels: `trust_edges`, but for those into what a person writes who has read it."""
+    """The edges along which untrusted content travels: `trust_edges`, but for those into what a person writes who
+    has read it."""
     src_x, dst_x = trust_edges(trace)
     wrote_e = (trace.type_e == MESSAGE) & np.append(persons(trace), False)[trace.agent_e] & (trace.trusted_e != 0)
     carries_x = ~wrote_e[dst_x]
@@ -29,7 +30,8 @@ def taint(trace: Trace) -> B:
 
         taint_j = untrusted_j or (any(taint_i : i → j) and not released_j)
 
-    A human intervention, a safety event or a person's message that is not itself marked untrusted releases what passes through it.
+    A human intervention, a safety event or a person's message that is not itself marked untrusted releases what
+    passes through it.
     """
     return sweep.reach(trace.trusted_e == 0, *flow_edges(trace))
 

@@ -85,8 +85,8 @@ def utilisation_by_effect(trace: Trace) -> F:
 
 @register("score", unit="team", families=("E2",), better="higher", needs="when events began and ended")
 def busy_agents(trace: Trace) -> F:
-    """How many agents were busy at once, on average over the team's time, from its first piece of work to the end of
-    its last.
+    """How many agents were busy at once, on average over the team's time, from its first piece of work to the end
+    of its last.
 
         b = ∫ busy(t) dt / (t_last - t_first - waiting),   waiting: a person was busy and no agent (`graph.waiting`)
 
@@ -135,7 +135,8 @@ def _headroom(trace: Trace, start_e: F, every_e: F) -> F:
 def headroom(trace: Trace) -> F:
     """What if there were workers enough: how many times faster the same work could have been done.
 
-        h = T_team / T_∞,   T_team the wall clock less waiting for people,   T_∞ the longest chain of work along edges but temporal
+        h = T_team / T_∞,   T_team the wall clock less waiting for people,
+        T_∞ the longest chain of work along edges but temporal
 
     pays: the team.   needs: ends of events, else NaN.
     """

@@ -350,7 +350,7 @@ def combined(trace: Trace) -> tuple[I, I]:
     first = np.searchsorted(dst[told], src[led])
     count = np.searchsorted(dst[told], src[led], side="right") - first
     via = told[ranges(first, count)]
-    voted = np.flatnonzero((trace.source_v >= 0) & (trace.event_v >= 0))
+    voted = np.flatnonzero(trace.source_v >= 0)
     row = np.concatenate([src[direct], src[via], trace.source_v[voted]]).astype(np.int64)
     of = np.concatenate([dst[direct], np.repeat(dst[led], count), trace.event_v[voted]]).astype(np.int64)
     order = rows_by(row)
