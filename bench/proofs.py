@@ -19,6 +19,7 @@ from bench.table import Row, figure, missed, show
 BENCHES = (
     "cli",
     "size",
+    "outside",
     "trace",
     "exchange",
     "screen",
@@ -45,6 +46,7 @@ BENCHES = (
     "lm_packed",
     "lm_generate",
     "lm_results",
+    "view",
     "mutation",
 )
 

@@ -51,6 +51,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "world": ("podium.envs",),
     "importer": ("podium.exchange",),
     "reader": ("podium.exchange",),
+    "viewer": ("podium.view.inline",),
     "study": ("podium.study.surveyed",),
 }
 NEEDED = {"score": ("unit",), "detector": ("group", "threshold", "finds", "needs", "todo", "severity")}  # facts

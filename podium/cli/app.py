@@ -21,6 +21,10 @@ VERBS: dict[str, tuple[str, str]] = {
         "show",
         "Show one run: who worked, where the time and the money went, what went wrong.",
     ),
+    "view": (
+        "view",
+        "See runs, trainings and folders of both in a browser: who did what when, credit, safety, what to compare.",
+    ),
     "convert": ("traces", "Write traces in another form."),
     "import": ("exchange", "Import logs of other systems and keep the result."),
     "rules": ("traces", "List the rules that a trace obeys."),

@@ -18,8 +18,8 @@ from podium.cli.limits import number
 from podium.cli.output import out, print_rows, say
 from podium.cli.rewards import paid_units
 from podium.credit import BadCredit, Credit
+from podium.credit.at_unit import at_unit
 from podium.credit.credit import read as read_credit
-from podium.credit.routing import broadcast, to
 from podium.graph import units
 from podium.methods import Method, credit_of, use_method
 from podium.methods.choose import ASKS, Choice, choose, lacking
@@ -29,7 +29,7 @@ from podium.rewards.ledger import read as read_reward
 from podium.trace import files
 from podium.view.plain import plain
 
-__all__ = ["ad_hoc", "credit_rows", "moved", "refuse_unpaid"]
+__all__ = ["ad_hoc", "credit_rows", "refuse_unpaid"]
 
 MANY = 40  # rows on a screen
 RUNS = {"all": "runs", "part": "runs in part", "card": "is a card: nothing of it runs"}
@@ -196,7 +196,7 @@ def credit(
     if by is not None and unit is None:
         raise BadCredit("--by says how credit is shared among finer units; say which with --unit")
     refuse_unpaid(paid, row)
-    paid = paid if unit is None else moved(paid, unit, by)
+    paid = paid if unit is None else at_unit(paid, unit, by)
     rows = [] if to_file is not None and to_file.suffix == ".npy" else credit_rows(paid)
     output = _output(row, paid, progress)
     if to_file is not None:
@@ -256,28 +256,6 @@ def refuse_unpaid(paid: Credit, method: Method) -> None:
         lacks = lacking(paid.trace)
         if why := [f"{need} ({lacks[need]})" for need in method.needs if need in lacks]:
             raise BadCredit(f"{method.name} pays nobody here: it needs {' and '.join(why)}")
-
-
-def moved(paid: Credit, unit: str, by: str | None = None) -> Credit:
-    """The credit at another unit: summed into a coarser one, broadcast to finer ones, or shared among them where a
-    share is asked for.
-
-    A share is equal or by tokens or time; up after it is the identity. Refuses where credit has no unit of that
-    kind to go to, because it would be lost.
-    """
-    if unit not in units.UNITS:
-        raise BadCredit(f"no unit called {unit!r}; there are {', '.join(units.UNITS)}")
-    if by not in (None, "equal", "tokens", "time"):
-        raise BadCredit(f"--by takes equal, tokens or time, got {by!r}")
-    if unit == paid.unit:
-        return paid
-    if not units.finer(unit, paid.unit):
-        return to(paid, unit, "sum")
-    inside = units.within(paid.trace, unit, paid.unit)
-    empty = np.bincount(inside[inside >= 0], minlength=len(paid.value)) == 0
-    if lost := int((empty & (np.nan_to_num(paid.value) != 0.0)).sum()):
-        raise BadCredit(f"{lost} of the {paid.unit} units with credit hold no {unit}, so that it would be lost")
-    return broadcast(paid, unit) if by is None else to(paid, unit, "share", by)  # type: ignore[arg-type]
 
 
 def credit_rows(paid: Credit) -> list[dict[str, Any]]:

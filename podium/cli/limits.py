@@ -54,6 +54,7 @@ LIMITS: dict[str, Limits] = {
     "cores": Limits(1, 256),
     "progress": Limits(0, 1, float),
     "row": Limits(0, HUGE),
+    "port": Limits(0, 65_535),
 }
 
 

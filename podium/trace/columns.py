@@ -422,9 +422,13 @@ class Trace(_Referred):
         return f"Trace({', '.join(counts)})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the counts, then the first events as a table."""
+        """What a notebook shows: the page of one run; of several the counts, then the first events as a table."""
         from html import escape
 
+        from podium.registry import find
+
+        if len(self) == 1 and self.n_events <= 100_000:
+            return str(find("viewer", "inline")(self))
         names = self.name_a.strings()
         rows = "".join(
             f"<tr><td>{row}</td><td>{self.t_e[row]:g}</td><td>{EVENT_TYPES[self.type_e[row]]}</td>"
