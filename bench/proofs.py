@@ -19,6 +19,7 @@ from bench.table import Row, figure, missed, show
 BENCHES = (
     "cli",
     "size",
+    "outside",
     "trace",
     "exchange",
     "screen",
@@ -37,6 +38,7 @@ BENCHES = (
     "harness_jail",
     "demo",
     "learn",
+    "one_loop",
     "regret",
     "counterfactual",
     "sb3",
