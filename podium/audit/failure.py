@@ -401,9 +401,8 @@ def _set_to_work(trace: Trace, kin: Family, agents: I) -> I:
     told_x = (
         (trace.agent_e[trace.src_x] == boss_x) & (trace.type_e[trace.src_x] != SPAWN) & (trace.type_x != TEMPORAL)
     )
-    told_a = np.zeros(trace.n_agents + 1, np.bool_)
-    told_a[trace.agent_e[trace.dst_x[told_x]]] = True
-    told_a[trace.to_e[trace.type_e == MESSAGE]] = True
+    told_a = any_by(trace.agent_e[trace.dst_x], told_x, trace.n_agents)
+    told_a |= any_by(trace.to_e, trace.type_e == MESSAGE, trace.n_agents)
     at_once, acting = agents[acted_a[agents] & ~told_a[agents]], agents[acted_a[agents]]
     words_n = (np.bincount(trace.rollout_a[acting], minlength=len(trace)) > 0) & (
         np.bincount(trace.rollout_a[at_once], minlength=len(trace)) == 0

@@ -17,7 +17,7 @@ from podium.audit.detector import Second, Suspects
 from podium.audit.permissions import Permissions
 from podium.audit.relations import privileged
 from podium.graph import call_of, persons
-from podium.graph.grouping import any_by
+from podium.graph.grouping import any_by, last_by, take
 from podium.graph.labels import label, stated
 from podium.graph.taint import flow_edges
 from podium.graph.trust import trusting
@@ -386,8 +386,7 @@ def sandbox_escape(trace: Trace, second: Second, threshold: float) -> Suspects:
     led_e = sweep.reach(seen.trusted_e == 0, src_x[straight_x], dst_x[straight_x])
     beyond_e = may.grants_beyond(trace)
     spawned = np.flatnonzero(spawn_e & (beyond_e | led_e))
-    parent_a = np.full(trace.n_agents + 1, -1)
-    parent_a[trace.to_e[spawn_e]] = trace.agent_e[spawn_e]  # rows ascend, so the last one stays
+    parent_a = np.append(take(trace.agent_e, last_by(trace.to_e, spawn_e, trace.n_agents)), -1)
     calls = np.flatnonzero((trace.type_e == CALL) & (trace.tool_e.codes >= 0) & (parent_a[trace.agent_e] >= 0))
     calls = calls[~may.permitted(parent_a[trace.agent_e[calls]], trace.tool_e.codes[calls])]
     unlisted_a = (parent_a >= 0) & ~np.append(may.known_a, True)
@@ -399,8 +398,7 @@ def sandbox_escape(trace: Trace, second: Second, threshold: float) -> Suspects:
         _any(trace, everything) & ~_any(trace, spawn_e)
     )
     tells_n[trace.rollout_e[rows]] = True
-    shown_a = np.zeros(trace.n_agents, np.bool_)
-    shown_a[about[np.concatenate([beyond_e[spawned], np.ones(len(calls), np.bool_)])]] = True
+    shown_a = any_by(about, np.concatenate([beyond_e[spawned], np.ones(len(calls), np.bool_)]), trace.n_agents)
     suspects = Suspects.of_counts(rows, about, threshold, trace, tells_n)
     return replace(suspects, open=~shown_a[suspects.agent])
 

@@ -39,10 +39,8 @@ class Measured:
     @property
     def needs(self) -> str | None:
         """What the record of a run would have to hold for a figure; None where every run has one."""
-        if not self.absent:
-            return None
-        asked = self.metric.scores if self.score is None else (self.score,)
-        return "; or ".join(str(facts("score", score)["needs"]) for score in asked)
+        scores = self.metric.scores if self.score is None else (self.score,)
+        return "; or ".join(str(facts("score", score)["needs"]) for score in scores) if self.absent else None
 
     @property
     def estimate(self) -> Estimate:
