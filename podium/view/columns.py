@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,7 +17,7 @@ from podium.rewards.orchestration import spawned
 from podium.trace.columns import B, F, I, Trace
 from podium.trace.vocabulary import edge, event
 
-__all__ = ["RunColumns", "content_of", "marks", "run_columns", "said", "stated", "text_of"]
+__all__ = ["RunColumns", "content_of", "marks", "run_columns", "said", "stated", "strings", "text_of"]
 
 CALL, RESULT, SPAWN, DESPAWN = event("tool_call"), event("tool_result"), event("spawn"), event("despawn")
 DECISION, MESSAGE, RETURN, AGGREGATE = (
@@ -29,6 +29,7 @@ DECISION, MESSAGE, RETURN, AGGREGATE = (
 HUMAN, SAFETY = event("human_intervention"), event("safety_event")
 TEMPORAL = edge("temporal")
 _SPLIT = re.compile(r"[^\w./\\@#$%&*+~-]+")
+_FIRST = ("command", "cmd", "file_path", "pattern", "path")
 LEAST_MARK = 4  # letters of a word that is looked for
 
 
@@ -131,6 +132,28 @@ def text_of(raw: str | None) -> str | None:
     texts = [p.get("text") if isinstance(p, dict) else p for p in parts]
     text = "\n".join(t for t in texts if isinstance(t, str))
     return text or None
+
+
+def strings(value: Any) -> Iterator[str]:
+    """All texts in a content, those of arguments written as JSON among them; a command or a path first.
+
+    >>> list(strings({"limit": 3, "pattern": "*.py", "command": "ls"})), list(strings('{"cmd": "ls"}'))
+    (['ls', '*.py'], ['ls'])
+    """
+    if isinstance(value, str):
+        if value[:1] == "{":
+            try:
+                yield from strings(msgspec.json.decode(value))
+                return
+            except msgspec.MsgspecError:
+                pass
+        yield value
+    elif isinstance(value, dict):
+        for name in sorted(value, key=lambda n: _FIRST.index(n) if n in _FIRST else len(_FIRST)):
+            yield from strings(value[name])
+    elif isinstance(value, list):
+        for part in value:
+            yield from strings(part)
 
 
 def marks(text: str | None) -> set[str]:
