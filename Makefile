@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-kernels doors proofs setup lm mcp clean
+.PHONY: demo test test-kernels doors proofs setup lm mcp browser bubblewrap clean
 
 demo: setup
 	$(BIN)/python examples/learn_the_five.py
@@ -24,10 +24,10 @@ test-kernels: setup lm
 	echo "the learning tests by OpenBLAS' kernel $$kernel"; \
 	$(ONE_THREAD) OPENBLAS_CORETYPE=$$kernel $(BIN)/pytest -n 2 --dist worksteal $(LEARNING)
 
-doors: setup lm mcp
-	$(BIN)/pytest -rs tests/doors tests/harness/test_mcp.py
+doors: setup lm mcp browser bubblewrap
+	$(BIN)/pytest -rs tests/doors tests/harness/test_mcp.py $(addprefix tests/harness/test_,sandbox.py permissions.py escapes.py doors_replay.py)
 
-proofs: setup lm mcp
+proofs: setup lm mcp browser
 	$(BIN)/python -m bench.proofs
 
 setup: $(VENV)/installed
@@ -39,6 +39,10 @@ $(VENV)/lm: constraints.txt $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lm]'
 	@touch $@
 
+# What confines the commands of agents. Where it cannot be installed, its tests say so and are skipped.
+bubblewrap:
+	@command -v bwrap > /dev/null || apt-get install -y -qq bubblewrap > /dev/null 2>&1 || echo "doors: bubblewrap is not here and cannot be installed: apt-get install bubblewrap"
+
 # MCP servers from npm and PyPI, to test the client on, in `make doors`. Where they cannot be had, those tests say so and are skipped.
 mcp: $(VENV)/mcp/tried
 
@@ -46,6 +50,16 @@ $(VENV)/mcp/tried: | $(VENV)/installed
 	@mkdir -p $(VENV)/mcp
 	-@npm install --silent --no-audit --no-fund --fetch-retries=0 --prefix $(VENV)/mcp @modelcontextprotocol/server-everything@2026.8.31
 	-@$(PYTHON) -m venv $(VENV)/mcp/py && $(VENV)/mcp/py/bin/python -m pip install --quiet --disable-pip-version-check --retries 1 'mcp-server-time==2026.*'
+	@touch $@
+
+# A browser for the tests of the page: Debian's Chromium, driven by playwright, with axe-core to judge how well it can be read.
+browser: $(VENV)/axe/tried
+
+$(VENV)/axe/tried: | $(VENV)/installed
+	@mkdir -p $(VENV)/axe
+	-@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null 2>&1; }
+	-@$(BIN)/python -m pip install --quiet --disable-pip-version-check --retries 1 -e '.[browser]'
+	-@npm install --silent --no-audit --no-fund --fetch-retries=0 --prefix $(VENV)/axe axe-core@4
 	@touch $@
 
 $(VENV)/installed: pyproject.toml setup.py podium/trace/_scan.c

@@ -23,7 +23,20 @@ from podium.harness.tools import Tool
 from podium.harness.types import Call, Delegate, Return, See, Send, Spawn, Stop
 from podium.trace.rules import check
 
-__all__ = ["ATTEMPTS", "CONTAINED", "EXPECTED", "Attempt", "Tried", "scene", "tried"]
+__all__ = [
+    "ATTEMPTS",
+    "BUDGET",
+    "CONTAINED",
+    "DONE",
+    "EXPECTED",
+    "Attempt",
+    "Scene",
+    "Tried",
+    "filled",
+    "follows",
+    "scene",
+    "tried",
+]
 
 LIMITS = Limits(seconds=8, memory=128 << 20, processes=24)
 BUDGET = Budget(steps=30, seconds=30)
@@ -48,6 +61,15 @@ class Scene:
     def outside(self) -> list[tuple[str, int]]:
         """What lies where no agent may write, and whose it is."""
         return sorted((p.name, p.stat().st_uid) for p in (self.file.parent, *self.file.parent.iterdir()))
+
+    def facts(self) -> dict[str, str]:
+        """What marks in arguments stand for."""
+        return {"{secret}": str(self.file), "{port}": str(self.port), "{folder}": str(self.file.parent)}
+
+    def refusals(self, log: str) -> list[str]:
+        """The kinds of the safety events in a log."""
+        events = [json.loads(line) for line in log.splitlines()]
+        return [e.get("refused", {}).get("kind", "") for e in events if e.get("type") == "safety_event"]
 
     def furnish(self, folder: Path) -> None:
         """Puts into an agent's folder what attempts need."""
@@ -112,7 +134,7 @@ def tried(attempt: Attempt, here: Scene) -> Tried:
     ran = run(attempt.team(here), "try it", folder=at, folders=True)
     log = b"".join(p.read_bytes() for p in at.glob("*.jsonl")).decode()
     trace = ran.trace
-    kinds = [e.get("refused", {}).get("kind", "") for e in _events(log) if e.get("type") == "safety_event"]
+    kinds = here.refusals(log)
     told = repr(ran.answer)
     succeeded = (
         (here.secret in log or here.secret in told or DONE in told)
@@ -125,15 +147,10 @@ def tried(attempt: Attempt, here: Scene) -> Tried:
     return Tried(recorded, kinds, succeeded, [f.message for f in check(trace)], ran)
 
 
-def _events(log: str) -> Iterator[dict[str, Any]]:
-    for line in log.splitlines():
-        yield json.loads(line)
-
-
 # Teams that try ----------------------------------------------------------------------------------------------------------
 
 
-def _follows(script: list[Any]) -> Callable[[See], Any]:
+def follows(script: list[Any]) -> Callable[[See], Any]:
     """An agent that does one thing after another and answers with all that came of it."""
 
     async def agent(see: See) -> Any:
@@ -173,17 +190,16 @@ def _calls(tool: str, **args: Any) -> Callable[[Scene], Team]:
     """A lead that makes one call. {secret}, {port} and {folder} in its arguments are filled in."""
 
     def team(here: Scene) -> Team:
-        facts = {"{secret}": str(here.file), "{port}": str(here.port), "{folder}": str(here.file.parent)}
-        filled = {name: _filled(value, facts) for name, value in args.items()}
-        lead = Role(_follows([Call(tool=tool, args=filled)]), tools=ALLOWED)
+        given = {name: filled(value, here.facts()) for name, value in args.items()}
+        lead = Role(follows([Call(tool=tool, args=given)]), tools=ALLOWED)
         return Team("attempt", lead, tools=_tools(here), guards=GUARDS, budget=BUDGET)
 
     return team
 
 
-def _filled(value: Any, facts: dict[str, str]) -> Any:
+def filled(value: Any, facts: dict[str, str]) -> Any:
     if isinstance(value, list):
-        return [_filled(v, facts) for v in value]
+        return [filled(v, facts) for v in value]
     for mark, fact in facts.items():
         value = value.replace(mark, fact) if isinstance(value, str) else value
     return value
@@ -195,11 +211,11 @@ def _spawns(first: Spawn, worker: list[Any]) -> Callable[[Scene], Team]:
     def team(here: Scene) -> Team:
         tools = _tools(here)
         roles = {
-            "worker": Role(_follows(worker), tools=("read_file",), spawns=("worker", "helper")),
-            "helper": Role(_follows([Call(tool="forbidden")]), tools=("read_file", "forbidden")),
+            "worker": Role(follows(worker), tools=("read_file",), spawns=("worker", "helper")),
+            "helper": Role(follows([Call(tool="forbidden")]), tools=("read_file", "forbidden")),
         }
         return Team(
-            "attempt", Role(_follows([first]), spawns=("worker",)), roles, tools=tools, guards=GUARDS, budget=BUDGET
+            "attempt", Role(follows([first]), spawns=("worker",)), roles, tools=tools, guards=GUARDS, budget=BUDGET
         )
 
     return team
@@ -218,8 +234,8 @@ def _plants(first: list[Any], then: list[Any], worker: Call) -> Callable[[Scene]
 
     def team(here: Scene) -> Team:
         plant = Call(tool="python", args={"code": PLANT.replace("{folder}", str(here.file.parent))})
-        lead = Role(_follows([[*first, plant], *then]), spawns=("worker",))
-        roles = {"worker": Role(_follows([worker]), tools=ALLOWED)}
+        lead = Role(follows([[*first, plant], *then]), spawns=("worker",))
+        roles = {"worker": Role(follows([worker]), tools=ALLOWED)}
         return Team("attempt", lead, roles, tools=_tools(here), guards=GUARDS, budget=BUDGET)
 
     return team
@@ -230,7 +246,7 @@ def _says(content: Any, send: bool = True) -> Callable[[Scene], Team]:
 
     def team(here: Scene) -> Team:
         said = Send(to="lead", content=content) if send else Return(content=content)
-        roles = {"worker": Role(_follows([said]), tools=())}
+        roles = {"worker": Role(follows([said]), tools=())}
         lead = Role(_obeys([Spawn(role="worker", task="go")]), spawns=("worker",))
         return Team("attempt", lead, roles, tools=_tools(here), guards=GUARDS, budget=BUDGET)
 

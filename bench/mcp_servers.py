@@ -52,7 +52,7 @@ def _await_port(port: int) -> None:
 
 
 _SERVER = r"""
-import json, sys, time
+import json, subprocess, sys, time
 how = sys.argv[1]
 def say(text): sys.stdout.write(text + "\n"); sys.stdout.flush()
 def answer(number, **said): say(json.dumps({"jsonrpc": "2.0", "id": number, **said}))
@@ -69,6 +69,7 @@ for line in sys.stdin:
     elif method == "tools/list":
         if how == "lists nonsense": answer(number, result={"tools": [{"title": "nameless"}]}); continue
         tools = [{"name": "act", "inputSchema": {"type": "object"}}]
+        if how == "endless pages": answer(number, result={"tools": [], "nextCursor": "on"}); continue
         if how == "pages":
             page = int(asked.get("params", {}).get("cursor", 0))
             more = {"nextCursor": str(page + 1)} if page < 2 else {}
@@ -79,6 +80,14 @@ for line in sys.stdin:
         answer("s1", method="sampling/createMessage", params={})
         back = json.loads(sys.stdin.readline())
         answer(number, result={"content": [{"type": "text", "text": str(back["error"]["code"])}]})
+    elif how == "odd ids":
+        for odd in ([1], {"a": 1}, None, 1.5, True): answer(odd, result={})
+        answer(number, result={"content": [{"type": "text", "text": "done"}]})
+    elif how == "leaves a child":
+        subprocess.Popen(["sleep", "60"], start_new_session=True)
+        answer(number, result={"content": [{"type": "text", "text": "done"}]})
+    elif how == "pings without end":
+        while True: answer("p", method="ping")
     elif how == "dies in a call": sys.exit("it was too much")
     elif how == "stalls in a call": time.sleep(600)
     elif how == "says no": answer(number, error={"code": -32602, "message": "not like this"})
@@ -95,6 +104,7 @@ BAD = {  # how a server behaves, when it is started or when it is called, and th
         "stalls": "mcp stalled",
         "old": "mcp nonsense",
         "lists nonsense": "mcp nonsense",
+        "endless pages": "mcp nonsense",
     },
     "call": {
         "dies in a call": "mcp dropped",
@@ -104,6 +114,7 @@ BAD = {  # how a server behaves, when it is started or when it is called, and th
         "content of nonsense": "mcp nonsense",
         "fails": "tool",
         "endless line": "mcp dropped",
+        "pings without end": "mcp dropped",
         "answers others": "mcp stalled",
     },
 }

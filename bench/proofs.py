@@ -18,6 +18,8 @@ from bench.table import Row, figure, missed, show
 
 BENCHES = (
     "cli",
+    "size",
+    "outside",
     "trace",
     "exchange",
     "screen",
@@ -27,11 +29,13 @@ BENCHES = (
     "metrics",
     "parl",
     "detectors",
+    "judged",
     "shapley",
     "credit",
     "fidelity",
     "harness",
     "harness_doors",
+    "harness_jail",
     "demo",
     "learn",
     "regret",
@@ -42,6 +46,7 @@ BENCHES = (
     "lm_packed",
     "lm_generate",
     "lm_results",
+    "view",
     "mutation",
 )
 

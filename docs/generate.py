@@ -21,7 +21,7 @@ from podium.registry import find, names
 from podium.trace.columns import AXES, COLUMNS
 from podium.trace.rules import RULES
 from podium.trace.wire import Extension
-from podium.view.page import picture
+from podium.view.picture import picture
 
 DOCS = Path(__file__).parent
 KINDS = {

@@ -44,14 +44,14 @@ def _odds(world: Planted, trace: Trace) -> dict[int, F]:
 def asked(teams: list[Planted], runs: int, seed: int, each: int = 8, rounds: int = 4) -> list[Found]:
     """Marks of `branching_policy` with so many branches a decision: asked for in one round, which spends them
     evenly but for the options' weights, and in several."""
-    found = [Found(f"branching, asked in {n} rounds") for n in (1, rounds)]
+    by_rounds = [Found(f"branching, asked in {n} rounds") for n in (1, rounds)]
     for world in teams:
         trace = recorded_trace(world, runs, seed)
         many = len(units.rows(trace, "orchestrator"))
-        for one, n in zip(found, (1, rounds), strict=True):
+        for one, n in zip(by_rounds, (1, rounds), strict=True):
             whole = dressed(world, asking(world, trace, each * many, n))
             given = credit_of(whole, "branching_policy")
             own = (whole.parent_n.codes < 0)[given.rollout]
             exact = exact_at(world, whole, given.unit)
             one.marks.append(mark(given.value[own], exact[own], float(each)))
-    return found
+    return by_rounds

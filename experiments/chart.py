@@ -16,8 +16,8 @@ COLOURS = ("#6d4aff", "#0a7d4f", "#1f77b4", "#b8860b", "#d62728", "#7a8a99")
 
 def chart(title: str, x: str, y: str, lines: Sequence[Line], log_y: bool = False, least_x: float = 0.0) -> str:
     """The picture. x is logarithmic, with what is below `least_x` drawn there (an axis has no place for 0)."""
-    drawn = [(line, sorted(p for p in line.points if isfinite(p[1]))) for line in lines]
-    every = [p for _, points in drawn for p in points]
+    shown = [(line, sorted(p for p in line.points if isfinite(p[1]))) for line in lines]
+    every = [p for _, points in shown for p in points]
     xs = [log10(max(p[0], least_x)) for p in every]
     low_x, high_x = min(xs), max(xs)
     low_y, high_y = _range([v for p in every for v in p[1:] if isfinite(v)], log_y)
@@ -40,7 +40,7 @@ def chart(title: str, x: str, y: str, lines: Sequence[Line], log_y: bool = False
         f'<text x="14" y="{(TOP + HEIGHT - BOTTOM) / 2}" font-size="12" text-anchor="middle" fill="{INK}" '
         f'transform="rotate(-90 14 {(TOP + HEIGHT - BOTTOM) / 2})">{escape(y)}</text>',
     ]
-    for number, (line, points) in enumerate(drawn):
+    for number, (line, points) in enumerate(shown):
         parts += _line(line.name, points, number, at_x, at_y)
     return "".join([*parts, "</svg>\n"])
 
@@ -60,12 +60,12 @@ def _axes(xs: list[float], low_y: float, high_y: float, log_y: bool, at_x: Place
         ticks = [10.0**k for k in range(-9, 9) if low_y <= k <= high_y]
     else:
         ticks = [k / 5 for k in range(-5, 6) if low_y <= k / 5 <= high_y]
-    made = [
+    grid = [
         f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at_y(t):.1f}" y2="{at_y(t):.1f}" stroke="{PALE}"/>'
         f'<text x="{LEFT - 8}" y="{at_y(t) + 4:.1f}" font-size="11" text-anchor="end" fill="{INK}">{t:g}</text>'
         for t in ticks
     ]
-    return made + [
+    return grid + [
         f'<text x="{at_x(v):.1f}" y="{HEIGHT - BOTTOM + 18}" font-size="11" text-anchor="middle" '
         f'fill="{INK}">{_short(v)}</text>'
         for v in xs

@@ -57,7 +57,7 @@ def long_runs(runs: int, length: int, dice: np.random.Generator) -> Trace:
 def diffusion(lengths: tuple[int, ...] = LENGTHS, events: int = EVENTS, seed: int = 0) -> list[Diffused]:
     """Signal to noise against length: of GRPO's kind of broadcast credit, and of eight pairs of continuations at a
     decision."""
-    found = []
+    rows = []
     for length in lengths:
         dice = np.random.default_rng([seed, length])
         runs = max(16, events // length)
@@ -69,8 +69,8 @@ def diffusion(lengths: tuple[int, ...] = LENGTHS, events: int = EVENTS, seed: in
         apart = 1.0 / length + rest[0].mean(axis=1) - rest[1].mean(axis=1)
         moved = dice.binomial(length - 1, REACTS, (20_000, 8))
         shared = 1.0 / length + (dice.binomial(moved, 0.5) - dice.binomial(moved, 0.5)).mean(axis=1) / length
-        found.append(Diffused(length, broadcast, _ratio(apart, -apart), _ratio(shared, -shared)))
-    return found
+        rows.append(Diffused(length, broadcast, _ratio(apart, -apart), _ratio(shared, -shared)))
+    return rows
 
 
 def _ratio(

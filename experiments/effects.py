@@ -39,7 +39,7 @@ class Effect(NamedTuple):
 
 def points(teams: list[Planted], kind: Decision, seed: int, least: float = 0.01) -> list[Effect]:
     """One decision of this kind a team: of its first runs, the first whose effect is not 0."""
-    found = []
+    at = []
     for world in teams:
         values, tables = simulate(world.model, seeds(seed, 64)), worth(world.model)
         there = world.model.present(values)
@@ -49,9 +49,9 @@ def points(teams: list[Planted], kind: Decision, seed: int, least: float = 0.01)
             doing = tables.doing(i, values)
             effect = (doing[:, 1] - doing[:, 0]) * (1 if DOES[kind] else -1)
             if len(run := np.flatnonzero(there[:, i] & (np.abs(effect) >= least))):
-                found.append(Effect(world, kind, values[run[0]], i, float(effect[run[0]])))
+                at.append(Effect(world, kind, values[run[0]], i, float(effect[run[0]])))
                 break
-    return found
+    return at
 
 
 def _played(point: Effect, repeats: int, sets: int, seed: int) -> tuple[F, U]:
@@ -97,7 +97,7 @@ def coverage(point: Effect, repeats: int, sets: int, seed: int) -> tuple[float, 
     """In what share of the repeats the 95 % interval holds the exact effect, and how wide it is."""
     earned, luck = _played(point, repeats, sets, seed)
     trace = forest(point.kind, earned, luck)
-    told = effects(Credit(trace, "orchestrator", earned.ravel()))
+    estimates = effects(Credit(trace, "orchestrator", earned.ravel()))
     first = np.arange(repeats) * 2 * sets + DOES[point.kind] * sets
-    low, high = told.low[first], told.high[first]
+    low, high = estimates.low[first], estimates.high[first]
     return float(((low <= point.exact) & (point.exact <= high)).mean()), float((high - low).mean())

@@ -62,9 +62,9 @@ def within_budget(decisions: Decided, budget: int, dice: np.random.Generator) ->
     others[d, decisions.taken] = 0.0
     edge = np.cumsum(others / others.sum(axis=1, keepdims=True), axis=1)
     for _ in range(budget):
-        drawn = np.minimum((dice.random(len(d))[:, None] >= edge).sum(axis=1), 3)
+        option = np.minimum((dice.random(len(d))[:, None] >= edge).sum(axis=1), 3)
         few = sets == 0
-        wanted[d[few], drawn[few], 0] = True
+        wanted[d[few], option[few], 0] = True
     wanted[d, decisions.taken, 0] = True
     return wanted
 
@@ -76,8 +76,8 @@ def sampled(decisions: Decided, alternatives: int, tries: int, dice: np.random.G
     """
     edge = np.cumsum(decisions.pi, axis=1)
     u = dice.random((len(decisions), alternatives - 1))
-    drawn = np.minimum((u[:, :, None] >= edge[:, None, :] - 1e-12).sum(axis=2), decisions.options[:, None] - 1)
-    times = (drawn[:, :, None] == np.arange(4)).sum(axis=1)
+    option = np.minimum((u[:, :, None] >= edge[:, None, :] - 1e-12).sum(axis=2), decisions.options[:, None] - 1)
+    times = (option[:, :, None] == np.arange(4)).sum(axis=1)
     times[np.arange(len(decisions)), decisions.taken] += 1
     wanted: B = np.arange(alternatives * tries) < (times * tries)[:, :, None]
     return wanted
@@ -160,10 +160,10 @@ def pooled_branching(decisions: Decided, earned: F, by: Literal["step", "state"]
     as_if = replace(decisions.take(d), taken=option)
     step = _numbered(as_if.row * 4 + option)
     state = _numbered(as_if.state * 4 + option)
-    told = pooled(branching(as_if, earned[d]), step, *((state,) if by == "state" else ()))
+    estimate = pooled(branching(as_if, earned[d]), step, *((state,) if by == "state" else ()))
     own = option == decisions.taken[d]
     credit = np.full(len(decisions), np.nan)
-    credit[d[own]] = told[own]
+    credit[d[own]] = estimate[own]
     return credit
 
 

@@ -77,8 +77,8 @@ class Found:
 
     def mean(self, what: str = "spearman") -> Estimate:
         """The mean over teams; the interval of a correlation ends at 1."""
-        told = estimate(np.array([getattr(m, what) for m in self.marks]))
-        return told if what != "spearman" else told._replace(low=max(told.low, -1.0), high=min(told.high, 1.0))
+        mean = estimate(np.array([getattr(m, what) for m in self.marks]))
+        return mean if what != "spearman" else mean._replace(low=max(mean.low, -1.0), high=min(mean.high, 1.0))
 
 
 def mark(given: F, exact: F, cost: F | float = 0.0) -> Marks:
@@ -133,8 +133,8 @@ def _both(found: dict[str, Found], name: str, decisions: Decided, earned: F, wan
     exact, cost = decisions.exact, price(decisions, wanted)
     summed(found, f"branching{name}", mark(branching(decisions, tries).credit, exact, cost))
     for by in BY:
-        told = pooled_branching(decisions, tries, by)
-        summed(found, f"branching, pooled by {by}{name}", mark(told, exact, cost))
+        credit = pooled_branching(decisions, tries, by)
+        summed(found, f"branching, pooled by {by}{name}", mark(credit, exact, cost))
 
 
 def _c3(
@@ -151,13 +151,13 @@ def _c3(
         )
     else:
         at = 1 + np.arange(each) + each * np.arange(1, ALTERNATIVES)[:, None]
-        drawn = _drawn(decisions, ALTERNATIVES - 1, dice)[:, :, None]
+        options = _drawn(decisions, ALTERNATIVES - 1, dice)[:, :, None]
         own = earned[d, decisions.taken, :each].mean(axis=1)
-        others = earned[d[:, None, None], drawn, at].mean(axis=2)
-    told = leave_one_out(own, others)
+        others = earned[d[:, None, None], options, at].mean(axis=2)
+    credit = leave_one_out(own, others)
     step, state = _alike(decisions)
-    one = Estimates(told, np.full(len(told), np.nan), np.ones(len(told)))
-    summed(found, f"c3{name}", mark(told, decisions.exact, budget))
+    one = Estimates(credit, np.full(len(credit), np.nan), np.ones(len(credit)))
+    summed(found, f"c3{name}", mark(credit, decisions.exact, budget))
     summed(found, f"c3, pooled by state{name}", mark(pooled(one, step, state), decisions.exact, budget))
 
 
@@ -171,31 +171,31 @@ def designs(
     teams: list[Planted], runs: int, seed: int, each: int = 16, alternatives: int = ALTERNATIVES
 ) -> dict[str, Found]:
     """The three designs that are promised: every option, sampled alternatives, and few continuations in all."""
-    found: dict[str, Found] = {}
+    by_name: dict[str, Found] = {}
     for number, world in enumerate(teams):
         dice = np.random.default_rng([seed, number])
         log = recorded(world, runs, seed)
         decisions = decided(log)
         earned = tried(log, decisions, each * alternatives + 1)
-        _both(found, " (every option)", decisions, earned, every_option(decisions, each))
-        _both(found, " (sampled)", decisions, earned, sampled(decisions, alternatives, each, dice))
-        _both(found, " (8 in all)", decisions, earned, within_budget(decisions, 8, dice))
-        _c3(found, " (8 in all)", log, decisions, earned, dice, 8)
-        _c3(found, " (sampled)", log, decisions, earned, dice, each * alternatives)
+        _both(by_name, " (every option)", decisions, earned, every_option(decisions, each))
+        _both(by_name, " (sampled)", decisions, earned, sampled(decisions, alternatives, each, dice))
+        _both(by_name, " (8 in all)", decisions, earned, within_budget(decisions, 8, dice))
+        _c3(by_name, " (8 in all)", log, decisions, earned, dice, 8)
+        _c3(by_name, " (sampled)", log, decisions, earned, dice, each * alternatives)
         broadcast = (log.outcome - log.outcome.mean())[decisions.run]
-        summed(found, "broadcast", mark(broadcast, decisions.exact))
-    return found
+        summed(by_name, "broadcast", mark(broadcast, decisions.exact))
+    return by_name
 
 
 def curve(teams: list[Planted], runs: int, seed: int, budgets: tuple[int, ...]) -> dict[int, dict[str, Found]]:
     """The rank correlation for each number of continuations a decision."""
-    found: dict[int, dict[str, Found]] = {b: {} for b in budgets}
+    by_budget: dict[int, dict[str, Found]] = {b: {} for b in budgets}
     for number, world in enumerate(teams):
         dice = np.random.default_rng([seed, number])
         log = recorded(world, runs, seed)
         decisions = decided(log)
         earned = tried(log, decisions, max(budgets) + 1)
         for budget in budgets:
-            _both(found[budget], "", decisions, earned, within_budget(decisions, budget, dice))
-            _c3(found[budget], "", log, decisions, earned, dice, budget)
-    return found
+            _both(by_budget[budget], "", decisions, earned, within_budget(decisions, budget, dice))
+            _c3(by_budget[budget], "", log, decisions, earned, dice, budget)
+    return by_budget

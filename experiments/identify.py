@@ -40,7 +40,7 @@ class Identified(NamedTuple):
 
 def spawns_that_react(teams: list[Planted], least: float = 0.02) -> list[tuple[Planted, int]]:
     """Of each team the first decision to spawn that is always there, reacts to something, and has an effect."""
-    found = []
+    spawns = []
     for world in teams:
         team = world.model
         for i in world.decided:
@@ -49,9 +49,9 @@ def spawns_that_react(teams: list[Planted], least: float = 0.02) -> list[tuple[P
                 continue
             doing = worth(team).doing(i, simulate(team, seeds(1, 256)))
             if abs(float((doing[:, 1] - doing[:, 0]).mean())) >= least:
-                found.append((world, i))
+                spawns.append((world, i))
                 break
-    return found
+    return spawns
 
 
 def biased(team: Team, i: int, coverage: float) -> Team:
@@ -75,7 +75,7 @@ def identification(
     cases: list[tuple[Planted, int]], runs: int = 2000, repeats: int = 8, coverage: tuple[float, ...] = COVERAGE
 ) -> list[Identified]:
     """Errors of the three estimates at each coverage."""
-    found = []
+    rows = []
     for share in coverage:
         off: list[tuple[float, float, float, float]] = []
         for number, (world, i) in enumerate(cases):
@@ -93,8 +93,8 @@ def identification(
                     )
                 )
         policy, states, told, branches = np.array(off).T
-        found.append(Identified(share, _rms(policy), _rms(states), float(told.mean()), _rms(branches)))
-    return found
+        rows.append(Identified(share, _rms(policy), _rms(states), float(told.mean()), _rms(branches)))
+    return rows
 
 
 def _rms(off: F) -> float:

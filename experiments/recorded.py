@@ -126,8 +126,8 @@ def luck(runs: Recorded, decisions: Decided, tries: int) -> U:
     fresh = (uniform(own ^ seeds(0, 1)[0], decisions.row[:, None], np.arange(tries)[None]) * 2.0**53).astype(
         np.uint64
     )
-    found: U = np.where(np.arange(tries)[None] == 0, own, fresh)
-    return found
+    dice: U = np.where(np.arange(tries)[None] == 0, own, fresh)
+    return dice
 
 
 def continued(team: Team, values: V, row: int, seed: U) -> F:
@@ -136,31 +136,31 @@ def continued(team: Team, values: V, row: int, seed: U) -> F:
     `seed` is (runs, tries), the result (runs, options, tries). What does not depend on the option is drawn once for
     all.
     """
-    held: list[V] = [column[:, None, None] for column in values[:, :row].T]
-    held.append(np.arange(team.rows[row].arity)[None, :, None])
+    columns: list[V] = [column[:, None, None] for column in values[:, :row].T]
+    columns.append(np.arange(team.rows[row].arity)[None, :, None])
     needed = _needed(team)
     for i in range(row + 1, len(team)):
         if i not in needed:
-            held.append(np.zeros((1, 1, 1), np.int64))
+            columns.append(np.zeros((1, 1, 1), np.int64))
             continue
         at = np.zeros((1, 1, 1), np.int64)
         for j in team.causes(i):
-            at = at * team.rows[j].arity + held[j]
+            at = at * team.rows[j].arity + columns[j]
         edge = np.cumsum(team.clean[i], axis=-1).reshape(-1, team.rows[i].arity)[:, :-1]
         u = uniform(seed, VALUE, i)[:, None, :]
-        held.append((u[..., None] >= edge[at]).sum(axis=-1))
-    last = np.stack(np.broadcast_arrays(*(held[j] for j in team.aggregates)), axis=-1)
+        columns.append((u[..., None] >= edge[at]).sum(axis=-1))
+    last = np.stack(np.broadcast_arrays(*(columns[j] for j in team.aggregates)), axis=-1)
     mean = np.broadcast_to(team.expected(last), (len(values), team.rows[row].arity, seed.shape[1]))
     return mean.copy() if team.coin is None else (uniform(seed, COIN)[:, None, :] < mean).astype(np.float64)
 
 
 def _needed(team: Team) -> frozenset[int]:
     """Rows that some aggregate depends on, directly or not."""
-    found = set(team.aggregates)
+    needed = set(team.aggregates)
     for i in reversed(range(len(team))):
-        if i in found:
-            found.update(team.causes(i))
-    return frozenset(found)
+        if i in needed:
+            needed.update(team.causes(i))
+    return frozenset(needed)
 
 
 def tried(runs: Recorded, decisions: Decided, tries: int) -> F:

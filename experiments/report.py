@@ -65,15 +65,15 @@ def study(full: bool = False) -> Study:
         holds[kind] = float(
             np.mean([coverage(p, repeats, 512 if full else 256, SEED + i)[0] for i, p in enumerate(at)])
         )
-    made = table(teams[:8], 16, SEED)
+    methods = table(teams[:8], 16, SEED)
     return Study(
         designs(teams, 128, SEED),
         asked(teams[: 8 if full else 2], 16, SEED),
         curve(teams[:8], 128 if full else 64, SEED, budgets),
         off,
         holds,
-        made.found + world_table(24, 8 if full else 3, seed=SEED),
-        made.refused,
+        methods.found + world_table(24, 8 if full else 3, seed=SEED),
+        methods.refused,
         _sizes(6 if full else 2, 64 if full else 32),
         diffusion(LENGTHS if full else LENGTHS[:5], 400_000 if full else 60_000),
         identification(spawns_that_react(_drawn(150 if full else 40, SEED)), 2000, 2 if full else 1),
@@ -98,7 +98,7 @@ def _drawn(n: int, seed: int, **size: Any) -> list[Planted]:
 
 def _sizes(teams: int, runs: int) -> list[tuple[str, float, Found]]:
     """Eight continuations a decision in teams of other sizes."""
-    found = []
+    sizes_ = []
     for what, sizes in (("agents", AGENTS), ("events", STEPS)):
         for size in sizes:
             params = {"agents": size} if what == "agents" else {"tools": size, "messages": size}
@@ -119,18 +119,18 @@ def _sizes(teams: int, runs: int) -> list[tuple[str, float, Found]]:
                     if what == "agents"
                     else f"planted, {size} tool calls and messages an agent"
                 )
-                told = {
+                credits = {
                     "branching": mark(one.credit, decisions.exact, cost),
                     "branching, pooled by state": mark(
                         pooled_branching(decisions, tries, "state"), decisions.exact, cost
                     ),
                     "broadcast": mark((log.outcome - log.outcome.mean())[decisions.run], decisions.exact),
                 }
-                for name, marked in told.items():
+                for name, marked in credits.items():
                     marks.setdefault(name, Found(name, env=env)).marks.append(marked)
             x = float(size) if what == "agents" else float(np.mean(events))
-            found += [(what, x, one_found) for one_found in marks.values()]
-    return found
+            sizes_ += [(what, x, one_found) for one_found in marks.values()]
+    return sizes_
 
 
 def told(found: Study) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def pictures(found: Study) -> dict[str, str]:
         Line(shown, [(b, *_band(found.curve[b][name])) for b in sorted(found.curve)])
         for name, shown in CURVE.items()
     ]
-    drawn = {
+    charts = {
         "curve": chart("Rank correlation with exact credit", "continuations a decision", "rank correlation", lines)
     }
     for what in ("agents", "events"):
@@ -154,22 +154,22 @@ def pictures(found: Study) -> dict[str, str]:
             Line(name, [(x, *_band(f)) for w, x, f in found.sizes if w == what and f.method == name])
             for name in names
         ]
-        drawn[what] = chart(
+        charts[what] = chart(
             f"Eight continuations a decision, by {what}", f"{what} a run", "rank correlation", lines
         )
     shown = {"broadcast": "broadcast", "apart": "8 pairs, luck of their own", "shared": "8 pairs, shared luck"}
     lines = [Line(s, [(d.length, getattr(d, n)) for d in found.diffused]) for n, s in shown.items()]
-    drawn["diffusion"] = chart("Credit diffusion", "decisions a run", "signal to noise", lines, log_y=True)
+    charts["diffusion"] = chart("Credit diffusion", "decisions a run", "signal to noise", lines, log_y=True)
     shown = {
         "policy": "spawned less not spawned",
         "states": "the same inside states",
         "branches": "same-prefix branches",
     }
     lines = [Line(s, [(i.coverage, getattr(i, n)) for i in found.identified]) for n, s in shown.items()]
-    drawn["identification"] = chart(
+    charts["identification"] = chart(
         "Error of a spawn's effect", "coverage: share of decisions at random", "error", lines, True, 0.01
     )
-    return drawn
+    return charts
 
 
 def _band(found: Found) -> tuple[float, float, float]:

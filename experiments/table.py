@@ -51,7 +51,7 @@ class Table:
 
 def table(teams: list[Planted], runs: int, seed: int, tries: int = 4, env: str = "planted") -> Table:
     """Every method that runs, in every team."""
-    found: dict[str, Found] = {}
+    by_method: dict[str, Found] = {}
     refused: dict[str, str] = {}
     for world in teams:
         sets = _Sets(world, runs, seed, tries)
@@ -64,10 +64,10 @@ def table(teams: list[Planted], runs: int, seed: int, tries: int = 4, env: str =
             except (BadCredit, BadReward) as error:
                 refused[name] = str(error).partition("; there are")[0]
                 continue
-            found.setdefault(name, Found(name, unit, env)).marks.append(marks)
-    told = [f for f in found.values() if not np.isnan(f.mean().mean)]
-    lost = {f.method: "pays no unit here, or all alike" for f in found.values() if f not in told}
-    return Table(told, refused | lost)
+            by_method.setdefault(name, Found(name, unit, env)).marks.append(marks)
+    ranked = [f for f in by_method.values() if not np.isnan(f.mean().mean)]
+    lost = {f.method: "pays no unit here, or all alike" for f in by_method.values() if f not in ranked}
+    return Table(ranked, refused | lost)
 
 
 def recorded_trace(world: Planted, runs: int, seed: int) -> Trace:
@@ -99,21 +99,21 @@ def summed_at(trace: Trace, credit_e: F, unit: str) -> F:
         own: F = credit_e[units.rows(trace, unit)]
         return own
     if unit == "token":
-        told: F = credit_e[trace.owner_k]
-        return told
+        credit_k: F = credit_e[trace.owner_k]
+        return credit_k
     place = units.place(trace, unit)
-    held = ~np.isnan(credit_e) & (place >= 0)
+    paid = ~np.isnan(credit_e) & (place >= 0)
     n = len(units.rollouts(trace, unit))
-    total = np.bincount(place[held], credit_e[held], minlength=n)
-    return np.where(np.bincount(place[held], minlength=n) > 0, total, np.nan)
+    total = np.bincount(place[paid], credit_e[paid], minlength=n)
+    return np.where(np.bincount(place[paid], minlength=n) > 0, total, np.nan)
 
 
 def _model(world: Planted, trace: Trace) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The row of the model that each event is (-1 if none), and the values of the runs."""
     row = _numbers(trace.extra_e["row"])
     values = np.zeros((len(trace), len(world.model)), np.int64)
-    held = np.flatnonzero(row >= 0)
-    values[trace.rollout_e[held], row[held]] = np.maximum(_numbers(trace.extra_e["value"])[held], 0)
+    known = np.flatnonzero(row >= 0)
+    values[trace.rollout_e[known], row[known]] = np.maximum(_numbers(trace.extra_e["value"])[known], 0)
     return row, values
 
 
@@ -134,13 +134,13 @@ def dressed(world: Planted, trace: Trace) -> Trace:
         after[:, i] = np.take_along_axis(tables.doing(i, values), values[:, i, None], axis=1)[:, 0]
     run, at = trace.rollout_e, np.maximum(row, 0)
     value_e = np.where(row >= 0, before[run, at], np.nan)
-    told = np.where(row >= 0, after[run, at], np.nan)
+    worth_u = np.where(row >= 0, after[run, at], np.nan)
     last = units.place(trace, "turn")
     q_e = np.full(trace.n_events, np.nan)
     if len(stand := units.rows(trace, "turn")):
         final = np.full(len(stand), np.nan)
-        held = np.flatnonzero((last >= 0) & ~np.isnan(told))
-        final[last[held]] = told[held]  # the last of the turn is written last
+        last_rows = np.flatnonzero((last >= 0) & ~np.isnan(worth_u))
+        final[last[last_rows]] = worth_u[last_rows]  # the last of the turn is written last
         q_e[stand] = final
     chosen = np.flatnonzero((row >= 0) & ~np.isnan(credit(team, values)[run, at]))
     extra = _labels(world, tables, row, values, run)
@@ -182,9 +182,11 @@ class _Sets:
 
     def __init__(self, world: Planted, runs: int, seed: int, tries: int) -> None:
         self.world, self.tries = world, tries
-        made, greedy = recorded_trace(world, runs, seed), play(world, _greedy(world), seeds(seed, runs))
-        made = replace(made, reward_n={**made.reward_n, "greedy": greedy.score, "ema": np.full(runs, _mean(made))})
-        self.runs = made
+        trace, greedy = recorded_trace(world, runs, seed), play(world, _greedy(world), seeds(seed, runs))
+        trace = replace(
+            trace, reward_n={**trace.reward_n, "greedy": greedy.score, "ema": np.full(runs, _mean(trace))}
+        )
+        self.runs = trace
         self._made: dict[str, tuple[Trace, float]] = {}
 
     def of(self, method: Method) -> tuple[Trace, float]:

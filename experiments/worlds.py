@@ -72,11 +72,11 @@ WORLDS: dict[str, tuple[dict[str, Any], Values]] = {
 
 def world_table(runs: int, repeats: int, tries: int = 4, seed: int = 0) -> list[Found]:
     """Marks of every method that runs in these worlds; a repeat takes the place of a team."""
-    found: dict[tuple[str, str], Found] = {}
+    by_method: dict[tuple[str, str], Found] = {}
     for name, (params, values) in WORLDS.items():
         for repeat in range(repeats):
-            _measure(found, make(name, **params), values, seeds(seed + repeat, runs), tries)
-    return [f for f in found.values() if not np.isnan(f.mean().mean)]
+            _measure(by_method, make(name, **params), values, seeds(seed + repeat, runs), tries)
+    return [f for f in by_method.values() if not np.isnan(f.mean().mean)]
 
 
 def _measure(found: dict[tuple[str, str], Found], world: World, values: Values, start: U, tries: int) -> None:
@@ -130,8 +130,8 @@ def _exact(record: list[tuple[NDArray[np.int64], NDArray[np.int64], F]]) -> F:
     them."""
     run, taken, worth = (np.concatenate(part) for part in zip(*record, strict=True))
     order = np.argsort(run, kind="stable")
-    found: F = np.column_stack([worth, worth[np.arange(len(run)), taken]])[order]
-    return found
+    ordered: F = np.column_stack([worth, worth[np.arange(len(run)), taken]])[order]
+    return ordered
 
 
 def _branched(world: World, trace: Trace, exact: F, tries: int) -> tuple[Trace, F, float]:

@@ -51,6 +51,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "world": ("podium.envs",),
     "importer": ("podium.exchange",),
     "reader": ("podium.exchange",),
+    "viewer": ("podium.view.inline",),
     "study": ("podium.study.surveyed",),
 }
 NEEDED = {"score": ("unit",), "detector": ("group", "threshold", "finds", "needs", "todo", "severity")}  # facts
@@ -155,8 +156,8 @@ def alternatives(name: str, known: Iterable[str], kind: str = "") -> str:
     near = ", ".join(get_close_matches(name, there, n=4))
     if len(there) <= FEW or not (near or kind in LISTED_BY):
         return f"there are {', '.join(there) or 'none'}"
-    said = f"there are {len(there)}" + (f", the nearest {near}" if near else "")
-    return said + (f"; {LISTED_BY[kind]} lists them" if kind in LISTED_BY else "")
+    sentence = f"there are {len(there)}" + (f", the nearest {near}" if near else "")
+    return sentence + (f"; {LISTED_BY[kind]} lists them" if kind in LISTED_BY else "")
 
 
 def facts(kind: str, name: str) -> Mapping[str, Any]:

@@ -15,8 +15,9 @@ sys.path.insert(0, str(Path(__file__).parent / "methods"))
 
 from handmade import on, run, runs
 
-from podium.cli.credit import credit_rows, moved
+from podium.cli.credit import credit_rows
 from podium.credit import BadCredit, Credit
+from podium.credit.at_unit import at_unit
 from podium.methods import METHODS
 from podium.methods.table import counted, described, extent
 from podium.trace import save
@@ -191,10 +192,10 @@ def test_up_after_down_is_the_identity() -> None:
     credit = Credit(RUNS, "team", np.array([3.0, -1.0]))
     for unit in ("agent", "turn", "orchestrator"):
         for by in ("equal", "tokens", "time"):
-            np.testing.assert_allclose(moved(moved(credit, unit, by), "team").value, [3.0, -1.0])
-    assert moved(credit, "team") is credit
+            np.testing.assert_allclose(at_unit(at_unit(credit, unit, by), "team").value, [3.0, -1.0])
+    assert at_unit(credit, "team") is credit
     with pytest.raises(BadCredit, match="would be lost"):
-        moved(credit, "tool_call")
+        at_unit(credit, "tool_call")
 
 
 def test_no_credit_is_null() -> None:
@@ -228,7 +229,7 @@ def test_going_down_an_advantage_is_broadcast_and_a_share_asked_for_by_name(tmp_
 
 def test_weights_are_shared_where_advantages_are_broadcast() -> None:
     weighed = Credit(LONG, "team", np.array([1.0, -1.0]), np.array([0.5, 0.5]))
-    tokens = moved(weighed, "token")
+    tokens = at_unit(weighed, "token")
     assert tokens.weight is not None
     np.testing.assert_allclose(tokens.weight, [0.1] * 5 + [0.25] * 2)
 

@@ -119,6 +119,6 @@ def test_every_world_has_its_page_and_picture() -> None:
 
 def test_the_picture_is_the_demos(demo: Path) -> None:
     from podium import load
-    from podium.view.page import picture
+    from podium.view.picture import picture
 
     assert (ROOT / "docs/demo.svg").read_text() == picture(load(demo / "out/demo-run")) + "\n"

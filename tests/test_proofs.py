@@ -20,8 +20,10 @@ ELSEWHERE = {  # whose small size is a test of its own
     "counterfactual": "tests/experiments/test_counterfactual.py",
     "demo": "tests/test_demo.py",
     "lm": "tests/learn/lm",
+    "outside": "tests/test_outside.py",
     "sb3": "tests/test_sb3.py",
     "study": "tests/study",
+    "view": "tests/doors/test_browser.py",
 }
 PARTS = [*trace.PARTS, *(name for name in BENCHES if name not in {"trace", *ELSEWHERE})]
 

@@ -33,21 +33,21 @@ class Fit:
     @property
     def id(self) -> str:
         """Eight digits that change with any parameter."""
-        told = blake2b(digest_size=4)
+        hasher = blake2b(digest_size=4)
         for name in sorted(self.parameters):
-            told.update(name.encode() + np.ascontiguousarray(self.parameters[name], "<f4").tobytes())
-        return told.hexdigest()
+            hasher.update(name.encode() + np.ascontiguousarray(self.parameters[name], "<f4").tobytes())
+        return hasher.hexdigest()
 
     def worth(self, asked: Asked) -> F:
         """What each option of each decision is worth, less the mean over options: (decisions, options), NaN where
         there is none."""
-        found = steps(asked)
-        told = tape.value_of(worth(self.parameters, batched(asked.work, found, _mean(asked))))[:, 0]
+        guesses = steps(asked)
+        worth_r = tape.value_of(worth(self.parameters, batched(asked.work, guesses, _mean(asked))))[:, 0]
         out: F = np.full(asked.pi.shape, np.nan)
         start = 0
-        for s in found:
+        for s in guesses:
             end = start + len(s.times) * s.options
-            out[s.at, : s.options] = told[start:end].reshape(-1, s.options)[s.state]
+            out[s.at, : s.options] = worth_r[start:end].reshape(-1, s.options)[s.state]
             start = end
         return out
 
@@ -82,13 +82,13 @@ def lesson(seen: Asked, kept: F) -> Lesson:
         weight = count π / (mean A² of the step + 0.2 mean A² of the team + mean noise² / kept sets of the step),
         A as unfitted
     """
-    found = steps(seen)
-    batch = batched(seen.work, found, _mean(seen))
-    pi = np.concatenate([s.pi.ravel() for s in found])
-    often = pi * np.concatenate([np.repeat(s.times, s.options) for s in found])
-    said = [contrasts(kept[s.at, : s.options], s.state, len(s.times)) for s in found]
-    target = np.concatenate([mean.ravel() for _, mean, _ in said])
-    sets = np.concatenate([np.repeat(n, s.options) for s, (n, _, _) in zip(found, said, strict=True)])
+    guesses = steps(seen)
+    batch = batched(seen.work, guesses, _mean(seen))
+    pi = np.concatenate([s.pi.ravel() for s in guesses])
+    often = pi * np.concatenate([np.repeat(s.times, s.options) for s in guesses])
+    targets = [contrasts(kept[s.at, : s.options], s.state, len(s.times)) for s in guesses]
+    target = np.concatenate([mean.ravel() for _, mean, _ in targets])
+    sets = np.concatenate([np.repeat(n, s.options) for s, (n, _, _) in zip(guesses, targets, strict=True)])
     often = np.where(sets > 0, often, 0.0)
     guessed = _beyond(tape.value_of(worth(initial(0), batch))[:, 0].astype(np.float64), pi, batch)
     size = _by_step(guessed**2 + batch.noise**2 / np.maximum(sets, 1.0), often, batch.step_of_row)
@@ -108,8 +108,8 @@ def _mean(asked: Asked) -> float:
 
 def _beyond(q: F, pi: F, batch: Batch) -> F:
     """q less its mean under the policy, state by state."""
-    found: F = q - np.bincount(batch.row_state, pi * q)[batch.row_state]
-    return found
+    advantage: F = q - np.bincount(batch.row_state, pi * q)[batch.row_state]
+    return advantage
 
 
 def loss(w: Parameters, batch: Batch, pi: F, target: F, weight: F) -> Node:
@@ -138,8 +138,8 @@ def fit(lessons: Sequence[Lesson], seed: int = 0, rounds: int = 10, at_once: int
 
 
 def _gradient(w: Parameters, some: Sequence[Lesson]) -> Parameters:
-    held = {name: tape.Var(x) for name, x in w.items()}
+    variables = {name: tape.Var(x) for name, x in w.items()}
     parts = (np.concatenate([getattr(one, name) for one in some]) for name in ("pi", "target", "weight"))
-    told = loss(held, joined([one.batch for one in some]), *parts)
-    tape.backward(told)
-    return {k: x.grad / len(some) if x.grad is not None else np.zeros_like(w[k]) for k, x in held.items()}
+    total = loss(variables, joined([one.batch for one in some]), *parts)
+    tape.backward(total)
+    return {k: x.grad / len(some) if x.grad is not None else np.zeros_like(w[k]) for k, x in variables.items()}

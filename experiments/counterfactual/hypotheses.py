@@ -57,8 +57,8 @@ def guesses(work: Work, i: int) -> V:
     n, top = len(live), len(LEVELS) - 1
     fixed = [np.full(n, top), np.zeros(n), np.full(n, 1), np.full(n, 3)]
     fixed += [np.where(near, level, top) for level in (0, 1, 3)]
-    drawn = [np.where(near, dice.choice(NEAR, n), dice.choice(FAR, n)) for _ in range(DRAWN)]
-    return np.array([*fixed, *drawn], np.int64).reshape(GUESSES, n)
+    scales = [np.where(near, dice.choice(NEAR, n), dice.choice(FAR, n)) for _ in range(DRAWN)]
+    return np.array([*fixed, *scales], np.int64).reshape(GUESSES, n)
 
 
 def steps(asked: Asked) -> list[Step]:

@@ -193,11 +193,11 @@ def initial(seed: int) -> Parameters:
         "mean.offered": (OFFERED, HIDDEN),
         "mean.out": (HIDDEN, 1),
     }
-    made: Parameters = {}
+    weights: Parameters = {}
     for name, size in sizes.items():
         scale = 0.0 if name in ("guess.out", "sure", "mean.out") else 1.0 / np.sqrt(size[0])
-        made[name] = _f32(scale * dice.standard_normal(size))
-    return made | {"factsb": np.zeros(CONTEXT, np.float32), "thingsb": np.zeros(THINGS, np.float32)}
+        weights[name] = _f32(scale * dice.standard_normal(size))
+    return weights | {"factsb": np.zeros(CONTEXT, np.float32), "thingsb": np.zeros(THINGS, np.float32)}
 
 
 def worth(w: Parameters, batch: Batch) -> Node:
@@ -224,10 +224,10 @@ def worth(w: Parameters, batch: Batch) -> Node:
     first = np.arange(0, len(steps) * M + 1, M)
     alpha = _reshaped(tape.exp(tape.log_softmax(_reshaped(score, (-1,)), first)), (len(steps), M))
     ones = np.ones((M, 1), np.float32)
-    told = tape.matmul(tape.mul(tape.gather(alpha, batch.step_of_row), batch.told), ones)
+    mean_worth = tape.matmul(tape.mul(tape.gather(alpha, batch.step_of_row), batch.told), ones)
     rest = tape.matmul(tape.mul(tape.gather(alpha, batch.state_step), batch.rest), ones)
     expected = tape.mul(tape.gather(rest, batch.row_state), tape.gather(mean, batch.row_option))
-    return tape.mul(tape.add(told, expected), batch.noise[:, None])
+    return tape.mul(tape.add(mean_worth, expected), batch.noise[:, None])
 
 
 def _mean(w: Parameters, batch: Batch, c: Node) -> Node:

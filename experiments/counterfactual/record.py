@@ -83,18 +83,18 @@ def _earned(credit: Credit, own: V, offered: list[list[str]]) -> F:
     trace, alts = credit.trace, alternatives(credit, "option")
     context = contexts(trace, credit.rows)
     place = {int(c): i for i, c in enumerate(context[own])}
-    held = np.flatnonzero(alts.counts_u & (alts.of_u >= 0) & np.isin(context, context[own]))
-    at = np.array([place[int(c)] for c in context[held]], np.int64)
-    words = trace.chosen_e.take(credit.rows[held]).strings()
+    counted = np.flatnonzero(alts.counts_u & (alts.of_u >= 0) & np.isin(context, context[own]))
+    at = np.array([place[int(c)] for c in context[counted]], np.int64)
+    words = trace.chosen_e.take(credit.rows[counted]).strings()
     option = np.array([offered[d].index(str(w)) for d, w in zip(at.tolist(), words, strict=True)], np.int64)
-    seed = trace.seed_n.codes[credit.rollout[held]].astype(np.int64)
+    seed = trace.seed_n.codes[credit.rollout[counted]].astype(np.int64)
     luck = np.where(seed >= 0, seed, len(trace.seed_n.words) + _turn(at * (1 << 20) + option))
     first = np.unique(at * (1 << 40) + luck, return_index=True)[1]
-    number = np.full(len(held), -1)
+    number = np.full(len(counted), -1)
     number[np.sort(first)] = _turn(at[np.sort(first)])
     turn = number[first][np.unique(at * (1 << 40) + luck, return_inverse=True)[1].ravel()]
     earned = np.full((len(own), max(map(len, offered), default=0), int(turn.max(initial=-1)) + 1), np.nan)
-    earned[at, option, turn] = credit.value[held]
+    earned[at, option, turn] = credit.value[counted]
     return earned
 
 
@@ -109,8 +109,8 @@ def _turn(key: V) -> V:
 
 def _numbers(label: Text) -> V:
     """The whole number that each row is labelled with, -1 if none."""
-    found: V = np.array([*(int(w) for w in label.words), -1], np.int64)[label.codes]
-    return found
+    labels: V = np.array([*(int(w) for w in label.words), -1], np.int64)[label.codes]
+    return labels
 
 
 def _work(trace: Trace) -> tuple[Work, V]:
@@ -122,8 +122,8 @@ def _work(trace: Trace) -> tuple[Work, V]:
     type_s, kind_s, agent_s = (np.full(n, -1) for _ in range(3))
     for column, of in ((type_s, trace.type_e), (kind_s, trace.decision_e), (agent_s, agent_e)):
         column[step_e[told]] = of[told]
-    seen: dict[int, int] = {}
-    agent_s = np.array([seen.setdefault(a, len(seen)) for a in agent_s.tolist()], np.int64)
+    numbers: dict[int, int] = {}
+    agent_s = np.array([numbers.setdefault(a, len(numbers)) for a in agent_s.tolist()], np.int64)
     src, dst = step_e[trace.src_x], step_e[trace.dst_x]
     causal = (src >= 0) & (src < dst) & (trace.type_x != EDGE_TYPES.index("temporal"))
     causes: list[list[int]] = [[] for _ in range(n)]

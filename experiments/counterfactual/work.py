@@ -42,21 +42,21 @@ class Work:
 
     def after(self, i: int) -> set[int]:
         """Step i and all that follows from it."""
-        found = {i}
+        reached = {i}
         for r in range(i + 1, len(self)):
-            if not found.isdisjoint(self.causes[r]):
-                found.add(r)
-        return found
+            if not reached.isdisjoint(self.causes[r]):
+                reached.add(r)
+        return reached
 
     def meets(self, i: int) -> set[int]:
         """The live steps that have a part in something that also follows from i. The others meet it in the outcome
         alone."""
         follows = self.after(i)
-        found: set[int] = set()
+        reached: set[int] = set()
         for r in reversed(range(i + 1, len(self))):
-            if r in follows or r in found:
-                found.update(set(self.causes[r]) - follows)
-        return found.intersection(self.live[i])
+            if r in follows or r in reached:
+                reached.update(set(self.causes[r]) - follows)
+        return reached.intersection(self.live[i])
 
 
 @dataclass(frozen=True)

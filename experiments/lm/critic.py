@@ -1,6 +1,8 @@
-"""Two small networks on the figures behind prompts: one imitates the model's policy, the other learns what options earn above each other.
+"""Two small networks on the figures behind prompts: one imitates the model's policy, the other learns what options
+earn above each other.
 
-A branch is one draw of what its option is worth, and most states are met once or twice; like states are learned together here. The model goes by its text alone.
+A branch is one draw of what its option is worth, and most states are met once or twice; like states are learned
+together here. The model goes by its text alone.
 """
 
 from __future__ import annotations
@@ -102,7 +104,8 @@ class Imitation(_Small):
 
 
 class Critic(_Small):
-    """What options earn, up to a number for each state.   L = Σ_i n_i Σ_k tried (A_k - mean of those tried - above_k)², in units of what was seen to differ"""
+    """What options earn, up to a number for each state.
+    L = Σ_i n_i Σ_k tried (A_k - mean of those tried - above_k)², in units of what was seen to differ"""
 
     unit = 1.0  # root mean square of what options tried beside each other earned above their mean
 

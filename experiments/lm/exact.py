@@ -1,9 +1,11 @@
-"""What every decision of language models was worth, exactly: all that can be decided is played, and the policy's own probabilities weigh it.
+"""What every decision of language models was worth, exactly: all that can be decided is played, and the policy's
+own probabilities weigh it.
 
-In a planted team whose nature has no chance but the last coin, choices lead to one outcome m, and what is earned on average is known. So with π the policy's
-probabilities at every place that choices lead to:
+In a planted team whose nature has no chance but the last coin, choices lead to one outcome m, and what is earned on
+average is known. So with π the policy's probabilities at every place that choices lead to:
 
-    V(choices) = Σ_x π(x | choices) V(choices, x),    V(all choices) = E[Y],    A(x | choices) = V(choices, x) - V(choices)
+    V(choices) = Σ_x π(x | choices) V(choices, x),    V(all choices) = E[Y],
+    A(x | choices) = V(choices, x) - V(choices)
 
 V() is what the policy is worth. Nothing is sampled.
 """
@@ -71,7 +73,8 @@ class _ByTable:
 
 
 def exact(world: Planted, team: PolicyTeam, settings: PlaySettings) -> Exact:
-    """The tables of a team of language models in a planted team without chance. Raises BadParameter where there is some, or too much to decide."""
+    """The tables of a team of language models in a planted team without chance. Raises BadParameter where there is
+    some, or too much to decide."""
     if not sure(world):
         raise BadParameter(
             "expected a planted team whose nature has no chance: certain=1.0, values=2 and no messages"
@@ -107,7 +110,8 @@ def sure(world: Planted) -> bool:
 
 
 def sure_teams(n: int, agents: int = 2, least: int = 5, noise: float = 0.5) -> list[Planted]:
-    """The first planted teams without chance but a coin of this share of the variance, in which there is much to decide and something to win."""
+    """The first planted teams without chance but a coin of this share of the variance, in which there is much to
+    decide and something to win."""
     return [world for world, _ in zip(_teams(agents, least, noise), range(n), strict=False)]
 
 

@@ -1,4 +1,5 @@
-"""Episodes of a text world by the state: as a policy plays them, or with options tried beside each other on the same dice."""
+"""Episodes of a text world by the state: as a policy plays them, or with options tried beside each other on the
+same dice."""
 
 from __future__ import annotations
 
@@ -29,15 +30,19 @@ class Practice:
     """How much is played in an iteration, and how; the rest is in `Settings`."""
 
     tries: int = 5  # options tried at a decision, by lot
-    lean: float = 20.0  # play goes by π e^(lean A), A what the critic has it that an option earns above others, in units of what was seen to differ
+    # play goes by π e^(lean A), A what the critic has it that an option earns above others, in units of what was
+    # seen to differ
+    lean: float = 20.0
     wander: float = 0.7  # of episodes, which take any option but to stop here and there: that is learned too
-    budget: int = 400_000  # tokens of an iteration, about, those that are learned counting three times: as many episodes are played as ...
+    # tokens of an iteration, about, those that are learned counting three times: as many episodes are played as ...
+    budget: int = 400_000
     at_least: int = 6  # ... that takes in each world, but not fewer
     at_most: int = 2_048  # ... nor more
     learned: int = 100_000  # tokens that are learned at most, of states drawn by how often they were met
     step: int = 8_000  # tokens of a gradient step, about
     clip: float = 0.3  # of what log-probabilities change in an iteration
-    # with a critic, which a small imitation of the model plays for (`rehearse`); without one, episodes are paid by their score
+    # with a critic, which a small imitation of the model plays for (`rehearse`); without one, episodes are paid by
+    # their score
     rehearsed: int = 45_000  # decisions of a rehearsal, about; 0: no critic
     stages: int = 4  # worlds that it plays in
     part: float = 0.35  # of its decisions that are branched
@@ -91,7 +96,8 @@ def above_others(earned: F) -> tuple[F, B]:
 def explored(book: Book, seed: U, how: Practice, share: float) -> Play[Tried]:
     """Episodes, and at a share of their decisions options forced; each goes on with the same dice, side by side.
 
-    Some episodes wander: at few or many of their decisions they take any option but to stop, and their branches do not.
+    Some episodes wander: at few or many of their decisions they take any option but to stop, and their branches do
+    not.
     """
     world, n = book.world, len(seed)
     width = len(world.options)
@@ -143,7 +149,8 @@ def explored(book: Book, seed: U, how: Practice, share: float) -> Play[Tried]:
 
 
 def _some(allowed: B, logp: F, seed: U, number: N64, many: int) -> B:
-    """At most so many of the options that are allowed, by lot, the likelier rather: one after the other by (π + 1 / K) / 2, none twice."""
+    """At most so many of the options that are allowed, by lot, the likelier rather: one after the other by (π + 1 /
+    K) / 2, none twice."""
     if allowed.sum(1).max(initial=0) <= many:
         return allowed
     chance = (np.exp(logp) + 1.0 / allowed.sum(1, keepdims=True)) / 2

@@ -1,6 +1,7 @@
 """Text worlds learned by the state: many episodes are played, and a state is learned once.
 
-What it is paid comes from a critic, which rehearsals keep up (`Coach`); or, as trajectory-level credit, from what episodes scored.
+What it is paid comes from a critic, which rehearsals keep up (`Coach`); or, as trajectory-level credit, from what
+episodes scored.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ LEARNING = 3  # a gradient takes so many times what a glimpse does
 
 
 class Pay(NamedTuple):
-    """What options of states are paid: Σ of all that is for, and of all that is against; and how often a state was met."""
+    """What options of states are paid: Σ of all that is for, and of all that is against; and how often a state was
+    met."""
 
     state: N64
     up: F  # [states, options]
@@ -57,7 +59,8 @@ class Pay(NamedTuple):
 
 
 def critic_pay(book: Book, states: N64, heat: float) -> Pay:
-    """What a critic says of states, as often as they were met and the more there is at stake: with u the root mean square of A over all that was met,
+    """What a critic says of states, as often as they were met and the more there is at stake: with u the root mean
+    square of A over all that was met,
 
     W_k = n min(max A - min A, 3 u) p_k,   p = e^(A / (heat u)) over its sum
 
@@ -75,7 +78,8 @@ def critic_pay(book: Book, states: N64, heat: float) -> Pay:
 
 
 def trajectory_pay(taken: Taken, width: int) -> Pay:
-    """Every decision of an episode is paid (score - mean) / standard deviation of its group, as GRPO pays.   from: Shao et al. 2024."""
+    """Every decision of an episode is paid (score - mean) / standard deviation of its group, as GRPO pays.
+    from: Shao et al. 2024."""
     worth = (taken.score - taken.score.mean()) / (taken.score.std() + 1e-6)
     state, of = np.unique(taken.state, return_inverse=True)
     up, down = np.zeros((len(state), width)), np.zeros((len(state), width))
@@ -86,7 +90,8 @@ def trajectory_pay(taken: Taken, width: int) -> Pay:
 
 
 def some_of(pay: Pay, book: Book, tokens: int, dice: np.random.Generator) -> Pay:
-    """States of about so many tokens, each kept with a chance by how often it was met, and counting the more for it."""
+    """States of about so many tokens, each kept with a chance by how often it was met, and counting the more for
+    it."""
     each = sum(len(book.prompts[s].ids) for s in pay.state.tolist()) / max(len(pay.state), 1)
     many = int(tokens / max(each, 1.0))
     if len(pay.state) <= many:
@@ -149,7 +154,8 @@ class Coach:
         self.result: RehearsalResult | None = None
 
     def heard(self, books: Sequence[Book], worlds: Sequence[World]) -> None:
-        """What the rehearsal before this came to; one after what the model does in these books begins, and is waited for if it is the first."""
+        """What the rehearsal before this came to; one after what the model does in these books begins, and is
+        waited for if it is the first."""
         models = [f for book in books for f in imitable(book)]
         if self._next is None:
             self._next = self.aside.begin(worlds, models)
@@ -171,8 +177,8 @@ def practised(
 ) -> Lecture:
     """One iteration of `last`, in the learner given, with so many episodes of each world (`paced`): by states.
 
-    Rate and entropy fall by 1 - iteration / last. With a coach nothing is branched here, every state that was met is learned by what its critic says, and the rate
-    falls from half of the time on.
+    Rate and entropy fall by 1 - iteration / last. With a coach nothing is branched here, every state that was met
+    is learned by what its critic says, and the rate falls from half of the time on.
     """
     watch, left = Stopwatch(), 1.0 - learner.iteration / last
     if coach is not None:
@@ -319,8 +325,8 @@ def _row(place: Place, pay: Pay, i: int) -> tuple[F, F, F, float]:
 def state_loss(logp: Any, old: Any, up: Any, down: Any, met: Any, *, clip: float, doubt: float) -> Any:
     """L = -Σ_s Σ_k [min(r_k, ε) W⁺_k + max(r_k, -ε) W⁻_k - h n_s π_k log π_k],   r = log π - log π_old
 
-    As PPO's clipped loss of all decisions that were merged into a state, but on logarithms: W need not be small where π_old is, and the gradient
-    of a ratio to that would be large.
+    As PPO's clipped loss of all decisions that were merged into a state, but on logarithms: W need not be small
+    where π_old is, and the gradient of a ratio to that would be large.
     """
     change = logp - old
     gain = change.clamp(max=clip) * up + change.clamp(min=-clip) * down

@@ -1,7 +1,8 @@
-"""Rehearsals: a small imitation of a model's policy plays many episodes with branches, and a critic learns what options are worth from them.
+"""Rehearsals: a small imitation of a model's policy plays many episodes with branches, and a critic learns what
+options are worth from them.
 
-What a branch earns is mostly luck, and a model that weighs every state of many branches has no time left to learn. It is asked where it goes itself;
-rehearsals go by S e^(lean A), S its imitation and A the critic.
+What a branch earns is mostly luck, and a model that weighs every state of many branches has no time left to learn.
+It is asked where it goes itself; rehearsals go by S e^(lean A), S its imitation and A the critic.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def imitable(book: Book) -> list[Found]:
 
 
 def lessons_of(book: Book, state: N64, earned: Any) -> list[Found]:
-    """What options earned above those tried beside them: decisions in one state at which the same were tried are one row."""
+    """What options earned above those tried beside them: decisions in one state at which the same were tried are
+    one row."""
     above, there = above_others(earned)
     rows, of = np.unique(np.column_stack([state, there]), axis=0, return_inverse=True)
     of, count = of.ravel(), np.bincount(of.ravel()).astype(np.float64)
@@ -94,7 +96,8 @@ class Rehearsal:
     round: int = 0
 
     def once(self, worlds: Sequence[World], models: Sequence[Found]) -> RehearsalResult:
-        """One round: the imitation learns what the model did, plays with branches, and the critic learns from them."""
+        """One round: the imitation learns what the model did, plays with branches, and the critic learns from
+        them."""
         with threadpool_limits(1):
             return self._once(worlds, models)
 
@@ -132,7 +135,8 @@ def _next(worlds: Sequence[World], models: Sequence[Found]) -> RehearsalResult:
 
 
 class Aside:
-    """Rehearsals in a process of their own, while the model learns; in this one where that is not wanted. What comes of them is the same."""
+    """Rehearsals in a process of their own, while the model learns; in this one where that is not wanted. What
+    comes of them is the same."""
 
     def __init__(self, rehearsal: Rehearsal, apart: bool) -> None:
         self._here = rehearsal

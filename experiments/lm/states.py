@@ -1,4 +1,5 @@
-"""Prompts that each say all that their agent knows: a state of a world as a model meets it, weighed once, whoever comes to it.
+"""Prompts that each say all that their agent knows: a state of a world as a model meets it, weighed once, whoever
+comes to it.
 
 Plays of several worlds go on side by side: at each turn all that is new in any of them is weighed in one forward.
 """
@@ -32,7 +33,8 @@ GLIMPSE = 8  # times as many tokens are weighed at once as are learned: nothing 
 
 
 class Fan:
-    """Options as places in rows of tokens: where in which row they part, and what each option takes at each of those places."""
+    """Options as places in rows of tokens: where in which row they part, and what each option takes at each of
+    those places."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -61,7 +63,8 @@ Asked = tuple[tuple[int, ...], Fan]  # a prompt, and what may be answered
 
 
 def log_odds(policy: PolicyModel, asked: Sequence[Asked]) -> list[tuple[N64, Any]]:
-    """log π of all options, in one forward: for those asked who have their options in common, which they are and [asked, options]. Differentiable.
+    """log π of all options, in one forward: for those asked who have their options in common, which they are and
+    [asked, options]. Differentiable.
 
     The log-probability of an option is the sum over its tokens where others could come, each among those.
     """
@@ -109,7 +112,8 @@ class Prompt(NamedTuple):
 
 
 class Book:
-    """All states that episodes of a world came to, and the log-probabilities of options there as the weights are now.
+    """All states that episodes of a world came to, and the log-probabilities of options there as the weights are
+    now.
 
     With a critic, `hint` is what it says that options earn above each other.
     """
@@ -170,7 +174,8 @@ class Book:
         return len(self._known)
 
     def seen(self, states: N64) -> list[tuple[N64, Seen, N64]]:
-        """The figures behind some states, by kind: which of them, what is seen there, and the option of each entry."""
+        """The figures behind some states, by kind: which of them, what is seen there, and the option of each
+        entry."""
         found: dict[tuple[str, str], list[tuple[N64, Seen, N64]]] = {}
         for first, seen, option in self._seen:
             at = np.flatnonzero((states >= first) & (states < first + len(seen)))
@@ -209,7 +214,8 @@ Place = tuple[Book, int]  # a state of a book
 
 
 def lots(places: Sequence[Place], most_tokens: int) -> Iterator[list[Place]]:
-    """States that are weighed together, of one policy and of like length: no more tokens at once than that, padding counted."""
+    """States that are weighed together, of one policy and of like length: no more tokens at once than that, padding
+    counted."""
     policies: dict[str, list[tuple[int, int, Place]]] = {}
     for book, state in places:
         ids, fan = book.asked(state)
@@ -222,7 +228,8 @@ def lots(places: Sequence[Place], most_tokens: int) -> Iterator[list[Place]]:
 
 
 def _cuts(sizes: Sequence[tuple[int, int]], most_tokens: int) -> list[tuple[int, int]]:
-    """Where (length, rows) in ascending order are cut so that forwards and the tokens of all of them, padding counted, cost least.
+    """Where (length, rows) in ascending order are cut so that forwards and the tokens of all of them, padding
+    counted, cost least.
 
     >>> _cuts([(10, 1), (10, 1), (500, 1)], 4_000), _cuts([(10, 60), (500, 60)], 60_000), _cuts([(10, 2), (10, 2)], 30)
     ([(0, 3)], [(0, 1), (1, 2)], [(0, 1), (1, 2)])
@@ -257,7 +264,8 @@ def _parts(sizes: Sequence[tuple[int, int]], start: int, stop: int, most_tokens:
 
 
 def weigh(places: Sequence[Place], most_tokens: int) -> None:
-    """Reads the odds of states off their models, into their books. What does not fit into memory is tried by halves. Raises OutOfMemory where one state does not fit."""
+    """Reads the odds of states off their models, into their books. What does not fit into memory is tried by
+    halves. Raises OutOfMemory where one state does not fit."""
     for lot in lots(places, most_tokens):
         book, state = lot[0]
         policy = book.team.policies[book.prompts[state].policy]

@@ -20,7 +20,7 @@ from podium.envs.world import View, World, make, play
 from podium.registry import register
 from podium.study.figure import Line, Panel, band, lines_of, picture
 from podium.study.loop import OURS, SAID, budget, learned, marks
-from podium.study.question import Experiment, Found, Told, column, says, table
+from podium.study.question import Experiment, Found, Says, Told, column, says, table
 
 __all__ = ["How", "arms", "by_source", "measure", "told"]
 
@@ -58,18 +58,18 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
         return _jury(int(dice.choice(how.ballots)), int(dice.choice(how.sources)), float(copy))
 
     lesson = learned(credit, budget(how, credit), world, seed)
-    found = marks(lesson, tests, how.judged)
+    evaluations = marks(lesson, tests, how.judged)
     return {
-        "accuracy": np.mean([j.value for j in found]),
-        "lost": np.mean([j.optimum - j.value for j in found]),
+        "accuracy": np.mean([j.value for j in evaluations]),
+        "lost": np.mean([j.optimum - j.value for j in evaluations]),
         "decisions": lesson.decisions,
     }
 
 
 def _jury(m: int, s: int, copy: float) -> Jury:
-    made = make("jury", m=m, s=s, copy=copy)
-    assert isinstance(made, Jury)
-    return made
+    world = make("jury", m=m, s=s, copy=copy)
+    assert isinstance(world, Jury)
+    return world
 
 
 def by_source(view: View) -> Any:
@@ -93,22 +93,11 @@ def _rules(how: How, tests: list[Jury], seed: int) -> dict[str, Any]:
     }
 
 
-def told(how: How, found: Found) -> Told:
-    lines = {
-        "Bayes' rule (optimum)": ("rules", "optimum"),
-        "learned, same-prefix credit": (OURS, "accuracy"),
-        "majority of ballots": ("rules", "majority"),
-        "majority of sources": ("rules", "sources"),
-        "one agent, asked as often": ("rules", "single"),
-    }
-    curves = {
-        name: np.array([column(found, f"{credit}/{c:g}", what) for c in how.copies]).T
-        for name, (credit, what) in lines.items()
-    }
+def _headline(how: How, found: Found, curves: dict[str, Any]) -> list[Says]:
     at = next(copies[0] for copies in how.controls.values())
     k = how.copies.index(at)
     best, lost = curves["Bayes' rule (optimum)"][:, k], f"{OURS}/{at:g}"
-    headline = [
+    return [
         says(
             "lost",
             f"accuracy that the learned rule loses against Bayes' rule, mean over copying {how.copies}",
@@ -133,6 +122,21 @@ def told(how: How, found: Found) -> Told:
             curves["Bayes' rule (optimum)"][:, 0] - curves["one agent, asked as often"][:, 0],
         ),
     ]
+
+
+def told(how: How, found: Found) -> Told:
+    lines = {
+        "Bayes' rule (optimum)": ("rules", "optimum"),
+        "learned, same-prefix credit": (OURS, "accuracy"),
+        "majority of ballots": ("rules", "majority"),
+        "majority of sources": ("rules", "sources"),
+        "one agent, asked as often": ("rules", "single"),
+    }
+    curves = {
+        name: np.array([column(found, f"{credit}/{c:g}", what) for c in how.copies]).T
+        for name, (credit, what) in lines.items()
+    }
+    headline = _headline(how, found, curves)
     rows = [[name, *(f"{x:.3f}" for x in curve.mean(axis=0))] for name, curve in curves.items()]
     for credit, copies in how.controls.items():
         cells = [

@@ -20,7 +20,7 @@ from podium.learn.params import held_out, training
 from podium.registry import register
 from podium.study.figure import Line, Panel, band, lines_of, picture
 from podium.study.loop import OURS, SHUFFLED, learned, marks, recipe_of
-from podium.study.question import Experiment, Found, Told, column, says, table
+from podium.study.question import Experiment, Found, Says, Told, column, says, table
 
 __all__ = ["How", "arms", "measure", "told"]
 
@@ -55,10 +55,10 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
         recipe = replace(recipe, staleness=int(late), correction=correction, iterations=many)
     credit = SHUFFLED if arm == SHUFFLED else OURS
     lesson = learned(credit, recipe, lambda i, k: training(WORLD, seed, i + 1, k), seed)
-    found = marks(lesson, tests, how.judged, recipe.most)
+    evaluations = marks(lesson, tests, how.judged, recipe.most)
     return {
-        "share": np.mean([j.share for j in found]),
-        "regret": np.mean([j.regret for j in found]),
+        "share": np.mean([j.share for j in evaluations]),
+        "regret": np.mean([j.regret for j in evaluations]),
         "decisions": lesson.decisions,
         "took": lesson.took,
     }
@@ -70,11 +70,9 @@ def _alone(world: World) -> float:
     return (world.optimum() - one.optimum()) / world.optimum()
 
 
-def told(how: How, found: Found) -> Told:
-    regret = {arm: column(found, arm, "regret") for arm in arms(how)}
-    worst = how.staleness[-1]
-    last = how.corrections[-1]
-    headline = [
+def _headline(how: How, regret: dict[str, Any]) -> list[Says]:
+    worst, last = how.staleness[-1], how.corrections[-1]
+    return [
         says("sync", "regret without staleness", regret["0/clip"], most=0.05),
         *(
             says(f"{worst}.{c}", f"regret, {worst} iterations late, correction: {c}", regret[f"{worst}/{c}"])
@@ -93,6 +91,13 @@ def told(how: How, found: Found) -> Told:
         says("shuffled", "regret with shuffled credit", regret[SHUFFLED]),
         says("alone", "regret of best play with one worker at a time", regret[ALONE]),
     ]
+
+
+def told(how: How, found: Found) -> Told:
+    regret = {arm: column(found, arm, "regret") for arm in arms(how)}
+    worst = how.staleness[-1]
+    last = how.corrections[-1]
+    headline = _headline(how, regret)
     rows = []
     for arm in arms(how):
         r, s = says("", "", regret[arm]), says("", "", column(found, arm, "share"))

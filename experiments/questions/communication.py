@@ -20,7 +20,7 @@ from podium.learn.evaluate import DICE
 from podium.registry import register
 from podium.study.figure import Line, Panel, lines_of, picture
 from podium.study.loop import FEW, OURS, SAID, SHUFFLED, budget, learned
-from podium.study.question import Experiment, Found, Told, column, says, table
+from podium.study.question import Experiment, Found, Says, Told, column, says, table
 
 __all__ = ["How", "arms", "measure", "told"]
 
@@ -43,9 +43,9 @@ def arms(how: How) -> list[str]:
 
 
 def _relay(how: How, price: float) -> Relay:
-    made = make("relay", n=how.mates, c=price)
-    assert isinstance(made, Relay)
-    return made
+    world = make("relay", n=how.mates, c=price)
+    assert isinstance(world, Relay)
+    return world
 
 
 def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
@@ -73,13 +73,10 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
     return {"score": [g[0] for g in got], "words": [g[1] for g in got], "decisions": lesson.decisions}
 
 
-def told(how: How, found: Found) -> Told:
+def _headline(how: How, found: Found, inside: list[int], lost: dict[str, Any]) -> list[Says]:
     best = column(found, "rules", "optimum")
-    inside = [i for i, p in enumerate(how.prices) if how.trained[0] <= p <= how.trained[1]]
-    lost = {c: best - column(found, c, "score") for c in CREDITS}
-    words = {c: column(found, c, "words") for c in CREDITS}
-    off = np.abs(words[OURS] - column(found, "rules", "words"))
-    headline = [
+    off = np.abs(column(found, OURS, "words") - column(found, "rules", "words"))
+    return [
         says(
             "lost",
             "score lost against the best team, mean over trained prices, same-prefix credit",
@@ -105,16 +102,24 @@ def told(how: How, found: Found) -> Told:
             (best - column(found, "rules", "silent"))[:, inside].mean(axis=1),
         ),
     ]
+
+
+def told(how: How, found: Found) -> Told:
+    best = column(found, "rules", "optimum")
+    inside = [i for i, p in enumerate(how.prices) if how.trained[0] <= p <= how.trained[1]]
+    lost = {c: best - column(found, c, "score") for c in CREDITS}
+    words = {c: column(found, c, "words") for c in CREDITS}
+    headline = _headline(how, found, inside, lost)
     scores = [lines_of("best team (optimum)", how.prices, best)]
     scores += [lines_of(f"learned, {SAID[c]}", how.prices, column(found, c, "score")) for c in CREDITS]
     for name in ("silent", "brief", "full"):
         mean = column(found, "rules", name).mean(axis=0)
         scores.append(Line(f"all {name}", list(zip(how.prices, mean.tolist(), strict=True))))
-    said = [lines_of("best team (optimum)", how.prices, column(found, "rules", "words"))]
-    said += [lines_of(f"learned, {SAID[c]}", how.prices, words[c]) for c in CREDITS]
+    lines = [lines_of("best team (optimum)", how.prices, column(found, "rules", "words"))]
+    lines += [lines_of(f"learned, {SAID[c]}", how.prices, words[c]) for c in CREDITS]
     panels = [
         Panel("score", "price of a word", scores, low=0.4),
-        Panel("words an episode", "price of a word", said),
+        Panel("words an episode", "price of a word", lines),
     ]
     rows = [["best team", *(f"{x:.3f}" for x in best.mean(axis=0)), ""]]
     rows += [

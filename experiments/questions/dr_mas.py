@@ -36,7 +36,7 @@ from podium.envs.log import Log
 from podium.methods import METHODS
 from podium.registry import register
 from podium.study.figure import Panel, lines_of, picture
-from podium.study.question import Experiment, Found, Told, column, says, table
+from podium.study.question import Experiment, Found, Says, Told, column, says, table
 from podium.trace.columns import F, Text
 from podium.trace.vocabulary import Decision
 
@@ -174,11 +174,11 @@ def learned(how: How, team: str, name: str, rate: float, seed: int) -> dict[str,
     dice = np.random.default_rng([seed, len(name), len(team)])
     tables: Tables = {role: np.zeros((places, 3)) for role, (_, places) in ROLES.items()}
     n = how.tasks * how.group
-    told = set(np.linspace(0, how.updates, how.looks + 1).round().astype(int).tolist())
+    looks = set(np.linspace(0, how.updates, how.looks + 1).round().astype(int).tolist())
     values: list[float] = []
     lengths: dict[str, list[float]] = {role: [] for role in ROLES}
     for u in range(how.updates + 1):
-        if u in told:
+        if u in looks:
             values.append(value(how, tables))
         runs = runs_of(how, tables, n, dice)
         given = credit(how, team, name, runs, dice)
@@ -228,12 +228,12 @@ def _spikes(lengths: F, times: float, window: int = 25) -> float:
 
 def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
     team, name = arm.split("/")
-    found = learned(how, team, name, _best_rate(how, team, name), seed)
-    lengths = {role: np.array(some) for role, some in found["lengths"].items()}
+    outcome = learned(how, team, name, _best_rate(how, team, name), seed)
+    lengths = {role: np.array(some) for role, some in outcome["lengths"].items()}
     moment, theory = moments(how, team, name, seed)
     return {
-        "value": found["value"],
-        "right": found["right"],
+        "value": outcome["value"],
+        "right": outcome["right"],
         "spikes": [_spikes(some, how.spike) for some in lengths.values()],
         "critic": lengths["critic"].tolist(),
         "moment": moment,
@@ -249,19 +249,17 @@ def _best_rate(how: How, team: str, name: str) -> float:
     return max(how.rates, key=lambda rate: float(np.mean(learned(how, team, name, rate, 10_007)["value"])))
 
 
-def told(how: How, found: Found) -> Told:
-    best = value(how, {role: np.tile([50.0, 0.0, 0.0], (places, 1)) for role, (_, places) in ROLES.items()})
+def _headline(how: How, found: Found, best: float) -> list[Says]:
     start = value(how, {role: np.zeros((places, 3)) for role, (_, places) in ROLES.items()})
     ends = {arm: column(found, arm, "value")[:, -1] for arm in arms(how)}
-    spikes = {arm: column(found, arm, "spikes") for arm in arms(how)}
-    three = how.teams[0]
-    critic = list(ROLES).index("critic")
-    gain = ends[f"{three}/dr_mas"] - ends[f"{three}/grpo"]
-    apart = np.maximum(column(found, f"{three}/dr_mas", "moment"), 1e-12)
-    ratio = column(found, f"{three}/grpo", "moment") / apart
-    theory = column(found, f"{three}/grpo", "theory")
     right = {arm: column(found, arm, "right") for arm in arms(how)}
-    headline = [
+    three, critic = how.teams[0], list(ROLES).index("critic")
+    gain = ends[f"{three}/dr_mas"] - ends[f"{three}/grpo"]
+    least = np.maximum(column(found, f"{three}/dr_mas", "moment"), 1e-12)
+    ratio = column(found, f"{three}/grpo", "moment") / least
+    theory = column(found, f"{three}/grpo", "theory")
+    spikes = {arm: column(found, arm, "spikes") for arm in arms(how)}
+    return [
         says(
             "gain",
             f"success that Dr. MAS gains over GRPO, three roles, as many runs (optimum {best:.3f}, start "
@@ -303,10 +301,19 @@ def told(how: How, found: Found) -> Told:
             right[f"{three}/shuffled"],
         ),
     ]
+
+
+def told(how: How, found: Found) -> Told:
+    best = value(how, {role: np.tile([50.0, 0.0, 0.0], (places, 1)) for role, (_, places) in ROLES.items()})
+    ends = {arm: column(found, arm, "value")[:, -1] for arm in arms(how)}
+    spikes = {arm: column(found, arm, "spikes") for arm in arms(how)}
+    three = how.teams[0]
+    right = {arm: column(found, arm, "right") for arm in arms(how)}
+    headline = _headline(how, found, best)
     rows = []
     for arm in arms(how):
         team, name = arm.split("/")
-        made = says("", "", ends[arm])
+        end = says("", "", ends[arm])
         cells = [f"{x:.1%}" for x in spikes[arm].mean(axis=0)] + [
             f"{x:.2f}" for x in column(found, arm, "moment").mean(axis=0)
         ]
@@ -314,7 +321,7 @@ def told(how: How, found: Found) -> Told:
             [
                 team,
                 name,
-                f"{made.mean:.3f} ({made.low:.3f} to {made.high:.3f})",
+                f"{end.mean:.3f} ({end.low:.3f} to {end.high:.3f})",
                 f"{right[arm].mean():.2f}",
                 *cells,
                 f"{found.arms[arm][0]['rate']:g}",

@@ -118,8 +118,8 @@ def _states(team: Team, row: int) -> int:
 
 def _state(team: Team, row: int, values: N64) -> N64:
     shape = team.rows[row].table.shape[:-1]
-    told: Any = np.ravel_multi_index(tuple(values[:, j] for j in team.rows[row].parents), shape)
-    return np.asarray(told, np.int64)
+    state: Any = np.ravel_multi_index(tuple(values[:, j] for j in team.rows[row].parents), shape)
+    return np.asarray(state, np.int64)
 
 
 def _policy(team: Team, row: int) -> F:

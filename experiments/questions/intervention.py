@@ -30,7 +30,7 @@ from podium.learn.evaluate import DICE
 from podium.registry import register
 from podium.study.figure import Panel, lines_of, picture
 from podium.study.loop import OURS, SHUFFLED, learned, recipe_of
-from podium.study.question import Experiment, Found, Told, column, says, table
+from podium.study.question import Experiment, Found, Says, Told, column, says, table
 from podium.trace.columns import F
 
 __all__ = ["How", "Steered", "arms", "measure", "told"]
@@ -69,11 +69,11 @@ class Steered(CostlySearch):
         return np.where(state.count[row] >= state.after[row], state.word[row], 0)
 
     def view(self, state: Steering) -> View | None:  # type: ignore[override]
-        seen = super().view(state)
-        if seen is not None:
-            told = self.said(state, seen.row) if self.shown else np.zeros(len(seen))
-            seen.facts = np.column_stack([seen.facts, told])
-        return seen
+        view = super().view(state)
+        if view is not None:
+            words = self.said(state, view.row) if self.shown else np.zeros(len(view))
+            view.facts = np.column_stack([view.facts, words])
+        return view
 
     def act(self, state: Steering, view: View, choice: N64) -> None:  # type: ignore[override]
         super().act(state, view, choice)
@@ -170,8 +170,8 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
         lesson = learned(SHUFFLED if arm == SHUFFLED else OURS, recipe, world, seed)
         policies = [capped(w, greedy(lesson.net, lesson.learner.w, w), how.judged, LOOKS) for w in worlds]
         played = lesson.decisions
-    found = [_played(w, p, seeds(DICE + seed, how.judged)) for w, p in zip(worlds, policies, strict=True)]
-    return {**{k: float(np.mean([f[k] for f in found])) for k in found[0]}, "decisions": played}
+    rollouts = [_played(w, p, seeds(DICE + seed, how.judged)) for w, p in zip(worlds, policies, strict=True)]
+    return {**{k: float(np.mean([f[k] for f in rollouts])) for k in rollouts[0]}, "decisions": played}
 
 
 def _played(world: Steered, policy: Policy, dice: U) -> dict[str, float]:
@@ -190,14 +190,13 @@ def _played(world: Steered, policy: Policy, dice: U) -> dict[str, float]:
     }
 
 
-def told(how: How, found: Found) -> Told:
-    shares = [f"{s:g}" for s in how.shares]
-    top, none = shares[-1], shares[0]
+def _headline(how: How, found: Found) -> list[Says]:
+    top, none = f"{how.shares[-1]:g}", f"{how.shares[0]:g}"
 
     def of(arm: str, what: str) -> Any:
         return column(found, arm, what)
 
-    headline = [
+    return [
         says(
             "followed",
             f'share of runs told "stop now" that stop at once, trained with words in {float(top):.0%} of episodes',
@@ -215,6 +214,15 @@ def told(how: How, found: Found) -> Told:
         says("hidden", "regret of a policy that is not shown the word", of(HIDDEN, "regret")),
         says("shuffled", "regret with shuffled credit", of(SHUFFLED, "regret")),
     ]
+
+
+def told(how: How, found: Found) -> Told:
+    shares = [f"{s:g}" for s in how.shares]
+
+    def of(arm: str, what: str) -> Any:
+        return column(found, arm, what)
+
+    headline = _headline(how, found)
     names = {
         **{s: f"told in {float(s):.0%} of training" for s in shares},
         HIDDEN: "words not shown",
@@ -241,38 +249,30 @@ def told(how: How, found: Found) -> Told:
         cells = [of(arm or s, what) for s in shares]
         return lines_of(name, xs, np.array(cells).T)
 
+    x = "share of training episodes with a person"
+    shown = {
+        "followed": ('"stop now" followed at once', 0.0),
+        "more": ('looks after "go on"', None),
+        "regret": ("regret", None),
+    }
+    best = {
+        "followed": ("best play", "optimal"),
+        "more": ("best play", "optimal"),
+        "regret": ("best play, ignoring words", "deaf"),
+    }
     panels = [
         Panel(
-            '"stop now" followed at once',
-            "share of training episodes with a person",
+            title,
+            x,
             [
-                line("learned", "followed"),
-                line("words not shown", "followed", HIDDEN),
-                line("best play", "followed", "optimal"),
+                line("learned", what),
+                line("words not shown", what, HIDDEN),
+                line(best[what][0], what, best[what][1]),
             ],
-            low=0.0,
+            low=low,
             log_x=True,
-        ),
-        Panel(
-            'looks after "go on"',
-            "share of training episodes with a person",
-            [
-                line("learned", "more"),
-                line("words not shown", "more", HIDDEN),
-                line("best play", "more", "optimal"),
-            ],
-            log_x=True,
-        ),
-        Panel(
-            "regret",
-            "share of training episodes with a person",
-            [
-                line("learned", "regret"),
-                line("words not shown", "regret", HIDDEN),
-                line("best play, ignoring words", "regret", "deaf"),
-            ],
-            log_x=True,
-        ),
+        )
+        for what, (title, low) in shown.items()
     ]
     return Told(headline, {"arms": table(head, rows)}, picture("What a person says in the middle of a run", panels))
 

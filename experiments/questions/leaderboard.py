@@ -121,10 +121,10 @@ def _single(world: World, episodes: int) -> Judged:
     if isinstance(world, Jury | Scouts):
         fewer = {"s": 1} if isinstance(world, Jury) else {"widest": 1}
         one = make(world.name, **{**asdict(world.params), **fewer})
-        found = beside(
+        evaluation = beside(
             world, lambda dice: play(world, world.optimal(), dice.copy()).score, episodes, batch=episodes
         )
-        return found._replace(value=one.optimum())
+        return evaluation._replace(value=one.optimum())
     first = play(world, lambda view: np.where(view.facts[:, 1] < 1, 1, 0), seeds(DICE, episodes)).score
     return beside(world, lambda dice: first, episodes, batch=episodes)
 
@@ -156,11 +156,11 @@ def shuffled(env: str, recipe: Recipe, seed: int) -> Lesson:
 def told(how: How, found: Found) -> Told:
     rows, marks_, headline, refused = [], [], [], []
     for env in how.envs:
-        here = [arm for arm in arms(how) if arm.startswith(f"{env}/")]
-        there = [arm for arm in here if not _refused(found, arm)]
+        own = [arm for arm in arms(how) if arm.startswith(f"{env}/")]
+        there = [arm for arm in own if not _refused(found, arm)]
         refused += [
             [f"`{arm.split('/')[1]}`", env, _percent(found, arm), _refused(found, arm)]
-            for arm in here
+            for arm in own
             if arm not in there
         ]
         ranked = sorted(there, key=lambda arm: float(column(found, arm, "share").mean()))
@@ -241,11 +241,11 @@ def _short(how: How, found: Found) -> str:
     """Methods by worlds, each with the share of decisions paid, and what they are to be compared with."""
 
     def cells(name: str) -> list[str]:
-        made = [says("", "", column(found, f"{env}/{name}", "share")) for env in how.envs]
+        shares = [says("", "", column(found, f"{env}/{name}", "share")) for env in how.envs]
         paid = [_percent(found, f"{env}/{name}") for env in how.envs]
         return [
             f"{s.mean:.2f} ± {s.high - s.mean:.2f}" + (f" ({share} paid)" if share else "")
-            for s, share in zip(made, paid, strict=True)
+            for s, share in zip(shares, paid, strict=True)
         ]
 
     ranked = _ranked(how, found)

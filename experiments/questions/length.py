@@ -88,10 +88,10 @@ def learned(how: How, budget: str, credit: str, legs: int, rate: float, seed: in
         k: np.zeros((1, many, len(menu))) for (k, many), menu in zip(sizes(world).items(), world.menu, strict=True)
     }
     tables["stop"][:, :, 1] = 20.0  # every leg is gone
-    told = set(np.linspace(0, how.updates, how.looks + 1).round().astype(int).tolist())
+    looks = set(np.linspace(0, how.updates, how.looks + 1).round().astype(int).tolist())
     short = []
     for u in range(how.updates + 1):
-        if u in told:
+        if u in looks:
             score = played(world, tables, seeds(TEST + seed, how.judged), np.zeros(how.judged, np.int64))[0].score
             short.append(1.0 - score.mean() / world.optimum())
         state, steps = played(world, tables, seeds(seed, n, u * n), np.zeros(n, np.int64))

@@ -23,7 +23,7 @@ from podium.envs.scouts import Scouts
 from podium.envs.world import make
 from podium.registry import register
 from podium.study.figure import Panel, lines_of, picture
-from podium.study.question import Experiment, Found, Told, column, in_time, says, table
+from podium.study.question import Experiment, Found, Says, Told, column, in_time, says, table
 from podium.trace.columns import F
 
 __all__ = ["How", "arms", "measure", "rounds_to", "told"]
@@ -69,12 +69,12 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
         return {"short": 1.0 - alone.optimum() / expedition().optimum()}
     [run] = learn(Study(updates=how.updates, batch=how.batch, judged=how.judged), {arm: ARMS[arm]}, [seed])
     curves = {"short_u": run.short_u, "width_u": run.width_u}
-    told = {k: [float(part.mean()) for part in np.array_split(c, min(BLOCKS, len(c)))] for k, c in curves.items()}
+    blocks = {k: [float(part.mean()) for part in np.array_split(c, min(BLOCKS, len(c)))] for k, c in curves.items()}
     return {
         "short": run.short,
         "width": run.width,
         "checks": run.checks,
-        **told,
+        **blocks,
         "episodes": how.updates * how.batch,
     }
 
@@ -138,8 +138,8 @@ def _played(world: Scouts, logits: F, dice: Any) -> tuple[N64, N64, N64, F]:
         steps.append((place, choice, view.row.copy()))
         world.act(state, view, choice)
         number += 1
-    made = [np.concatenate(column_) for column_ in zip(*steps, strict=True)]
-    return made[0], made[1], made[2], state.score
+    columns = [np.concatenate(column_) for column_ in zip(*steps, strict=True)]
+    return columns[0], columns[1], columns[2], state.score
 
 
 def _search(logits: F, target: float, seed: int, n: int = 1_000) -> tuple[F, F]:
@@ -153,8 +153,8 @@ def _search(logits: F, target: float, seed: int, n: int = 1_000) -> tuple[F, F]:
         if not len(row):
             break
         width = 1 + (uniform(dice[row], DICE, r)[:, None] >= below).sum(axis=1)
-        found = uniform(dice[row], DICE, r, 1) ** (1.0 / width)  # the best of so many uniform answers
-        best[row] = np.maximum(best[row], found)
+        draws = uniform(dice[row], DICE, r, 1) ** (1.0 / width)  # the best of so many uniform answers
+        best[row] = np.maximum(best[row], draws)
         rounds[row] += 1
         workers[row] += width
     return rounds, workers
@@ -168,11 +168,8 @@ def _workers(logits: F, target: float, seed: int) -> float:
     return float(_search(logits, target, seed)[1].mean())
 
 
-def told(how: How, found: Found) -> Told:
-    width, checks, _ = optimal_play(2_000)
-    short = {arm: column(found, arm, "short") for arm in ARMS}
-    faster = {arm: column(found, f"time/{arm}", "faster") for arm in SPAWNS}
-    headline = [
+def _headline(how: How, found: Found, short: dict[str, Any], faster: dict[str, Any]) -> list[Says]:
+    return [
         says("plain.width", "the outcome alone: mean width at the end", column(found, "plain", "width"), most=1.2),
         says("parl.short", "annealed PARL: lacks of the optimum", short["parl"], most=0.1),
         says("adds", "what annealed PARL gains over entropy alone, in optima", short["entropy"] - short["parl"]),
@@ -202,24 +199,9 @@ def told(how: How, found: Found) -> Told:
             column(found, "time/parl", "workers")[:, -1],
         ),
     ]
-    rows = []
-    for arm in ARMS:
-        s = says("", "", short[arm])
-        rows.append(
-            [
-                WORDS[arm],
-                f"`{ARMS[arm].reward}`",
-                f"{s.mean:.1%} ({s.low:.1%} to {s.high:.1%})",
-                f"{column(found, arm, 'width').mean():.2f}",
-                f"{column(found, arm, 'checks').mean():.0%}",
-                f"{in_time(found, arm, 'short_u', list(ARMS)).mean():.1%}",
-                f"{np.median(found.seconds[arm]):.0f}",
-            ]
-        )
-    rows.append(
-        ["best play with one scout a leg", "", f"{column(found, SINGLE, 'short').mean():.1%}", "1", "", "", ""]
-    )
-    rows.append(["optimal play", "", "0", f"{width:.2f}", f"{checks:.0%}", "", ""])
+
+
+def _time_table(how: How, found: Found, faster: dict[str, Any]) -> str:
     best = found.arms["time/plain"][0]["best_width"]
     timed = []
     for arm in SPAWNS:
@@ -241,6 +223,32 @@ def told(how: How, found: Found) -> Told:
         *(f"times faster to {t:g}" for t in how.targets),
         f"workers to {how.targets[-1]:g}, times one agent's",
     ]
+    return table(head, timed)
+
+
+def told(how: How, found: Found) -> Told:
+    width, checks, _ = optimal_play(2_000)
+    short = {arm: column(found, arm, "short") for arm in ARMS}
+    faster = {arm: column(found, f"time/{arm}", "faster") for arm in SPAWNS}
+    headline = _headline(how, found, short, faster)
+    rows = []
+    for arm in ARMS:
+        s = says("", "", short[arm])
+        rows.append(
+            [
+                WORDS[arm],
+                f"`{ARMS[arm].reward}`",
+                f"{s.mean:.1%} ({s.low:.1%} to {s.high:.1%})",
+                f"{column(found, arm, 'width').mean():.2f}",
+                f"{column(found, arm, 'checks').mean():.0%}",
+                f"{in_time(found, arm, 'short_u', list(ARMS)).mean():.1%}",
+                f"{np.median(found.seconds[arm]):.0f}",
+            ]
+        )
+    rows.append(
+        ["best play with one scout a leg", "", f"{column(found, SINGLE, 'short').mean():.1%}", "1", "", "", ""]
+    )
+    rows.append(["optimal play", "", "0", f"{width:.2f}", f"{checks:.0%}", "", ""])
     tables = {
         "arms": table(
             [
@@ -254,7 +262,7 @@ def told(how: How, found: Found) -> Told:
             ],
             rows,
         ),
-        "time": table(head, timed),
+        "time": _time_table(how, found, faster),
     }
     at = np.linspace(0, 1, len(found.arms["plain"][0]["short_u"])).round(3).tolist()
     panels = [

@@ -42,10 +42,10 @@ def arms(how: How) -> list[str]:
 def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
     tests = [held_out(WORLD, i) for i in range(how.tests)]
     if arm == ALONE:
-        found = [_alone(world, how.judged) for world in tests]
+        regrets = [_alone(world, how.judged) for world in tests]
         return {
-            "share": np.mean([j.share for j in found]),
-            "regret": np.mean([j.regret for j in found]),
+            "share": np.mean([j.share for j in regrets]),
+            "regret": np.mean([j.regret for j in regrets]),
             "decisions": 0,
         }
     settings: dict[str, Any] = how.arms[arm]
@@ -61,10 +61,10 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
         start, before = first.learner, first.decisions
         recipe = replace(recipe, iterations=recipe.iterations - half)
     lesson = learned(SHUFFLED if SHUFFLED in arm else OURS, recipe, worlds, seed, start)
-    found = marks(lesson, tests, how.judged)
+    regrets = marks(lesson, tests, how.judged)
     return {
-        "share": np.mean([j.share for j in found]),
-        "regret": np.mean([j.regret for j in found]),
+        "share": np.mean([j.share for j in regrets]),
+        "regret": np.mean([j.regret for j in regrets]),
         "decisions": before + lesson.decisions,
     }
 

@@ -65,8 +65,12 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
             "decisions": 0,
         }
     lesson = learned(arm, recipe_of(how.ours), lambda i, k: _lesson(how, seed, i + 1, k), seed)
-    found = marks(lesson, tests, how.judged)
-    return {"regret": [j.regret for j in found], "share": [j.share for j in found], "decisions": lesson.decisions}
+    evaluations = marks(lesson, tests, how.judged)
+    return {
+        "regret": [j.regret for j in evaluations],
+        "share": [j.share for j in evaluations],
+        "decisions": lesson.decisions,
+    }
 
 
 def told(how: How, found: Found) -> Told:

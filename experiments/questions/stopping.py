@@ -74,11 +74,11 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
     if credit == "rules":
         return _rules(how, tests, seed)
     lesson = learned(credit, budget(how, credit), lambda i, k: training(env, seed, i + 1, k), seed)
-    found = marks(lesson, tests, how.judged)
+    evaluations = marks(lesson, tests, how.judged)
     return {
-        "regret": np.mean([j.regret for j in found]),
-        "share": np.mean([j.share for j in found]),
-        "cap": np.mean([(j.optimum - j.trivial) / abs(j.optimum) for j in found]),
+        "regret": np.mean([j.regret for j in evaluations]),
+        "share": np.mean([j.share for j in evaluations]),
+        "cap": np.mean([(j.optimum - j.trivial) / abs(j.optimum) for j in evaluations]),
         "decisions": lesson.decisions,
     }
 
@@ -125,11 +125,11 @@ def sprt_verified(world: Sprt, dice: U, q: float) -> F:
     def policy(view: View) -> N64:
         ayes, noes = view.facts[:, 2], view.facts[:, 3]
         says_one, row = ayes >= noes, view.row
-        asked = ayes + noes > 0
-        calls[row[asked]] += 1
+        verified = ayes + noes > 0
+        calls[row[verified]] += 1
         right = says_one == truth[row]
         yes = right == (uniform(dice[row], JUDGE, says_one.astype(np.int64)) < q)
-        return np.where((asked & yes) | (ayes + noes >= MOST), 0, 1)
+        return np.where((verified & yes) | (ayes + noes >= MOST), 0, 1)
 
     left: F = play(world, policy, dice.copy()).score - world.params.c * calls
     return left
@@ -228,8 +228,8 @@ def _swept(how: How) -> list[tuple[str, str, tuple[float, ...], str, str]]:
 
 
 def _cell(values: Any) -> str:
-    made = says("", "", values)
-    return f"{made.mean:.1%} ({made.low:.1%} to {made.high:.1%})"
+    mean = says("", "", values)
+    return f"{mean.mean:.1%} ({mean.low:.1%} to {mean.high:.1%})"
 
 
 register("study", "stopping")(Experiment(How, arms, measure, told))

@@ -60,11 +60,11 @@ def narrowed(world: World, allow: Callable[[View], B]) -> World:
 
     class Narrow(type(world)):  # type: ignore[misc]
         def view(self, state: Any) -> View | None:
-            seen: View | None = super().view(state)
-            return None if seen is None else replace(seen, allowed=seen.allowed & allow(seen))
+            view: View | None = super().view(state)
+            return None if view is None else replace(view, allowed=view.allowed & allow(view))
 
-    made: World = Narrow(world.params)
-    return made
+    narrow: World = Narrow(world.params)
+    return narrow
 
 
 def _only(width: int) -> Callable[[View], B]:
@@ -81,28 +81,28 @@ def _capped(rounds: int) -> Callable[[View], B]:
 
 def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
     """Regret on held-out worlds, and the mean width and rounds of play there."""
-    held = {"stop alone": _only(how.width), "width alone": _capped(how.rounds), "one agent": _only(1)}
+    policies = {"stop alone": _only(how.width), "width alone": _capped(how.rounds), "one agent": _only(1)}
     recipe = recipe_of(how.ours)
     if arm.endswith(LONG):
         arm, recipe = arm.removesuffix(LONG), replace(recipe, rows=round(recipe.rows * how.longer))
     needed = ["stop alone", "width alone"] if arm == "apart" else [arm]
     lessons = {
-        name: _lesson(recipe, held.get(name), seed, SHUFFLED if name == SHUFFLED else OURS) for name in needed
+        name: _lesson(recipe, policies.get(name), seed, SHUFFLED if name == SHUFFLED else OURS) for name in needed
     }
     regret, share, width, rounds = [], [], [], []
     for number in range(how.tests):
         world = held_out("scouts", number)
-        policy = _policy(world, lessons, held)
-        found = beside(world, partial(_score, world, policy), how.judged, batch=how.judged)
+        policy = _policy(world, lessons, policies)
+        evaluation = beside(world, partial(_score, world, policy), how.judged, batch=how.judged)
         some = min(how.judged, 2_000)
         state = play(world, capped(world, policy, some, MOST), seeds(DICE, some)).state
-        regret.append(found.regret)
-        share.append(found.share)
+        regret.append(evaluation.regret)
+        share.append(evaluation.share)
         width.append(float(state.count.sum() / max(1, state.rounds.sum())))  # type: ignore[attr-defined]
         rounds.append(float(state.rounds.mean()))  # type: ignore[attr-defined]
     played = sum(lesson.decisions for lesson in lessons.values())
-    told = {"regret": regret, "share": share, "width": width, "rounds": rounds}
-    return {name: float(np.mean(values)) for name, values in told.items()} | {"decisions": played}
+    figures = {"regret": regret, "share": share, "width": width, "rounds": rounds}
+    return {name: float(np.mean(values)) for name, values in figures.items()} | {"decisions": played}
 
 
 def _score(world: World, policy: Policy, dice: U) -> F:
@@ -111,8 +111,8 @@ def _score(world: World, policy: Policy, dice: U) -> F:
 
 def _lesson(recipe: Recipe, allow: Callable[[View], B] | None, seed: int, credit: str) -> Lesson:
     def world(iteration: int, number: int) -> World:
-        drawn = training("scouts", seed, iteration + 1, number)
-        return drawn if allow is None else narrowed(drawn, allow)
+        trained = training("scouts", seed, iteration + 1, number)
+        return trained if allow is None else narrowed(trained, allow)
 
     return learned(credit, recipe, world, seed)
 
@@ -160,8 +160,8 @@ def told(how: How, found: Found) -> Told:
     ]
     rows = []
     for arm in ARMS:
-        made = says("", "", regret[arm])
-        cells = [f"{made.mean:.1%}", f"{made.low:.1%} to {made.high:.1%}"]
+        mean = says("", "", regret[arm])
+        cells = [f"{mean.mean:.1%}", f"{mean.low:.1%} to {mean.high:.1%}"]
         cells += [f"{np.mean(column(found, arm, what)):.2f}" for what in ("share", "width", "rounds")]
         rows.append([names[arm], *cells, f"{np.mean(column(found, arm, 'decisions')):,.0f}"])
     head = ["learned", "regret", "95 % interval", "share of the gap", "mean width", "rounds", "decisions played"]

@@ -11,7 +11,6 @@ from podium.audit.relations import (
     TEMPORAL,
     Family,
     copies,
-    covered,
     doers,
     family,
     heeded,
@@ -20,7 +19,9 @@ from podium.audit.relations import (
 )
 from podium.graph import labels, lead
 from podium.graph.grouping import rows_by
-from podium.graph.path import serial_time, work
+from podium.graph.path import serial_time
+from podium.graph.people import team_work
+from podium.graph.spans import covered
 from podium.graph.steps import IS_OUTSIDE
 from podium.graph.units import call_of
 from podium.registry import register
@@ -63,7 +64,7 @@ def serial_collapse(trace: Trace, second: Second, threshold: float) -> Suspects:
     time: T_∞ follows temporal edges inside an agent, never between agents, and an agent's own order where no edge
     gives it, and is no shorter than what any one agent was busy.
     """
-    work_e = work(trace)
+    work_e = team_work(trace)
     timed = np.flatnonzero(~np.isnan(work_e) & (trace.agent_e >= 0))
     start, end = trace.t_e[timed], trace.t_e[timed] + work_e[timed]
     total_n = serial_time(trace, work_e).time_n

@@ -11,7 +11,6 @@ from podium.audit.relations import (
     Family,
     about_agents,
     copies,
-    covered,
     family,
     heeded,
     median_by,
@@ -23,6 +22,7 @@ from podium.graph import units
 from podium.graph.ancestry import ancestors
 from podium.graph.grouping import sum_by
 from podium.graph.path import work
+from podium.graph.spans import covered
 from podium.interval import estimate
 from podium.registry import register
 from podium.trace import sweep

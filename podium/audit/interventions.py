@@ -1,6 +1,7 @@
 """When a person steps in: which earlier decision is responsible, and which later events are invalid because of it.
 
-Who is responsible is read off the record by the first of these rules that gives an answer, and the answer names its rule:
+Who is responsible is read off the record by the first of these rules that gives an answer, and the answer names its
+rule:
 
     cause      the latest orchestrator decision that led to the intervention, along edges other than temporal
     addressee  the latest earlier decision of the agent it is addressed to
@@ -74,7 +75,8 @@ def _before(rows: I, agent: I, among: I, trace: Trace) -> NDArray[np.int64]:
 
 
 def invalidated(trace: Trace, found: Interventions, most: int = 8) -> tuple[I, I, B]:
-    """The events that no longer count, the intervention that each is invalid by, and which interventions were looked at.
+    """The events that no longer count, the intervention that each is invalid by, and which interventions were
+    looked at.
 
         invalid(h) = descendants of the responsible decision, along edges other than temporal, that are neither
                      the intervention h nor its descendants along any edge

@@ -35,9 +35,9 @@ def role_of_agents(trace: Trace) -> NDArray[np.int32]:
 
 
 class Permissions:
-    """May an agent use a tool? `allowed` speaks of an agent by its name, else its role, else "*"; a spawn's `granted`
-    speaks of whom it spawns (the latest spawn that says). Where both speak, both must permit it. A list that holds "*"
-    permits everything.
+    """May an agent use a tool? `allowed` speaks of an agent by its name, else its role, else "*"; a spawn's
+    `granted` speaks of whom it spawns (the latest spawn that says). Where both speak, both must permit it. A list
+    that holds "*" permits everything.
 
     Tools are numbered: those of the trace as in `tool_e`, then those that are only listed.
     """

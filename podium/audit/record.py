@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from podium.audit.detector import Second, Suspects
 from podium.graph.grouping import changes
 from podium.graph.labels import number
 from podium.registry import register
-from podium.trace.columns import Trace
+from podium.trace import sweep
+from podium.trace.columns import B, I, Trace
 from podium.trace.rules import unmatched_calls
 from podium.trace.vocabulary import event
 
 __all__ = ["missing_result", "sequence_gap"]
 
-RESULT = event("tool_result")
+SPAWN, CALL, RESULT = event("spawn"), event("tool_call"), event("tool_result")
+MESSAGE, DECISION, AGGREGATE = event("message"), event("orchestrator_decision"), event("aggregate")
+
+
+class _Params(msgspec.Struct):
+    faults: int = 0
 
 
 @register(
@@ -26,7 +33,7 @@ RESULT = event("tool_result")
     finds="a tool call without a result in the record",
     needs="nothing",
     confidence="certain",
-    settles="the end of the run: the call may still be running where the record ends",
+    settles="the end of the run, where the call may still be running, or the lines of the log that could not be read",
     todo="see whether the tool hung, the run was cut off, or the harness does not record results",
     severity=1,
 )
@@ -36,22 +43,44 @@ def missing_result(trace: Trace, second: Second, threshold: float) -> Suspects:
         figure = 1 for a call without a result
 
     A call that is recorded as invalid is not missed: the record says what became of it. A call that is marked
-    truncated, or after which its agent does nothing more, is an observation: it may still have been running when the
-    record ended.
+    truncated, or of an agent's last turn, is an observation: it may still have been running when the record ended. Calls
+    side by side and the agents they spawn belong to one turn. So is any call of a log with faults (`podium check` names
+    them): its result may be what could not be read.
     """
     waiting = np.array(unmatched_calls(trace)[1], np.int64)
     figure_e = np.zeros(trace.n_events)
     figure_e[waiting] = 1.0
     figure_e[trace.valid_e == 0] = 0.0
-    goes_on_e = trace.type_e != RESULT
-    goes_on_e[waiting] = False
+    turn_e = _turn(trace)
     last_a = np.full(trace.n_agents + 1, -1)
-    acts = np.flatnonzero(goes_on_e & (trace.agent_e >= 0))
-    last_a[trace.agent_e[acts]] = acts  # rows ascend, so the last one stays
+    acts = np.flatnonzero(~np.isin(trace.type_e, (RESULT, SPAWN)) & (trace.agent_e >= 0))
+    np.maximum.at(last_a, trace.agent_e[acts], turn_e[acts])
     tells_n = np.bincount(trace.rollout_e, minlength=len(trace)) > 0
     suspects = Suspects.of_rows(figure_e, threshold, trace, tells_n)
     calls = suspects.row
-    return replace(suspects, open=(trace.truncated_e[calls] == 1) | (calls > last_a[trace.agent_e[calls]]))
+    open_e = (trace.truncated_e[calls] == 1) | (turn_e[calls] >= last_a[trace.agent_e[calls]])
+    return replace(suspects, open=open_e | _with_faults(trace)[trace.rollout_e[calls]])
+
+
+def _with_faults(trace: Trace) -> B:
+    """The runs whose importer could not read all of their log."""
+    faulty_w = []
+    for word in trace.params_n.words:
+        try:
+            faulty_w.append(msgspec.json.decode(word, type=_Params).faults > 0)
+        except msgspec.MsgspecError:
+            faulty_w.append(False)
+    faulty_n: B = np.array([*faulty_w, False])[trace.params_n.codes]
+    return faulty_n
+
+
+def _turn(trace: Trace) -> I:
+    """For each call the latest row at which its agent spoke, decided or aggregated and that led to it; for all else, and for a
+    call without one, its own row."""
+    speaks_e = np.isin(trace.type_e, (MESSAGE, DECISION, AGGREGATE))
+    spoke_e = sweep.latest(speaks_e, trace.src_x, trace.dst_x)
+    own_e = (spoke_e >= 0) & (trace.agent_e[spoke_e] == trace.agent_e) & (trace.type_e == CALL)
+    return np.where(own_e, spoke_e, np.arange(trace.n_events))
 
 
 @register(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from podium.audit.detector import Suspects
 from podium.graph.ancestry import ancestors
-from podium.graph.grouping import changes, rows_by, rows_by_time
+from podium.graph.grouping import rows_by, rows_by_time
 from podium.graph.steps import IS_STEP
 from podium.graph.units import call_of
 from podium.trace.columns import B, F, I, Trace
@@ -21,7 +21,6 @@ __all__ = [
     "Heeded",
     "about_agents",
     "copies",
-    "covered",
     "crossing",
     "doers",
     "family",
@@ -111,8 +110,8 @@ def heeded(trace: Trace) -> Heeded:
         takers_m = |{d : m → d of another agent, which acts with d or later, or whose message d has takers}|
 
     Acts are decisions, spawns, tool calls, returns and aggregates. What the sender itself does next is not an
-    effect of its message. Nobody could act upon a message to one who acts no more once it is there. A message is sent
-    if it has an addressee, or an edge to another agent; an agent that speaks to nobody narrates.
+    effect of its message. Nobody could act upon a message to one who acts no more once it is there. A message is
+    sent if it has an addressee, or an edge to another agent; an agent that speaks to nobody narrates.
     """
     message_e = trace.type_e == MESSAGE
     acts = np.flatnonzero(ACTS[trace.type_e] & (trace.agent_e >= 0))
@@ -130,27 +129,6 @@ def heeded(trace: Trace) -> Heeded:
     in_time_e = np.fmax(trace.end_e, trace.t_e) <= last_a[trace.to_e]
     could_e = (takers_e > 0) | (addressed_e & in_time_e)
     return Heeded(sent_e, could_e, takers_e, np.bincount(trace.rollout_e[dst], minlength=len(trace)) > 0)
-
-
-def covered(key: I, start: F, end: F, n: int) -> F:
-    """For each key the time that its intervals cover, what they share counted once.
-
-    >>> covered(np.array([0, 0, 1]), np.array([0.0, 1.0, 5.0]), np.array([2.0, 4.0, 6.0]), 2)
-    array([4., 1.])
-    """
-    order = rows_by_time(start)
-    order = order[rows_by(key[order])]
-    by_end = rows_by_time(end)
-    rank = np.empty(len(end), np.int64)
-    rank[by_end] = np.arange(len(end))
-    key, start = key[order], start[order]
-    top = np.maximum.accumulate(key * np.int64(len(end)) + rank[order])  # a later key is above all earlier ones
-    until = end[by_end][top % max(len(end), 1)]
-    opens = changes(key)
-    opens[1:] |= start[1:] > until[:-1]
-    closes = np.append(opens[1:], True)[: len(opens)]
-    total: F = np.bincount(key[opens], until[closes] - start[opens], minlength=n).astype(np.float64)
-    return total
 
 
 def median_by(group: I, values: F, n: int) -> F:

@@ -14,14 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from podium.audit.detector import Second, Suspects
-from podium.audit.permissions import Permissions, role_of_agents
-from podium.graph import call_of
+from podium.audit.permissions import Permissions
+from podium.graph import call_of, persons
 from podium.graph.labels import label, stated
+from podium.graph.taint import flow_edges
 from podium.graph.trust import trusting
 from podium.registry import facts, find, names, register
 from podium.trace import sweep
-from podium.trace.columns import B, F, I, Trace
-from podium.trace.rules import trust_edges
+from podium.trace.columns import B, I, Trace
 from podium.trace.vocabulary import edge, event
 
 __all__ = [
@@ -45,7 +45,6 @@ DECISION, SPAWN, MESSAGE, RETURN = (
 )
 CALL, RESULT, HUMAN = event("tool_call"), event("tool_result"), event("human_intervention")
 TEMPORAL = edge("temporal")
-PERSONS = ("user", "human")  # roles
 MARKS = "`trusted` on {}"
 RESULTS = ", or tools whose writers are declared"
 
@@ -66,7 +65,7 @@ class Flow(NamedTuple):
 def _flow(trace: Trace) -> Flow:
     """An entry is marked untrusted and has no tainted cause. A tool's result is the tool's own word, whoever asked: of
     its causes only what another agent wrote there counts, and a call that is itself marked."""
-    src_x, dst_x = trust_edges(trace)
+    src_x, dst_x = flow_edges(trace)
     untrusted_e = trace.trusted_e == 0
     taint_e = sweep.reach(untrusted_e, src_x, dst_x)
     shared_x = _shared(trace, trace.src_x, trace.dst_x) & (trace.type_x != TEMPORAL)
@@ -127,19 +126,15 @@ def _taken_up(trace: Trace, entry_e: B, src_x: I, dst_x: I, threshold: float, te
 
 
 def _persons(trace: Trace) -> B:
-    """Who is a person: plays a role called user or human, intervenes as one, or was not spawned, does nothing but send
-    messages and never in answer to anything."""
-    person_a, other_a = np.zeros(trace.n_agents + 1, np.bool_), np.zeros(trace.n_agents + 1, np.bool_)
-    roles = [trace.role_e.code(word) for word in PERSONS]
-    person_a[:-1] = np.isin(role_of_agents(trace), roles)
-    person_a[trace.agent_e[trace.type_e == HUMAN]] = True
+    """Who is a person: as `graph.persons` has it, or was not spawned, does nothing but send messages and never in answer to
+    anything."""
     caused_e = np.zeros(trace.n_events, np.bool_)
     caused_e[trace.dst_x[trace.type_x != TEMPORAL]] = True
+    acts_a, other_a = np.zeros((2, trace.n_agents + 1), np.bool_)
+    acts_a[trace.agent_e] = True
     other_a[trace.agent_e[(trace.type_e != MESSAGE) | caused_e]] = True
     other_a[trace.to_e[trace.type_e == SPAWN]] = True
-    acts_a = np.zeros(trace.n_agents + 1, np.bool_)
-    acts_a[trace.agent_e] = True
-    person_a |= acts_a & ~other_a
+    person_a: B = np.append(persons(trace), False) | (acts_a & ~other_a)
     person_a[-1] = False  # nobody
     return person_a
 
@@ -191,12 +186,12 @@ def indirect_injection(trace: Trace, second: Second, threshold: float) -> Suspec
 
         figure = events that it leads to directly, along edges other than temporal, with no release in between
 
-    Using it is what a tool is for. Whether it did harm is what `tainted_privilege` and `parameter_escalation` look for.
+    A call that failed brought nothing in. Using a result is what a tool is for. Whether it did harm is what `tainted_privilege` and `parameter_escalation` look for.
     """
     seen = trusting(trace, second.writers)
     flow = _flow(seen)
     result_e = trace.type_e == RESULT
-    entry_e = flow.entry_e & result_e & ~flow.write_e & ~flow.read_e
+    entry_e = flow.entry_e & result_e & ~flow.write_e & ~flow.read_e & (trace.valid_e != 0)
     return _taken_up(seen, entry_e, flow.src_x, flow.dst_x, threshold, _marked(trace, seen, result_e))
 
 
@@ -268,62 +263,30 @@ def memory_poisoning(trace: Trace, second: Second, threshold: float) -> Suspects
     layer="tool",
     confidence="certain",
     by="edges",
-    settles="--allow or `granted` on spawns: what the agent may use",
-    threshold=0.8,
-    finds="calls that untrusted content led to, of a tool that the agent may not use, or its role never did before",
-    needs=MARKS.format("events")
-    + RESULTS
-    + ", tools on calls, and clean calls of the role or --allow to compare with",
+    threshold=1.0,
+    finds="calls that untrusted content led to, of a tool that the agent may not use",
+    needs=MARKS.format("events") + RESULTS + ", tools on calls, and --allow or `granted` on spawns",
     todo="give each role an allow-list of tools; let no untrusted text choose a tool or fill its parameters",
     severity=3,
 )
 def parameter_escalation(trace: Trace, second: Second, threshold: float) -> Suspects:
-    """Calls that derive from untrusted content, of a tool that the agent's list does not permit or, where it has none,
-    that no clean call of its role in the run uses. Only a list shows an escalation: what was granted against what was
-    used. A tool that is merely new to its role is an observation. The largest over the agent's calls:
+    """Calls that derive from untrusted content, of a tool that neither the agent's allow-list nor its spawn permits.
 
-        figure_c = 1 if the list does not permit the tool, else 0
-        figure_c = (n - n₁) / (n + 1) without a list, if no clean call of the role uses the tool, else 0
+        figure = such calls of the agent
 
-    n are the clean calls of the role and n₁ its tools that were called once: by Good and Turing n₁/n is the chance that the
-    next tool is a new one. A call that is itself an entry does not count; an agent without a role is a role of its own. It
-    cannot tell where such a call has no list and too few clean calls to compare with.
+    Only a list shows an escalation: a tool that is merely new to its role shows none. A call that is itself an entry does not
+    count. It cannot tell where content led to a call whose agent has no list, or whose tool is not named.
     """
     seen, may = trusting(trace, second.writers), Permissions(trace, second)
     flow = _flow(seen)
-    call_e, tool_e = trace.type_e == CALL, trace.tool_e.codes
-    calls = np.flatnonzero(call_e & (tool_e >= 0) & (trace.agent_e >= 0))
-    agent, tool, clean = trace.agent_e[calls], tool_e[calls], ~flow.taint_e[calls]
-    new, covered = _new_tools(_roles(trace)[agent], tool, clean)
-    strange = np.where(may.known_a[agent], ~may.permitted(agent, tool), new) & ~clean & ~flow.entry_e[calls]
-    figure = np.where(strange, np.where(may.known_a[agent], 1.0, covered), 0.0)
-    figure_a = np.zeros(trace.n_agents)
-    np.maximum.at(figure_a, agent, figure)
-    evidence_e, open_e = np.zeros(trace.n_events, np.bool_), call_e & (tool_e < 0)
-    evidence_e[calls[strange & (figure >= threshold)]] = True
-    open_e[calls[strange & (figure < threshold)]] = True
-    marked_n = _marked(trace, seen, np.ones(trace.n_events, np.bool_))
-    tells_n = (marked_n & ~_any(trace, open_e)) | _any(trace, evidence_e)
-    suspects = Suspects.of_agents(figure_a, threshold, evidence_e, trace, tells_n)
-    return replace(suspects, open=~may.known_a[suspects.agent])
-
-
-def _roles(trace: Trace) -> I:
-    """The role of each agent within its run, as a number; an agent without one is a role of its own."""
-    role_a, roles = role_of_agents(trace), len(trace.role_e.words)
-    own_a = len(trace) * roles + np.arange(trace.n_agents)
-    return np.where(role_a >= 0, trace.rollout_a * np.int64(roles) + role_a, own_a)
-
-
-def _new_tools(role: I, tool: I, clean: B) -> tuple[B, F]:
-    """For each call whether no clean call of its role uses its tool, and how well those calls tell the role's tools."""
-    role = np.unique(role, return_inverse=True)[1]
-    roles, tools = int(role.max(initial=-1)) + 1, int(tool.max(initial=-1)) + 1
-    key = role * tools + tool
-    known, many = np.unique(key[clean], return_counts=True)
-    n = np.bincount(role[clean], minlength=roles)
-    once = np.bincount(known[many == 1] // max(tools, 1), minlength=roles)
-    return ~np.isin(key, known), ((n - once) / (n + 1))[role]
+    led_e = (trace.type_e == CALL) & (trace.agent_e >= 0) & flow.taint_e & ~flow.entry_e
+    named_e = led_e & (trace.tool_e.codes >= 0)
+    calls = np.flatnonzero(named_e)
+    calls = calls[~may.permitted(trace.agent_e[calls], trace.tool_e.codes[calls])]
+    open_e = led_e & ~(named_e & np.append(may.known_a, False)[trace.agent_e])
+    tells_n = _marked(trace, seen, np.ones(trace.n_events, np.bool_)) & ~_any(trace, open_e)
+    tells_n[trace.rollout_e[calls]] = True
+    return Suspects.of_counts(calls, trace.agent_e[calls], threshold, trace, tells_n)
 
 
 @register(
@@ -346,7 +309,7 @@ def orchestrator_misdirection(trace: Trace, second: Second, threshold: float) ->
     figure = tainted decisions of the agent
     """
     seen = trusting(trace, second.writers)
-    taint_e = sweep.reach(seen.trusted_e == 0, *trust_edges(seen))
+    taint_e = sweep.reach(seen.trusted_e == 0, *flow_edges(seen))
     decision_e = trace.type_e == DECISION
     rows = np.flatnonzero(taint_e & decision_e)
     tells_n = _marked(trace, seen, np.ones(trace.n_events, np.bool_)) & _any(trace, decision_e)
@@ -412,7 +375,7 @@ def sandbox_escape(trace: Trace, second: Second, threshold: float) -> Suspects:
     """
     may, seen = Permissions(trace, second), trusting(trace, second.writers)
     spawn_e = (trace.type_e == SPAWN) & (trace.to_e >= 0)
-    src_x, dst_x = trust_edges(seen)
+    src_x, dst_x = flow_edges(seen)
     straight_x = np.isin(trace.type_e[dst_x], (DECISION, SPAWN))
     led_e = sweep.reach(seen.trusted_e == 0, src_x[straight_x], dst_x[straight_x])
     beyond_e = may.grants_beyond(trace)

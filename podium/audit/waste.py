@@ -10,12 +10,12 @@ from podium.audit.detector import Second, Suspects
 from podium.audit.relations import Family, about_agents, copies, crossing, doers, family, specialists
 from podium.graph import labels
 from podium.registry import register
-from podium.trace.columns import B, Trace
+from podium.trace.columns import B, I, Trace
 from podium.trace.vocabulary import decision, event
 
 __all__ = ["dead_spawn", "repeated_work"]
 
-DESPAWN, CALL = event("despawn"), event("tool_call")
+SPAWN, DESPAWN, CALL, RESULT = event("spawn"), event("despawn"), event("tool_call"), event("tool_result")
 RETURN, AGGREGATE, STOP = event("return"), event("aggregate"), decision("stop")
 
 
@@ -36,7 +36,8 @@ def dead_spawn(trace: Trace, second: Second, threshold: float) -> Suspects:
 
     What its tools answer is its own doing. Its despawn is no effect, nor is what it asks of agents it spawned
     itself, unless they reach others than itself; a call of a privileged tool is one, because it acts on the world.
-    Where no edge in the run shows an effect of any spawned agent, only those that did nothing at all are told. One that
+    Where whoever spawned it only spawns and returns, the last return to it is the answer of the run, and is used. Where
+    no edge in the run shows an effect of any spawned agent, only those that did nothing at all are told. One that
     neither returned nor was despawned, and whose parent does not aggregate, return or stop after it, is an observation:
     it may still be at work where the record ends.
     """
@@ -54,12 +55,26 @@ def dead_spawn(trace: Trace, second: Second, threshold: float) -> Suspects:
     spawned_a = kin.spawn_a >= 0
     acted_a = np.bincount(trace.agent_e[trace.agent_e >= 0], minlength=trace.n_agents) > 0
     linked_n = np.bincount(trace.rollout_a[spawned_a & used_a[:-1]], minlength=len(trace)) > 0
+    used_a[trace.agent_e[_answers_of_workflows(trace, kin)]] = True
     dead_a = spawned_a & ~used_a[:-1] & (~acted_a | linked_n[trace.rollout_a])
     tells_n = linked_n | (np.bincount(trace.rollout_a[spawned_a & acted_a], minlength=len(trace)) == 0)
     own, born = np.flatnonzero(trace.agent_e >= 0), np.flatnonzero(spawned_a)
     rows, whose = np.concatenate([kin.spawn_a[born], own]), np.concatenate([born, trace.agent_e[own]])
     suspects = about_agents(trace, dead_a.astype(np.float64), threshold, rows, whose, tells_n)
     return replace(suspects, open=_at_work(trace, kin)[suspects.agent])
+
+
+def _answers_of_workflows(trace: Trace, kin: Family) -> I:
+    """For each agent that only spawns, despawns and returns, the last return of those it spawned: what the workflow gives back."""
+    acts_e = ~np.isin(trace.type_e, (SPAWN, DESPAWN, RETURN, RESULT)) & (trace.agent_e >= 0)
+    workflow_a = np.bincount(trace.agent_e[acts_e], minlength=trace.n_agents) == 0
+    gave = np.flatnonzero((trace.type_e == RETURN) & (trace.agent_e >= 0))
+    above = kin.parent_a[trace.agent_e[gave]]
+    gave, above = gave[above >= 0], above[above >= 0]
+    last_a = np.full(trace.n_agents, -1)
+    last_a[above] = gave  # rows ascend, so the last one stays
+    answers: I = last_a[workflow_a & (last_a >= 0)]
+    return answers
 
 
 def _at_work(trace: Trace, kin: Family) -> B:

@@ -21,6 +21,10 @@ VERBS: dict[str, tuple[str, str]] = {
         "show",
         "Show one run: who worked, where the time and the money went, what went wrong.",
     ),
+    "view": (
+        "view",
+        "See runs, trainings and folders of both in a browser: who did what when, credit, safety, what to compare.",
+    ),
     "convert": ("traces", "Write traces in another form."),
     "import": ("exchange", "Import logs of other systems and keep the result."),
     "rules": ("traces", "List the rules that a trace obeys."),
@@ -28,6 +32,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "store": ("stores", "Many traces in a folder, and SQL over them."),
     "run": ("harness", "Run a team on a task and record it."),
     "replay": ("harness", "Replay a recorded run, with something else at a row and live from there."),
+    "jail": ("harness", "What the commands of agents are held to on this machine, and by what, tried out now."),
     "reward": (
         "rewards",
         "What a reward pays for runs, by run, unit or channel.",

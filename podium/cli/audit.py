@@ -76,12 +76,12 @@ def audit(
         {} if writers is None else _writers(writers),
     )
     only = None if only is None else [use("detector", name) for name in only]
-    told = report(trace, second, only, None if json else 3)
+    audited = report(trace, second, only, None if json else 3)
     if json:
-        say(told)
+        say(audited)
     else:
-        show_audit(told)
-    raise typer.Exit(1 if strict and told["found"] else 0)
+        show_audit(audited)
+    raise typer.Exit(1 if strict and audited["found"] else 0)
 
 
 def _check_channels(trace: Trace, truth: str | None, judge: str | None) -> None:
@@ -100,10 +100,10 @@ def _allowed(path: Path) -> dict[str, frozenset[str]]:
 
 def _writers(path: Path) -> dict[str, str]:
     wanted = f'expected a JSON object from a tool to one of {", ".join(WRITERS)}, such as {{"search": "anyone"}}'
-    told = _decoded(path, dict[str, str], wanted)
-    if wrong := [f"{tool!r}: {who!r}" for tool, who in told.items() if who not in WRITERS]:
+    rules = _decoded(path, dict[str, str], wanted)
+    if wrong := [f"{tool!r}: {who!r}" for tool, who in rules.items() if who not in WRITERS]:
         raise Unreadable(str(path), f"{wanted}: got {', '.join(wrong)}")
-    return told
+    return rules
 
 
 def _decoded(path: Path, type_: type[Told], wanted: str) -> Told:
@@ -116,11 +116,11 @@ def _decoded(path: Path, type_: type[Told], wanted: str) -> Told:
 
 
 def _list(json: bool) -> None:
-    told = described()
+    detectors = described()
     if json:
-        say(told)
+        say(detectors)
         return
-    for one in told:
+    for one in detectors:
         where = " ".join([one["group"], *(one[k] for k in ("vector", "layer") if k in one)])
         out.print(Line.assemble((one["detector"], "bold"), f" ({where}): {one['finds']}"))
         sentence, _, rest = one["says"].partition("\n\n")
@@ -207,8 +207,8 @@ def _run(told: dict[str, Any]) -> str:
 
 
 def _short(name: str, most: int = 32) -> str:
-    said = plain(name)
-    return said if len(said) <= most else said[: most - 1] + "…"
+    label = plain(name)
+    return label if len(label) <= most else label[: most - 1] + "…"
 
 
 def _numbers(rows: list[int], most: int = 6) -> str:

@@ -35,12 +35,12 @@ def fidelity(
 ) -> None:
     """How true the credit of every method is: its rank correlation with exact credit, and its price in rollouts."""
     report = import_experiment("report")
-    found = report.study(full)
+    results = report.study(full)
     if out_ is not None:
         out_.mkdir(parents=True, exist_ok=True)
-        for name, drawn in report.pictures(found).items():
+        for name, drawn in report.pictures(results).items():
             (out_ / f"{name}.svg").write_text(drawn)
-    rows = report.told(found)["rows"]
+    rows = report.told(results)["rows"]
     if json:
         say({"rows": rows})
         return
@@ -58,7 +58,7 @@ def fidelity(
     ]
     print_rows(short, False, list(short[0]))
     out.print(
-        f"not measured: {len(found.refused)} methods, because these worlds lack what they need, or they are cards"
+        f"not measured: {len(results.refused)} methods, because these worlds lack what they need, or they are cards"
     )
 
 
@@ -80,7 +80,7 @@ def regret(
         raise BadRecipe(f"no world {unknown[0]!r} to train in; {alternatives(unknown[0], PROMISES, 'world')}")
     many, episodes = (5, 40_000) if full else (seeds, 4_000)
     with progress(json) as tell:
-        found = rows(
+        table = rows(
             names,
             range(many),
             Recipe(iterations=iterations),
@@ -89,7 +89,7 @@ def regret(
             say=tell,
         )
     if json:
-        say({"rows": found})
+        say({"rows": table})
         return
     short = [
         {
@@ -102,6 +102,6 @@ def regret(
             "at most ": f"{r['promise']['share_of_gap']:.2f}",
             "seeds": r["seeds"],
         }
-        for r in found
+        for r in table
     ]
     print_rows(short, False, list(short[0]))

@@ -18,8 +18,8 @@ from podium.cli.limits import number
 from podium.cli.output import out, print_rows, say
 from podium.cli.rewards import paid_units
 from podium.credit import BadCredit, Credit
+from podium.credit.at_unit import at_unit
 from podium.credit.credit import read as read_credit
-from podium.credit.routing import broadcast, to
 from podium.graph import units
 from podium.methods import Method, credit_of, use_method
 from podium.methods.choose import ASKS, Choice, choose, lacking
@@ -29,7 +29,7 @@ from podium.rewards.ledger import read as read_reward
 from podium.trace import files
 from podium.view.plain import plain
 
-__all__ = ["ad_hoc", "credit_rows", "moved", "refuse_unpaid"]
+__all__ = ["ad_hoc", "credit_rows", "refuse_unpaid"]
 
 MANY = 40  # rows on a screen
 RUNS = {"all": "runs", "part": "runs in part", "card": "is a card: nothing of it runs"}
@@ -95,7 +95,7 @@ def _show_card(row: dict[str, Any], json: bool) -> None:
         say(row)
         return
     out.print(Line.assemble((row["method"], "bold"), f" {RUNS[row['runs']]}; its description is {row['known']}"))
-    said = {
+    fields = {
         "reward": row["reward"],
         "credit": row["credit"],
         "pays": f"{row['pays']} (from the reward at {row['unit']})",
@@ -108,7 +108,7 @@ def _show_card(row: dict[str, Any], json: bool) -> None:
         "counts": f"{row['counts']} alike; {'scales' if row['scales'] else 'does not scale'} with the reward",
         "fidelity": "; ".join(_measured(one) for one in row["fidelity"] or ()) or "not measured",
     }
-    for key, value in said.items():
+    for key, value in fields.items():
         if value:
             out.print(Line.assemble((f"  {key:10}", "dim"), plain(value)))
 
@@ -122,9 +122,9 @@ def _measured(row: dict[str, Any]) -> str:
 
 def _show_choice(choice: Choice, json: bool) -> None:
     if json:
-        told = [one._asdict() for one in choice.answers]
+        answers = [one._asdict() for one in choice.answers]
         fits = [fit._asdict() for fit in choice.fits]
-        say({"answers": told, "methods": fits, "lacks": choice.lacks, "runs_tried": choice.tried})
+        say({"answers": answers, "methods": fits, "lacks": choice.lacks, "runs_tried": choice.tried})
         return
     for one in choice.answers:
         out.print(Line.assemble((f"{one.question} {one.says}", "bold"), f": {plain(one.because)}"))
@@ -196,17 +196,22 @@ def credit(
     if by is not None and unit is None:
         raise BadCredit("--by says how credit is shared among finer units; say which with --unit")
     refuse_unpaid(paid, row)
-    paid = paid if unit is None else moved(paid, unit, by)
+    paid = paid if unit is None else at_unit(paid, unit, by)
     rows = [] if to_file is not None and to_file.suffix == ".npy" else credit_rows(paid)
-    there = paid.value[~np.isnan(paid.value)]
-    told = {"method": row.name, "reward": row.reward, "credit": row.credit, "unit": paid.unit, "progress": progress}
-    told |= {"paid": len(there), "units": len(paid.value), "runs": extent(row), "missing": row.unknown or None}
+    output = _output(row, paid, progress)
     if to_file is not None:
         files.write_whole(to_file, _written(paid, rows, to_file.suffix))
     if json:
-        say(told | ({"out": str(to_file)} if to_file is not None else {"column": rows}))
+        say(output | ({"out": str(to_file)} if to_file is not None else {"column": rows}))
         return
     _show_credit(paid, row, rows, to_file)
+
+
+def _output(row: Method, paid: Credit, progress: float | None) -> dict[str, Any]:
+    there = paid.value[~np.isnan(paid.value)]
+    output = {"method": row.name, "reward": row.reward, "credit": row.credit, "unit": paid.unit}
+    counts = {"paid": len(there), "units": len(paid.value), "runs": extent(row), "missing": row.unknown or None}
+    return {**output, "progress": progress, **counts}
 
 
 def _show_credit(paid: Credit, row: Method, rows: list[dict[str, Any]], to_file: Path | None) -> None:
@@ -219,10 +224,10 @@ def _show_credit(paid: Credit, row: Method, rows: list[dict[str, Any]], to_file:
         print_rows(shown, False, list(rows[0]) if rows else ["run", paid.unit, "row", "credit"])
         if len(rows) > MANY:
             out.print(f"… {len(rows) - MANY:,} more; --json prints all, --out writes them")
-    said = f"{len(there):,} of {len(paid.value):,} units ({paid.unit}) get credit"
+    line = f"{len(there):,} of {len(paid.value):,} units ({paid.unit}) get credit"
     if len(there):
-        said += f", from {there.min():.6g} to {there.max():.6g}, mean {there.mean():.6g}"
-    out.print(Line(said, style="dim"))
+        line += f", from {there.min():.6g} to {there.max():.6g}, mean {there.mean():.6g}"
+    out.print(Line(line, style="dim"))
     if to_file is not None:
         out.print(plain(f"written: {to_file}"))
 
@@ -251,28 +256,6 @@ def refuse_unpaid(paid: Credit, method: Method) -> None:
         lacks = lacking(paid.trace)
         if why := [f"{need} ({lacks[need]})" for need in method.needs if need in lacks]:
             raise BadCredit(f"{method.name} pays nobody here: it needs {' and '.join(why)}")
-
-
-def moved(paid: Credit, unit: str, by: str | None = None) -> Credit:
-    """The credit at another unit: summed into a coarser one, broadcast to finer ones, or shared among them where a
-    share is asked for.
-
-    A share is equal or by tokens or time; up after it is the identity. Refuses where credit has no unit of that
-    kind to go to, because it would be lost.
-    """
-    if unit not in units.UNITS:
-        raise BadCredit(f"no unit called {unit!r}; there are {', '.join(units.UNITS)}")
-    if by not in (None, "equal", "tokens", "time"):
-        raise BadCredit(f"--by takes equal, tokens or time, got {by!r}")
-    if unit == paid.unit:
-        return paid
-    if not units.finer(unit, paid.unit):
-        return to(paid, unit, "sum")
-    inside = units.within(paid.trace, unit, paid.unit)
-    empty = np.bincount(inside[inside >= 0], minlength=len(paid.value)) == 0
-    if lost := int((empty & (np.nan_to_num(paid.value) != 0.0)).sum()):
-        raise BadCredit(f"{lost} of the {paid.unit} units with credit hold no {unit}, so that it would be lost")
-    return broadcast(paid, unit) if by is None else to(paid, unit, "share", by)  # type: ignore[arg-type]
 
 
 def credit_rows(paid: Credit) -> list[dict[str, Any]]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text as Line
 
 from podium.cli.app import Json, app
-from podium.cli.output import out, say
+from podium.cli.output import out, read_all, say
 from podium.trace import files, log, store
 from podium.trace.columns import Trace
-from podium.trace.findings import Finding, Unreadable
-from podium.view.plain import plain
+from podium.trace.findings import Finding
 
 __all__: list[str] = []
 
@@ -34,29 +32,18 @@ def import_(
     """Import logs of other systems and keep the result. Exit 0: all was read; 1: something was not; 2: nothing
     was."""
     findings: list[Finding] = []
-    runs = events = unreadable = 0
+    runs = events = 0
     written: dict[str, int] = {}
-    for path in paths:
-        try:
-            for one in files.read(path, keep=content):
-                if one.trace is not None:
-                    _keep(one.trace, output, written)
-                    runs, events = runs + len(one.trace), events + one.trace.n_events
-                wrong = [f for f in one.findings if f.level == "error" or f.rule in ("log-fault", "log-unknown")]
-                findings += wrong
-                for finding in () if json else wrong:
-                    out.print(Line(plain(finding), style="red" if finding.level == "error" else "yellow"))
-        except Unreadable as error:
-            unreadable += 1
-            findings.append(Finding(error.file, None, "unreadable", "error", error.why))
-            if not json:
-                print(f"podium: {plain(error)}", file=sys.stderr)
+    for one in read_all(paths, partial(files.read, keep=content), findings, json, faults=True):
+        if one.trace is not None:
+            _keep(one.trace, output, written)
+            runs, events = runs + len(one.trace), events + one.trace.n_events
     faults = [f for f in findings if f.rule != "log-unknown"]
     if json:
         say({"ok": not faults, "runs": runs, "events": events, "out": str(output), "findings": findings})
     elif runs:
-        found = f", {len(faults)} fault{'s' * (len(faults) != 1)}" if faults else ""
-        out.print(f"{output}: {runs} run{'s' * (runs != 1)}, {events:,} events{found}")
+        count = f", {len(faults)} fault{'s' * (len(faults) != 1)}" if faults else ""
+        out.print(f"{output}: {runs} run{'s' * (runs != 1)}, {events:,} events{count}")
     raise typer.Exit(2 if not runs else 1 if faults else 0)
 
 

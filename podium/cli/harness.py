@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from rich.text import Text as Line
 
 from podium.cli.app import Json, app
 from podium.cli.limits import number
-from podium.cli.output import out, say
+from podium.cli.output import out, print_rows, say
 from podium.harness.find import find_team, recorded_team
 from podium.harness.forest import shared
 from podium.harness.human import door_at
@@ -26,6 +27,7 @@ from podium.harness.replay import replay as replay_run
 from podium.harness.run import Interrupted
 from podium.harness.run import Live as Running
 from podium.harness.run import run as run_team
+from podium.harness.sandbox import NoIsolation, promises
 from podium.harness.team import BadTeam
 from podium.harness.understand import LEVELS
 from podium.trace import files
@@ -55,13 +57,15 @@ def run(
     """Run a team on a task and record it. Exit 0: the lead came to an end of its own; 1: a fault ended the run;
     130, 143: you did."""
     given = _told_task(task)
-    made = find_team(team)
-    folder = out_ or _free(Path("out") / made.name)
+    chosen = find_team(team)
+    folder = out_ or _free(Path("out") / chosen.name)
     people = None if door is None else door_at(door)
     with _until_interrupted(folder), _watching() as watch:
-        ran = run_team(made, given, seed=seed, folder=folder, spec=team, watch=watch, folders=folders, door=people)
+        ran = run_team(
+            chosen, given, seed=seed, folder=folder, spec=team, watch=watch, folders=folders, door=people
+        )
     fault = None if ran.fault is None else {"kind": ran.fault.kind, "why": ran.fault.why}
-    told = {
+    output = {
         "team": team,
         "answer": ran.answer,
         "reward": ran.reward,
@@ -70,13 +74,13 @@ def run(
         **ran.metrics,
     }
     if json:
-        say(told)
+        say(output)
     else:
         out.print(Line(f"answer: {plain(ran.answer)}", style="bold"))
         if fault is not None:
             out.print(Line(f"ended by a fault: {plain(fault['why'])}", style="red"))
         reward = "" if ran.reward is None else f", reward {ran.reward:g}"
-        counts = ", ".join(f"{told[name]:g} {name}" for name in ("agents", "steps", "faults", "refusals"))
+        counts = ", ".join(f"{output[name]:g} {name}" for name in ("agents", "steps", "faults", "refusals"))
         out.print(f"{counts}{reward}")
         out.print(f"trace: {folder}")
     raise typer.Exit(0 if fault is None else 1)
@@ -137,6 +141,19 @@ def _watching() -> Iterator[Callable[[Running], None] | None]:
         yield watch
 
 
+@app.command(epilog="Example: podium jail --json")
+def jail(json: Json = False) -> None:
+    """What the commands of agents are held to on this machine, and by what, tried out now. Exit 1: they would not be run."""
+    try:
+        rows = [msgspec.structs.asdict(promise) for promise in asyncio.run(promises())]
+    except NoIsolation as refused:
+        out.print(refused.why, markup=False) if not json else say({"refused": refused.why})
+        raise typer.Exit(1) from None
+    shown = rows if json else [row | {"kept": "yes" if row["kept"] else "no"} for row in rows]
+    print_rows(shown, json, ["what", "by", "kept", "lacks"])
+    raise typer.Exit(not all(row["kept"] for row in rows))
+
+
 @app.command(epilog="Example: podium replay out/research --at 2 --do choose=none")
 def replay(
     path: Annotated[str, typer.Argument(help="The record of a run.", metavar="TRACE")],
@@ -159,13 +176,13 @@ def replay(
     trace = files.load(path)
     if at is not None and not 0 <= at < trace.n_events:
         raise BadReplay(f"there is no row {at}; there are {trace.n_events}, numbered from 0")
-    made = recorded_team(team_of(trace)) if team is None else find_team(team)
+    chosen = recorded_team(team_of(trace)) if team is None else find_team(team)
     folder = out_ or _free(Path(path.rstrip("/") + ("-again" if at is None else f"-at-{at}")))
     with _until_interrupted(folder):
-        grown = replay_run(made, trace, at=at, do=do, seed=seed, folder=folder)
+        grown = replay_run(chosen, trace, at=at, do=do, seed=seed, folder=folder)
     same = int((shared(trace, grown) >= 0).sum())
     rewards = [{k: float(v[0]) for k, v in t.reward_n.items()} for t in (trace, grown)]
-    told = {
+    output = {
         "trace": str(folder),
         "events": grown.n_events,
         "shared": same,
@@ -173,7 +190,7 @@ def replay(
         "rewards": rewards[1],
     }
     if json:
-        say(told)
+        say(output)
         return
     out.print(f"{grown.n_events} events, {same} of them as recorded")
     for name, value in rewards[1].items():

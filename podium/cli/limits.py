@@ -54,14 +54,15 @@ LIMITS: dict[str, Limits] = {
     "cores": Limits(1, 256),
     "progress": Limits(0, 1, float),
     "row": Limits(0, HUGE),
+    "port": Limits(0, 65_535),
 }
 
 
 def number(name: str, help: str) -> Any:
     """An option that takes a number within limits of the table."""
     limits = LIMITS[name]
-    told = f" {limits.sentence.capitalize()}." if limits.high < HUGE else ""
-    return typer.Option(parser=_parser(name), metavar="N", help=help + told)
+    sentence = f" {limits.sentence.capitalize()}." if limits.high < HUGE else ""
+    return typer.Option(parser=_parser(name), metavar="N", help=help + sentence)
 
 
 def _parser(name: str) -> Callable[[Any], Any]:

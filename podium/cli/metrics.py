@@ -49,13 +49,13 @@ def metrics(
 ) -> None:
     """Measure runs: success, parallelism, collaboration and overhead, each with its 95 % interval over runs."""
     try:
-        told = _measured(files.load(*paths), by, clean, prices, checklist, reward, credit)
+        output = _measured(files.load(*paths), by, clean, prices, checklist, reward, credit)
     except BadMetrics as error:
         raise typer.BadParameter(str(error)) from None
     if json:
-        say(told)
+        say(output)
     else:
-        _print(told)
+        _print(output)
 
 
 def _measured(
@@ -67,17 +67,17 @@ def _measured(
     reward: str | None,
     credit: str | None,
 ) -> dict[str, Any]:
-    found = measure(trace)
-    told: dict[str, Any] = {"runs": len(trace), "events": trace.n_events, "metrics": _plain(found)}
+    values = measure(trace)
+    output: dict[str, Any] = {"runs": len(trace), "events": trace.n_events, "metrics": _plain(values)}
     if by is not None:
-        told["by"] = {name: _plain(part) for name, part in strata(trace, found, by).items()}
+        output["by"] = {name: _plain(part) for name, part in strata(trace, values, by).items()}
     if clean:
-        told["margins"] = _plain(margins(trace, files.load(*clean)))
+        output["margins"] = _plain(margins(trace, files.load(*clean)))
     if prices is not None:
-        told["costs"] = _costs(trace, prices)
+        output["costs"] = _costs(trace, prices)
     if checklist:
-        told["card"] = card(trace, found, None if reward is None else use_reward(reward), credit)
-    return told
+        output["card"] = card(trace, values, None if reward is None else use_reward(reward), credit)
+    return output
 
 
 def _plain(found: Sequence[Measured]) -> list[dict[str, Any]]:
@@ -125,6 +125,12 @@ def _print(told: dict[str, Any]) -> None:
         _table(told["margins"], notes)
     for note, number in notes.items():
         out.print(Line(f"{number}) assumes that {note}", style="dim"))
+    lacking: dict[str, list[str]] = {}
+    for row in told["metrics"]:
+        if row["mean"] is None:
+            lacking.setdefault(row["needs"], []).append(row["metric"])
+    for needs, names in lacking.items():
+        out.print(Line(f"cannot tell {', '.join(names)}: needs {needs}", style="dim"))
     if "costs" in told:
         out.print(Line("\ncost of a run", style="bold"))
         _rows([(name, _interval(value)) for name, value in told["costs"].items()])

@@ -17,14 +17,18 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text as Line
 
+from podium.trace.files import Read
+from podium.trace.findings import Finding, Unreadable
 from podium.view.plain import plain
 
-__all__ = ["out", "print_rows", "print_table", "progress", "reading", "say", "wrap"]
+__all__ = ["UNREADABLE", "out", "print_rows", "print_table", "progress", "read_all", "reading", "say", "wrap"]
 
 out = Console(highlight=False, soft_wrap=True)
 
 GAP = 2  # blanks between columns
 NARROW = 16  # a column of text is folded to no less
+UNREADABLE = "unreadable"  # the rule of a finding that says why a path cannot be read
+LOG_FAULTS = ("log-fault", "log-unknown")  # rules of what is wrong with a log of another system
 SECONDS = 2.0  # between lines that say how far work is, off a terminal
 BLANKS = re.compile(r"(?<=\s)")  # where a line is broken ...
 MARKS = re.compile(r"(?<=[\s,(\[/|])")  # ... and where one without a blank is: never inside a name
@@ -164,3 +168,28 @@ def reading() -> Iterator[Callable[[int], None]]:
                 status.update(f"read {read / 1e6:,.0f} MB")
 
         yield told
+
+
+def read_all(
+    paths: Iterable[str],
+    read: Callable[[str], Iterable[Read]],
+    findings: list[Finding],
+    json: bool,
+    *,
+    faults: bool = False,
+) -> Iterator[Read]:
+    """The runs at these paths. What is wrong with them is added to the findings and, unless the answer is JSON,
+    printed as it comes; so is a path that cannot be read, as a finding of the rule `unreadable`. `faults`: only
+    errors and what is wrong with a log."""
+    for path in paths:
+        try:
+            for one in read(path):
+                yield one
+                wrong = [f for f in one.findings if not faults or f.level == "error" or f.rule in LOG_FAULTS]
+                findings += wrong
+                for finding in () if json else wrong:
+                    out.print(Line(plain(finding), style="red" if finding.level == "error" else "yellow"))
+        except Unreadable as error:
+            findings.append(Finding(error.file, None, UNREADABLE, "error", error.why))
+            if not json:
+                print(f"podium: {plain(error)}", file=sys.stderr)

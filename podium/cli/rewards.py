@@ -68,8 +68,8 @@ def reward(
         runs = paid_runs(paid, channels=book or json)
         by_unit = [] if unit is None else paid_units(paid, unit)
     if json:
-        told = {"reward": spell(tree), "progress": progress, "unit": unit, "runs": runs}
-        say(told if unit is None else told | {"units": by_unit})
+        output = {"reward": spell(tree), "progress": progress, "unit": unit, "runs": runs}
+        say(output if unit is None else output | {"units": by_unit})
         return
     out.print(Line(plain(spell(tree)), style="bold"))
     if book:
@@ -85,9 +85,9 @@ def listing() -> dict[str, list[dict[str, Any]]]:
     """Every score (its name, unit, families, what it needs, its first sentence), shape and named reward."""
     scores = []
     for name in names("score"):
-        told = facts("score", name)
-        families = " ".join(told.get("families", ()))
-        row = {"score": name, "unit": told["unit"], "families": families, "needs": told.get("needs", "")}
+        about = facts("score", name)
+        families = " ".join(about.get("families", ()))
+        row = {"score": name, "unit": about["unit"], "families": families, "needs": about.get("needs", "")}
         scores.append(row | {"about": _first_sentence("score", name)})
     others = {
         kind: [{kind: name, "about": _first_sentence(kind, name)} for name in names(kind)]
@@ -101,11 +101,11 @@ def _first_sentence(kind: str, name: str) -> str:
 
 
 def _list(json: bool) -> None:
-    told = listing()
+    lists = listing()
     if json:
-        say(told)
+        say(lists)
         return
-    for rows in told.values():
+    for rows in lists.values():
         if rows:
             print_rows(rows, False, list(rows[0]))
             out.print()
@@ -190,10 +190,10 @@ def _shown(value: float | None) -> str:
 
 def _total(paid: Ledger) -> None:
     mean, low, high, n = estimate(paid.total())
-    said = f"{n} of {len(paid.trace)} runs scored"
+    line = f"{n} of {len(paid.trace)} runs scored"
     if n:
-        said += f", mean {mean:.6g}" + ("" if low != low else f" [{low:.6g}, {high:.6g}]")
-    out.print(Line(said, style="dim"))
+        line += f", mean {mean:.6g}" + ("" if low != low else f" [{low:.6g}, {high:.6g}]")
+    out.print(Line(line, style="dim"))
 
 
 @contextmanager

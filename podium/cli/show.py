@@ -19,7 +19,6 @@ from podium.trace.columns import Trace
 from podium.trace.findings import BadTrace, Finding, Unreadable
 from podium.view import lanes as swim
 from podium.view.folder import Comparison, comparison_screen
-from podium.view.page import page
 from podium.view.plain import plain
 from podium.view.screen import screen
 from podium.view.summary import RunSummary, summary
@@ -72,7 +71,9 @@ def show(
     if len(many.runs) == 1:
         _show_one(*first, lanes, html, json)
     elif html is not None:
-        raise Unreadable(path, f"--html shows one run; there are {len(many.runs)}: choose one with --run")
+        raise Unreadable(
+            path, f"--html shows one run; there are {len(many.runs)}: choose one with --run, or podium view --html"
+        )
     elif json:
         say(many.data() | {"faults": faults})
     else:
@@ -107,7 +108,9 @@ def _no_run(path: str, run: int, progress: Callable[[int], None]) -> str:
 
 def _show_one(trace: Trace, told: RunSummary, lanes: bool, html: Path | None, json: bool) -> None:
     if html is not None:
-        files.write_whole(html, page(trace, told).encode())
+        from podium.view.page import file_page  # with it come all methods, detectors and metrics
+
+        files.write_whole(html, file_page([("", trace)]).encode())
     if json:
         say(told)
         return

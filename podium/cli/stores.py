@@ -24,11 +24,11 @@ Store = Annotated[Path, typer.Argument(help="The store's folder.", metavar="STOR
 def add(folder: Store, paths: Paths, json: Json = False) -> None:
     """Add traces to a store, which is made if it is not there. All of them are added, or none."""
     numbers = store.add(folder, files.load(*paths))
-    told = {"store": str(folder), "added": len(numbers), "first": numbers.start, "runs": store.size(folder)}
+    output = {"store": str(folder), "added": len(numbers), "first": numbers.start, "runs": store.size(folder)}
     if json:
-        say(told)
+        say(output)
     else:
-        out.print(f"{folder}: {told['added']} runs added, {told['runs']} in all")
+        out.print(f"{folder}: {output['added']} runs added, {output['runs']} in all")
 
 
 @store_app.command(epilog="Example: podium store ls runs.store")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -10,15 +11,14 @@ import typer
 from rich.text import Text as Line
 
 from podium.cli.app import Json, Paths, app
-from podium.cli.output import out, print_table, reading, say
+from podium.cli.output import UNREADABLE, out, print_table, read_all, reading, say
 from podium.cli.tokens import Allowed, show_tokens, told_tokens
 from podium.trace import files, wire
-from podium.trace.findings import Finding, Unreadable
+from podium.trace.findings import Finding
 from podium.trace.log import CHECKED
 from podium.trace.rules import RULES
 from podium.trace.scan import LOG_EVENTS
 from podium.trace.tokens import Exactness, exactness
-from podium.view.plain import plain
 
 __all__: list[str] = []
 
@@ -38,34 +38,27 @@ def check(
     """Check traces against every rule. Exit 0: clean or warnings only; 1: errors; 2: something cannot be read."""
     findings: list[Finding] = []
     exact: list[tuple[str, Exactness]] = []
-    unreadable = 0
     with reading() as progress:
-        for path in paths:
-            try:
-                for one in files.read(path, shape=LOG_EVENTS if tokens else CHECKED, progress=progress):
-                    findings += one.findings
-                    if tokens and one.trace is not None:
-                        exact.append((one.file, exactness(one.trace)))
-                    for finding in () if json else one.findings:
-                        out.print(Line(plain(finding), style="red" if finding.level == "error" else "yellow"))
-            except Unreadable as error:
-                unreadable += 1
-                findings.append(Finding(error.file, None, "unreadable", "error", error.why))
-                if not json:
-                    print(f"podium: {plain(error)}", file=sys.stderr)
+        read = partial(files.read, shape=LOG_EVENTS if tokens else CHECKED, progress=progress)
+        for one in read_all(paths, read, findings, json):
+            if tokens and one.trace is not None:
+                exact.append((one.file, exactness(one.trace)))
+    unreadable = sum(f.rule == UNREADABLE for f in findings)
     errors = sum(f.level == "error" for f in findings) - unreadable
-    told = told_tokens(exact, allow or ())
-    failed = bool(errors or unreadable or (tokens and not told["ok"]))
+    token_report = told_tokens(exact, allow or ())
+    failed = bool(errors or unreadable or (tokens and not token_report["ok"]))
     if tokens and not json:
-        show_tokens(told)
+        show_tokens(token_report)
     if json:
-        say({"ok": not failed, "findings": findings} | ({"tokens": told} if tokens else {}))
+        say({"ok": not failed, "findings": findings} | ({"tokens": token_report} if tokens else {}))
     elif not unreadable or len(paths) > 1:
         warnings = len(findings) - errors - unreadable
         count = f"{errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}"
         count += f", {unreadable} cannot be read" if unreadable else ""
-        said = "clean" if not findings else count
-        out.print(Line(f"rules: {said}" if tokens else said, style="red" if errors or unreadable else "green"))
+        verdict = "clean" if not findings else count
+        out.print(
+            Line(f"rules: {verdict}" if tokens else verdict, style="red" if errors or unreadable else "green")
+        )
     raise typer.Exit(2 if unreadable else 1 if failed else 0)
 
 
@@ -89,11 +82,11 @@ def convert(
     """Write traces in another form. Nothing is lost on the way, and OUT is written whole or not at all."""
     trace = files.load(source)
     files.save(trace, target)
-    told = {"runs": len(trace), "events": trace.n_events, "edges": trace.n_edges, "out": target}
+    output = {"runs": len(trace), "events": trace.n_events, "edges": trace.n_edges, "out": target}
     if json:
-        say(told)
+        say(output)
     else:
-        out.print(f"{target}: {told['runs']} runs, {told['events']} events, {told['edges']} edges")
+        out.print(f"{target}: {output['runs']} runs, {output['events']} events, {output['edges']} edges")
 
 
 @app.command(epilog="Example: podium schema > podium.schema.json")

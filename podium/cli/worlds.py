@@ -35,10 +35,10 @@ def envs(
 ) -> None:
     """The worlds: their parameters, the exact optimum, and what trivial policies score."""
     if name is None:
-        told: list[dict[str, Any]] = [
+        listed: list[dict[str, Any]] = [
             {"name": n, "decides": list(w.decides), "about": _first_line(w)} for n, w in worlds.worlds().items()
         ]
-        shown = told if json else [row | {"decides": ", ".join(row["decides"])} for row in told]
+        shown = listed if json else [row | {"decides": ", ".join(row["decides"])} for row in listed]
         print_rows(shown, json, ["name", "decides", "about"])
         return
     name = worlds.use_world(name)
@@ -47,18 +47,18 @@ def envs(
         _episode(world, seed, json)
         return
     with progress(json) as tell:
-        said = report(world, episodes, seed, tell if episodes > QUIET else None)
+        described = report(world, episodes, seed, tell if episodes > QUIET else None)
     if json:
-        say(said)
+        say(described)
         return
     out.print(Line(f"{name}: {_first_line(type(world))}", style="bold"))
     for what in ("params", "scores"):
         rows = []
-        for key, value in said[what].items():
+        for key, value in described[what].items():
             figure = f"{value['mean']:.5f} ± {value['error']:.5f}" if what == "scores" else str(value)
             rows.append((Line(key, style="cyan"), Line(figure)))
         print_table(["", ""], rows, head=False)
-    out.print(f"optimum {said['optimum']:.6f}")
+    out.print(f"optimum {described['optimum']:.6f}")
 
 
 def _first_line(world: type[Any]) -> str:

@@ -57,7 +57,7 @@ def asks(
     taken = trace.chosen_e.take(arms.row).strings()
     k = np.bincount(arms.context)[arms.context]
     odds = 1.0 / k if pi is None else _told(trace, arms, pi)
-    weight = np.where([o == t for o, t in zip(arms.option, taken, strict=True)], 1.0 - odds, odds) ** 2
+    weight = np.where(np.array(arms.option) == np.array(taken), 1.0 - odds, odds) ** 2
     asked = _greedy(arms, weight, _noise(trace, reward, arms), budget)
     return [Do(int(arms.row[a]), "choose", arms.option[a]) for a in asked]
 

@@ -46,7 +46,7 @@ def team_value(credit: Credit) -> F:
 def mask_runs(trace: Trace) -> Masks:
     """Who is masked where."""
     said = [_masked(word) for word in trace.do_n.words]
-    words = dict(zip(trace.name_a.words, range(len(trace.name_a.words)), strict=True))
+    words = {name: place for place, name in enumerate(trace.name_a.words)}
     many = np.array([-1 if names is None else len(names) for names in said] + [-1])
     flat = [words.setdefault(name, len(words)) for names in said if names for name in names]
     made_n = many[trace.do_n.codes] >= 0

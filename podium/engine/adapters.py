@@ -1,6 +1,8 @@
-"""A module to generate with: the same weights, its own manner of attending, and adapters chosen for each row of a batch.
+"""A module to generate with: the same weights, its own manner of attending, and adapters chosen for each row of a
+batch.
 
-    y = x W + ((x [A_1 ... A_n]) ∘ m) [B_1; ...; B_n]        m_row is 1 on the columns of the row's adapter, 0 elsewhere
+    y = x W + ((x [A_1 ... A_n]) ∘ m) [B_1; ...; B_n]
+    m_row is 1 on the columns of the row's adapter, 0 elsewhere
 
 so rows of all adapters go through two more products together, whatever their number.
 """
@@ -34,7 +36,8 @@ class AdapterMask:
 
 
 class RowLora(nn.Module):  # type: ignore[misc]
-    """A linear layer with adapters, of which every row has one (Hu et al. 2022; many in one batch: Punica, Chen et al. 2023)."""
+    """A linear layer with adapters, of which every row has one (Hu et al. 2022; many in one batch: Punica, Chen et
+    al. 2023)."""
 
     def __init__(self, base: Any, adapters: Sequence[tuple[Any, Any, float]], chosen: AdapterMask) -> None:
         super().__init__()
@@ -63,7 +66,8 @@ class RowLora(nn.Module):  # type: ignore[misc]
 
 
 class Norm(nn.Module):  # type: ignore[misc]
-    """x w / sqrt(mean x² + ε) in one kernel where transformers takes seven; in the dtype that what comes next computes in."""
+    """x w / sqrt(mean x² + ε) in one kernel where transformers takes seven; in the dtype that what comes next
+    computes in."""
 
     def __init__(self, weight: Tensor, eps: float, dtype: torch.dtype | None = None) -> None:
         super().__init__()
@@ -74,7 +78,8 @@ class Norm(nn.Module):  # type: ignore[misc]
 
 
 def fused_norms(module: Any, dtype: torch.dtype | None = None) -> None:
-    """Puts norms in the place of those that are told apart from them by nothing but rounding. The last, before the head, keeps its dtype."""
+    """Puts norms in the place of those that are told apart from them by nothing but rounding. The last, before the
+    head, keeps its dtype."""
     alike: dict[type, bool] = {}
     last = getattr(module.get_decoder(), "norm", None)
     for path, part in list(module.named_modules()):
@@ -97,7 +102,8 @@ TOGETHER = (
 
 
 class Joined(nn.Module):  # type: ignore[misc]
-    """Linear layers of one input as one product: the first that is called computes it, the others take their parts."""
+    """Linear layers of one input as one product: the first that is called computes it, the others take their
+    parts."""
 
     def __init__(self, layers: Sequence[Any]) -> None:
         super().__init__()
@@ -153,11 +159,13 @@ def _join(module: Any) -> list[Joined]:
 
 
 class GenerationModule:
-    """A module under other hooks: it attends by a pool and chooses adapters by the row. Parameters are the module's own, or copies in another dtype.
+    """A module under other hooks: it attends by a pool and chooses adapters by the row. Parameters are the module's
+    own, or copies in another dtype.
 
-    A float32 module in bfloat16 is *mixed*, as autocast makes it: linear layers and attention are in bfloat16, the sum that runs through the layers and the head
-    in float32. So what it says has the log-probabilities that the update finds, up to the order of sums; all in bfloat16, logits would have a grain.
-    On a GPU it is also made of fewer kernels: norms are one each, and layers of one input one product, whose weights are copies.
+    A float32 module in bfloat16 is *mixed*, as autocast makes it: linear layers and attention are in bfloat16, the
+    sum that runs through the layers and the head in float32. So what it says has the log-probabilities that the
+    update finds, up to the order of sums; all in bfloat16, logits would have a grain. On a GPU it is also made of
+    fewer kernels: norms are one each, and layers of one input one product, whose weights are copies.
     """
 
     def __init__(self, module: Any, names: Sequence[str] = (), dtype: torch.dtype | None = None) -> None:

@@ -1,4 +1,5 @@
-"""Conversations with a model behind an OpenAI-compatible endpoint: messages in, a reply with text and tool calls out."""
+"""Conversations with a model behind an OpenAI-compatible endpoint: messages in, a reply with text and tool calls
+out."""
 
 from __future__ import annotations
 
@@ -43,8 +44,8 @@ class Chat(Protocol):
 class ChatEndpoint:
     """A model behind an OpenAI-compatible endpoint, `url` being what ends in /v1.
 
-    `idle`, `seconds`, `key_from` and `largest` are those of `Client`; `price` is what a token in and a token out cost.
-    In an `async with` its connections are kept open between calls. What goes wrong is an EndpointFault.
+    `idle`, `seconds`, `key_from` and `largest` are those of `Client`; `price` is what a token in and a token out
+    cost. In an `async with` its connections are kept open between calls. What goes wrong is an EndpointFault.
     """
 
     def __init__(

@@ -1,7 +1,9 @@
-"""The one client of OpenAI-compatible endpoints: a JSON body goes there, an answer or a stream of events comes back. Needs httpx.
+"""The one client of OpenAI-compatible endpoints: a JSON body goes there, an answer or a stream of events comes
+back. Needs httpx.
 
-An endpoint that cannot be reached, refuses, stalls, drops or answers nonsense is an `EndpointFault` that says which, and whether
-trying again may help. Answers are bounded in bytes and in seconds, redirects are not followed, and a key is in no message and no record.
+An endpoint that cannot be reached, refuses, stalls, drops or answers nonsense is an `EndpointFault` that says
+which, and whether trying again may help. Answers are bounded in bytes and in seconds, redirects are not followed,
+and a key is in no message and no record.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ LONGEST_REST = 60.0  # seconds that an endpoint may ask to be left alone
 
 
 class EndpointFault(Exception):
-    """No answer. `kind` is unreachable, dropped, stalled, busy, failed, refused, nonsense or missing; `retry`: the next try may do."""
+    """No answer. `kind` is unreachable, dropped, stalled, busy, failed, refused, nonsense or missing; `retry`: the
+    next try may do."""
 
     def __init__(self, kind: str, why: str, retry: bool = False) -> None:
         super().__init__(f"{kind}: {why}")
@@ -37,8 +40,9 @@ class EndpointFault(Exception):
 class Client:
     """Where an endpoint is, and how long and how much it may say.
 
-    The key is read from the environment variable `key_from` when it is needed. `idle` are the seconds without a word after which the
-    endpoint has stalled, `seconds` those that an answer may take in all. In an `async with` connections are kept open between calls.
+    The key is read from the environment variable `key_from` when it is needed. `idle` are the seconds without a
+    word after which the endpoint has stalled, `seconds` those that an answer may take in all. In an `async with`
+    connections are kept open between calls.
     """
 
     def __init__(
@@ -69,7 +73,8 @@ class Client:
             self._client = None
 
     async def post(self, path: str, body: bytes, on_event: Callable[[bytes], None] | None = None) -> bytes | None:
-        """The whole answer; None of one that is streamed, and `on_event` is given the data of each event as it comes."""
+        """The whole answer; None of one that is streamed, and `on_event` is given the data of each event as it
+        comes."""
         try:
             async with asyncio.timeout(self.seconds):
                 await self._wait_as_told()
@@ -179,7 +184,8 @@ async def patiently(
     pause: float,
     may_pass: Callable[[EndpointFault], bool] = lambda fault: fault.retry,
 ) -> T:
-    """What a call gives, tried again where the fault may pass, after `pause` seconds and twice as many before each further try."""
+    """What a call gives, tried again where the fault may pass, after `pause` seconds and twice as many before each
+    further try."""
     for number in range(tries - 1):
         try:
             return await call()

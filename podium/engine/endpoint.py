@@ -1,8 +1,10 @@
-"""A policy behind an OpenAI-compatible completions endpoint, such as vLLM's: ids go there, ids and log-probabilities come back.
+"""A policy behind an OpenAI-compatible completions endpoint, such as vLLM's: ids go there, ids and
+log-probabilities come back.
 
-What cannot be had now (no connection, one that breaks, a server that fails, stalls or talks nonsense) is asked for again, and then it
-is a completion with a fault and without ids. What would make a trace untrue (no ids, no log-probabilities, ids that are not those of
-this tokenizer) is a BadEndpoint. Needs httpx (`pip install 'podium[serve]'`).
+What cannot be had now (no connection, one that breaks, a server that fails, stalls or talks nonsense) is asked for
+again, and then it is a completion with a fault and without ids. What would make a trace untrue (no ids, no
+log-probabilities, ids that are not those of this tokenizer) is a BadEndpoint. Needs httpx
+(`pip install 'podium[serve]'`).
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class BadEndpoint(BadEngine):
 
 
 class EndpointEngine:
-    """An engine behind `url`, what /v1/completions is under. Its key is read from a variable of the environment when it is needed.
+    """An engine behind `url`, what /v1/completions is under. Its key is read from a variable of the environment
+    when it is needed.
 
     `vocabulary` is the model's whose ids are sent: what comes back must be in it.
     """
@@ -58,13 +61,15 @@ class EndpointEngine:
         return self.served or self.vocabulary.name
 
     def prove(self, ids: Sequence[int]) -> None:
-        """Asks for one token: an endpoint that is not there, or that leaves out what is needed, says so before anything runs."""
+        """Asks for one token: an endpoint that is not there, or that leaves out what is needed, says so before
+        anything runs."""
         request = Request(Context(tuple(ids)), (0,), longest=1)
         if (fault := self.complete([request])[0].fault) is not None:
             raise BadEndpoint(fault)
 
     def complete(self, requests: Sequence[Request]) -> list[Completion]:
-        """What the endpoint says to each; without ids and with a fault where it said nothing. Raises BadEndpoint."""
+        """What the endpoint says to each; without ids and with a fault where it said nothing. Raises
+        BadEndpoint."""
         if any(one.options for one in requests):
             raise BadEndpoint(f"{self.url} says free text: nobody can tell how likely it would say each option")
         return wait_for(self._all(requests))
@@ -132,7 +137,8 @@ class EndpointEngine:
         return f"{what}: {fault.why}"
 
     def _check(self, sent: tuple[int, ...], choice: _Choice) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """The ids and log-probabilities of an answer, if they are there and are those of this tokenizer. It fails closed."""
+        """The ids and log-probabilities of an answer, if they are there and are those of this tokenizer. It fails
+        closed."""
         ids, odds = self._checked_ids(sent, choice), choice.logprobs
         logp = None if odds is None else odds.token_logprobs
         if logp is None or len(logp) != len(ids) or not all(p is not None and p < 1e-3 for p in logp):
@@ -161,7 +167,8 @@ class EndpointEngine:
             )
         if tuple(echo) != sent:
             raise BadEndpoint(
-                f"{self.url} read other ids than those sent: {_difference(sent, echo)}; expected the prompt as it is, "
+                f"{self.url} read other ids than those sent: {_difference(sent, echo)}; expected the prompt as it "
+                "is, "
                 "nothing put before it"
             )
         for at, token in enumerate(ids):
@@ -199,7 +206,8 @@ class _Answer(msgspec.Struct):
 
 
 def _plain(text: str) -> str:
-    """A text without what servers treat otherwise: spaces at its ends, and bytes that are no characters, which some hold back.
+    """A text without what servers treat otherwise: spaces at its ends, and bytes that are no characters, which some
+    hold back.
 
     >>> _plain(" go on" + chr(0xFFFD))
     'go on'

@@ -1,4 +1,5 @@
-"""An engine that is a table: what follows an id depends on that id alone. For tests; it needs no torch and no network."""
+"""An engine that is a table: what follows an id depends on that id alone. For tests; it needs no torch and no
+network."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ __all__ = ["FakeEngine"]
 
 
 class FakeEngine:
-    """A bigram model of `size` ids, the last of which ends an answer: logits are drawn once from N(0, 1) by `seed`."""
+    """A bigram model of `size` ids, the last of which ends an answer: logits are drawn once from N(0, 1) by
+    `seed`."""
 
     model, constrained = "fake", True
 

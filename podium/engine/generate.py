@@ -1,7 +1,7 @@
 """Generation: answers drawn from contexts, token by token or among options, by dice with an address.
 
-A number is drawn by the place it is for: seed, answer, token. So an answer does not depend on what is said beside it, as far as the model's
-numbers do not: to the bit by the dense way (`runner`), to rounding by the flash way.
+A number is drawn by the place it is for: seed, answer, token. So an answer does not depend on what is said beside
+it, as far as the model's numbers do not: to the bit by the dense way (`runner`), to rounding by the flash way.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def _dice(some: Sequence[Pending], steps: int) -> F:
 
 
 class RunningBatch:
-    """Answers are asked for at any time and drawn in one batch, which they join and leave. A thread is afterwards as it was when it
-    had been read.
+    """Answers are asked for at any time and drawn in one batch, which they join and leave. A thread is afterwards
+    as it was when it had been read.
 
     What an answer is depends on its context and its address; not on what is said beside it.
     """

@@ -1,7 +1,9 @@
-"""A model of the Llama family out of a GGUF file, as a folder that transformers reads: weights as they were before they were packed, and the tokenizer.
+"""A model of the Llama family out of a GGUF file, as a folder that transformers reads: weights as they were before
+they were packed, and the tokenizer.
 
-llama.cpp turns rows of q and k so that its rotary embedding pairs neighbours; here they are turned back. Its files do not say that digits are split
-one by one before byte-level BPE, which SmolLM2's tokenizer does: that is told by the name of the pre-tokenizer.
+llama.cpp turns rows of q and k so that its rotary embedding pairs neighbours; here they are turned back. Its files
+do not say that digits are split one by one before byte-level BPE, which SmolLM2's tokenizer does: that is told by
+the name of the pre-tokenizer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 # Triton takes annotations for its own.
-"""What generation does on a GPU in one kernel each, where torch takes several (Triton, which comes with torch for CUDA; imported only there).
+"""What generation does on a GPU in one kernel each, where torch takes several (Triton, which comes with torch for
+CUDA; imported only there).
 
 Each does what `pool` or `engine` does in torch where there is no GPU: copies to the bit, sums in another order.
 """
@@ -54,8 +55,8 @@ def _placed(
 
 
 def placed(q: Tensor, k: Tensor, v: Tensor, at: Tensor, keys: Tensor, values: Tensor, times: int) -> Tensor:
-    """Puts keys and values [tokens, groups, width] to their places in the pool; the queries [tokens, heads, width], so many times one after another, packed as
-    [times tokens heads / groups, groups, width]."""
+    """Puts keys and values [tokens, groups, width] to their places in the pool; the queries [tokens, heads, width],
+    so many times one after another, packed as [times tokens heads / groups, groups, width]."""
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
     (tokens, heads, width), groups = q.shape, k.shape[1]
     asked = q.new_empty(times * tokens * heads // groups, groups, width)
@@ -123,7 +124,8 @@ def _combined(
 def combined(
     first: tuple[Tensor, Tensor] | None, more: Tensor, more_lse: Tensor, queries: int, heads: int
 ) -> tuple[Tensor, Tensor]:
-    """`pool.merged` of what there is before, [queries, heads, width] and [heads, queries], if anything, and of all times of packed parts."""
+    """`pool.merged` of what there is before, [queries, heads, width] and [heads, queries], if anything, and of all
+    times of packed parts."""
     rows, groups, width = more.shape
     total = more.new_empty(queries, heads, width)
     total_lse = more_lse.new_empty(heads, queries)

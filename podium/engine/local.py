@@ -1,6 +1,7 @@
 """Our own model as an engine: contexts that extend each other are computed once, whoever asks.
 
-An engine holds keys and values of all contexts that it has read, so it is made for one rollout: after an update there is another.
+An engine holds keys and values of all contexts that it has read, so it is made for one rollout: after an update
+there is another.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class LocalEngine:
         return threads, first
 
     def _threads(self, requests: Sequence[Request]) -> tuple[N64, list[tuple[int, ...]]]:
-        """A thread for each request that holds as much of its context as any does, and the ids that are left to read.
+        """A thread for each request that holds as much of its context as any does, and the ids that are left to
+        read.
 
         Where a thread has gone on since, or another request takes it, it is copied.
         """
@@ -97,7 +99,8 @@ class LocalEngine:
         return threads, news
 
     def _choose(self, requests: Sequence[Request]) -> list[Completion]:
-        """One of the options of each, drawn by the probability of its tokens where at each only those of options can come."""
+        """One of the options of each, drawn by the probability of its tokens where at each only those of options
+        can come."""
         groups: dict[tuple[tuple[int, ...], ...], list[int]] = {}
         for i, one in enumerate(requests):
             groups.setdefault(one.options, []).append(i)
@@ -134,7 +137,8 @@ class LocalEngine:
 
 
 def engines_of(team: PolicyTeam, version: str, rows: int, width: int, remote: bool) -> dict[str, Engine]:
-    """An engine for each policy of a team: its endpoint where it has one and is frozen, or all are `remote`; else our own."""
+    """An engine for each policy of a team: its endpoint where it has one and is frozen, or all are `remote`; else
+    our own."""
     readers: dict[int, Reader] = {}
     engines: dict[str, Engine] = {}
     for name, policy in team.policies.items():

@@ -1,4 +1,5 @@
-"""A language model as an agent: where its weights and tokenizer come from, how turns are put to it, and who of a team acts by which.
+"""A language model as an agent: where its weights and tokenizer come from, how turns are put to it, and who of a
+team acts by which.
 
 Turns are put together from ids. What was tokenised once is never made text and tokenised again.
 """
@@ -58,7 +59,8 @@ class OutOfMemory(BadModel):
 
 @dataclass(frozen=True)
 class Frame:
-    """What stands around prompts and answers, in ids: `open` prompt `ask` answer `end`, then `again` prompt `ask` answer `end`, ..."""
+    """What stands around prompts and answers, in ids: `open` prompt `ask` answer `end`, then `again` prompt `ask`
+    answer `end`, ..."""
 
     open: tuple[int, ...]
     ask: tuple[int, ...]
@@ -132,7 +134,8 @@ class Model:
 
 
 def tiny(seed: int = 0, width: int = 64, layers: int = 2) -> Model:
-    """A random model that reads and writes bytes, made in code: for tests, and to learn small worlds from nothing."""
+    """A random model that reads and writes bytes, made in code: for tests, and to learn small worlds from
+    nothing."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(kinds.BPE(vocab={c: i for i, c in enumerate(letters)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -161,7 +164,8 @@ def tiny(seed: int = 0, width: int = 64, layers: int = 2) -> Model:
 
 
 def load(name: str, seed: int = 0, dtype: str = "float32", device: str = "cpu") -> Model:
-    """`tiny`, `smollm2`, or a local folder with a causal model of transformers and its tokenizer. Raises BadModel."""
+    """`tiny`, `smollm2`, or a local folder with a causal model of transformers and its tokenizer. Raises
+    BadModel."""
     model = tiny(seed) if name == "tiny" else _from_folder(smollm2() if name == "smollm2" else Path(name), name)
     try:
         model.module.to(device=device, dtype=getattr(torch, dtype))
@@ -173,7 +177,8 @@ def load(name: str, seed: int = 0, dtype: str = "float32", device: str = "cpu") 
 def _from_folder(path: Path, name: str) -> Model:
     if not path.is_dir():
         raise BadModel(
-            f"no model {name!r}: expected tiny, smollm2, or a folder with a model of transformers (config.json, weights, tokenizer)"
+            f"no model {name!r}: expected tiny, smollm2, or a folder with a model of transformers (config.json, "
+            "weights, tokenizer)"
         )
     if not (path / "config.json").exists():
         raise BadModel(f"{path} holds no model: expected config.json beside its weights and tokenizer")
@@ -192,7 +197,8 @@ def _from_folder(path: Path, name: str) -> Model:
         raise BadModel(f"{path} holds no causal model that can be read: {_first(error)}") from None
     if len(tokenizer) > module.get_input_embeddings().num_embeddings:
         raise BadModel(
-            f"{path}: the tokenizer has {len(tokenizer)} tokens, the model {module.get_input_embeddings().num_embeddings}"
+            f"{path}: the tokenizer has {len(tokenizer)} tokens, the model "
+            f"{module.get_input_embeddings().num_embeddings}"
         )
     return Model(name, module.eval(), tokenizer, framed(tokenizer, str(path)))
 
@@ -326,7 +332,8 @@ def policy_team(
     dtype: str = "float32",
     device: str = "cpu",
 ) -> PolicyTeam:
-    """Policies for agents: one for all, one a role or one an agent; adapters of rank `lora` on a shared base, or models of their own where that is 0.
+    """Policies for agents: one for all, one a role or one an agent; adapters of rank `lora` on a shared base, or
+    models of their own where that is 0.
 
     A policy named in `frozen` is not trained.
     """
@@ -348,7 +355,8 @@ def _adapter(name: str) -> str:
 
 
 def adapted(module: Any, names: Sequence[str], rank: int, seed: int) -> Any:
-    """The module with an adapter of this rank for each name, on all its linear layers but the head (Hu et al. 2022)."""
+    """The module with an adapter of this rank for each name, on all its linear layers but the head (Hu et al.
+    2022)."""
     from peft import LoraConfig, get_peft_model
 
     with torch.random.fork_rng():
@@ -366,7 +374,8 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def in_parts(team: PolicyTeam, count: int, judge: Callable[[slice], T]) -> list[T]:
-    """What a judgement of `count` contexts comes to, part by part: all at once, and where they do not fit into memory half as many. Raises OutOfMemory where one does not fit."""
+    """What a judgement of `count` contexts comes to, part by part: all at once, and where they do not fit into
+    memory half as many. Raises OutOfMemory where one does not fit."""
     parts, start, size = list[T](), 0, count
     while start < count:
         try:

@@ -44,7 +44,8 @@ class Choice(NamedTuple):
 
 
 class Options:
-    """What may be said, as sequences of tokens that each close with `end`: a tree, of which the places where it parts matter.
+    """What may be said, as sequences of tokens that each close with `end`: a tree, of which the places where it
+    parts matter.
 
     >>> two = Options([(1, 2), (1, 3)], end=9)
     >>> two.choices, two.among(1)
@@ -80,7 +81,8 @@ class Options:
         return np.stack(columns, 1)
 
     def log_probabilities(self, parted: dict[tuple[int, ...], F], rows: int) -> tuple[list[F], F]:
-        """Of each option the log-probabilities of its tokens [rows, tokens], and of all options their sums [rows, options].
+        """Of each option the log-probabilities of its tokens [rows, tokens], and of all options their sums [rows,
+        options].
 
         `parted` has the log-probabilities of what may come at each place where options part.
         """

@@ -1,10 +1,14 @@
-"""Attention of contexts that are being written: keys and values lie in one pool for all, and what contexts share is there once.
+"""Attention of contexts that are being written: keys and values lie in one pool for all, and what contexts share is
+there once.
 
-A context is a *trunk*, which others may have too, and what is its *own* behind that; both are runs of places in the pool. Two exact ways:
+A context is a *trunk*, which others may have too, and what is its *own* behind that; both are runs of places in the
+pool. Two exact ways:
 
-*flash*  A plain flash kernel for each part, in which a sequence of keys may begin anywhere in the pool: queries of all contexts that share a
+*flash*  A plain flash kernel for each part, in which a sequence of keys may begin anywhere in the pool: queries of
+all contexts that share a
          trunk on that, and queries of each on its own. Parts are combined by their log-sum-exps, as in `attention`.
-*dense*  Keys of each context are gathered in their order and masked: for float32, and where results must be the same bits however
+*dense*  Keys of each context are gathered in their order and masked: for float32, and where results must be the
+same bits however
          contexts share their beginnings.
 """
 
@@ -74,7 +78,8 @@ class Pool:
     def placed(
         self, layer: int, at: Tensor, q: Tensor, k: Tensor, v: Tensor, times: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """As `write`; and queries [tokens, heads, width] packed, so many times one after another: [times tokens heads / groups, groups, width]."""
+        """As `write`; and queries [tokens, heads, width] packed, so many times one after another: [times tokens
+        heads / groups, groups, width]."""
         if layer in self.held and (kernels := kernels_for(q)):
             return *self.held[layer], kernels.placed(q, k, v, at, *self.held[layer], times)
         asked = q.unflatten(1, (k.shape[1], -1)).transpose(1, 2).expand(times, -1, -1, -1, -1).flatten(0, 2)
@@ -131,7 +136,8 @@ class Dense:
 
 
 class Runs(NamedTuple):
-    """Sequences of queries, each on a run of keys: in the pool, or where `start` is None on the new keys beside it, causally."""
+    """Sequences of queries, each on a run of keys: in the pool, or where `start` is None on the new keys beside it,
+    causally."""
 
     of: Tensor  # int32 [sequences + 1]: offsets of the queries of each
     start: Tensor | None  # int32 [sequences + 1]: where the keys of each begin; the last is not read
@@ -167,7 +173,8 @@ class Flash:
 
 
 def packed(runs: Runs, heads: int) -> Runs:
-    """Runs of the pool whose queries are those of so many heads of a group, side by side: keys are the same for them, and a kernel works on many queries at once."""
+    """Runs of the pool whose queries are those of so many heads of a group, side by side: keys are the same for
+    them, and a kernel works on many queries at once."""
     return runs if runs.start is None else runs._replace(of=runs.of * heads, longest_q=runs.longest_q * heads)
 
 
@@ -213,7 +220,8 @@ Part = tuple[Tensor, Tensor]  # out [queries, heads, width] and its log-sum-exp 
 
 
 def merged(first: Part | None, more: Tensor, more_lse: Tensor, queries: int, heads: int) -> Part:
-    """lse = log Σ_p exp(lse_p), out = Σ_p exp(lse_p - lse) out_p, of what there is before, if anything, and of each time of a packed part; kernels say +inf where there were no keys."""
+    """lse = log Σ_p exp(lse_p), out = Σ_p exp(lse_p - lse) out_p, of what there is before, if anything, and of each
+    time of a packed part; kernels say +inf where there were no keys."""
     each = [x.float() for x in unpacked(more, queries, heads)]
     told = [x[..., 0] for x in unpacked(more_lse.t()[..., None], queries, heads)]
     if first is not None:

@@ -1,9 +1,11 @@
-"""What every engine does: contexts in, as ids, and how to answer; out come ids with log-probabilities and the policy's version.
+"""What every engine does: contexts in, as ids, and how to answer; out come ids with log-probabilities and the
+policy's version.
 
     engine.complete([Request(Context(ids), (seed, number), options), ...]) -> [Completion, ...]
 
-An engine is one policy at one version of its weights. Our own model (`podium.engine.local`), a server (`podium.engine.endpoint`) and
-a table for tests (`podium.engine.fake`) are engines, and `podium.engine.conformance` says what holds for each.
+An engine is one policy at one version of its weights. Our own model (`podium.engine.local`), a server
+(`podium.engine.endpoint`) and a table for tests (`podium.engine.fake`) are engines, and `podium.engine.conformance`
+says what holds for each.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ class BadEngine(WrongUse, ValueError):
 
 
 class Context:
-    """Ids, behind those of another context if there is one. Who extends a context shares what an engine computed for it.
+    """Ids, behind those of another context if there is one. Who extends a context shares what an engine computed
+    for it.
 
     >>> Context((3,), Context((1, 2))).all_ids(), Context((3,), Context((1, 2))).length
     ((1, 2, 3), 3)

@@ -1,7 +1,8 @@
-"""Contexts that grow token by token. What several hold alike is computed once and lies once in the pool of their engine.
+"""Contexts that grow token by token. What several hold alike is computed once and lies once in the pool of their
+engine.
 
-A thread is a context: a trunk, which others may have too, and what is its own behind it. Threads that begin alike get a trunk when they are
-read together; a thread that is copied becomes one for its copies.
+A thread is a context: a trunk, which others may have too, and what is its own behind it. Threads that begin alike
+get a trunk when they are read together; a thread that is copied becomes one for its copies.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ T = TypeVar("T")
 
 
 def trunks(tokens: Sequence[Sequence[int]], least: int = SHARE, width: int = 1) -> list[tuple[int, int]]:
-    """Of each sequence with which first it should share its beginning, and how many tokens: the cut of the tree of beginnings that saves most.
+    """Of each sequence with which first it should share its beginning, and how many tokens: the cut of the tree of
+    beginnings that saves most.
 
-    A beginning of d tokens that n have saves (n - 1) d. Lengths are multiples of `width` and leave two tokens at least.
+    A beginning of d tokens that n have saves (n - 1) d. Lengths are multiples of `width` and leave two tokens at
+    least.
 
     >>> trunks([(1, 2, 3, 4, 5), (7, 8, 9, 9), (1, 2, 3, 5, 5), (7, 8, 8, 8), (1, 1, 1, 1)], least=2)
     [(0, 3), (1, 2), (0, 3), (1, 2), (4, 0)]
@@ -80,7 +83,8 @@ def _cut(alike: Sequence[int], least: int) -> tuple[int, list[tuple[int, int, in
 
 
 class Reader:
-    """Contexts of policies that are one model, or adapters on it. `length` and `state` are of each thread; thread 0 is nobody's."""
+    """Contexts of policies that are one model, or adapters on it. `length` and `state` are of each thread; thread 0
+    is nobody's."""
 
     def __init__(
         self,
@@ -126,9 +130,11 @@ class Reader:
         keep: bool = True,
         columns: Sequence[int] | None = None,
     ) -> Any:
-        """Adds tokens to each of these threads; the logits of what may follow, on the model's device: [threads, vocabulary], or of some `columns` of it.
+        """Adds tokens to each of these threads; the logits of what may follow, on the model's device: [threads,
+        vocabulary], or of some `columns` of it.
 
-        Threads that hold the same are computed once. If it is not to be kept, threads stay as they are, and one may be there several times.
+        Threads that hold the same are computed once. If it is not to be kept, threads stay as they are, and one may
+        be there several times.
         """
         if any(len(some) == 0 for some in tokens):
             raise ValueError("to read takes a token at least")
@@ -244,7 +250,8 @@ class Reader:
         self._trunk[threads, 1] = np.minimum(self._trunk[threads, 1], length)
 
     def copy(self, source: N64, target: N64) -> None:
-        """Empty threads that hold what others hold: what is long becomes a trunk for all of them, what is short is copied."""
+        """Empty threads that hold what others hold: what is long becomes a trunk for all of them, what is short is
+        copied."""
         targets: dict[int, list[int]] = {}
         for a, b in zip(source.tolist(), target.tolist(), strict=True):
             targets.setdefault(a, []).append(b)
@@ -309,7 +316,8 @@ class Reader:
         return self.tried(lambda: self.runner.read(rows, columns))
 
     def tried(self, call: Callable[[], T]) -> T:
-        """What a call gives; what does not fit into memory is tried again with half as many rows and tokens at once. Raises OutOfMemory."""
+        """What a call gives; what does not fit into memory is tried again with half as many rows and tokens at
+        once. Raises OutOfMemory."""
         while True:
             try:
                 return call()
@@ -317,12 +325,14 @@ class Reader:
                 self.halve(error)
 
     def halve(self, error: RuntimeError) -> None:
-        """Makes the engine take half as much at once if the error is that it did not fit, else raises it. Raises OutOfMemory where there is no half."""
+        """Makes the engine take half as much at once if the error is that it did not fit, else raises it. Raises
+        OutOfMemory where there is no half."""
         if not out_of_memory(error):
             raise error
         if not self.runner.halve():
             raise OutOfMemory(
-                f"out of memory in generation with {len(self.length) - 1} contexts of up to {self.length.max()} tokens; "
+                f"out of memory in generation with {len(self.length) - 1} contexts of up to {self.length.max()} "
+                "tokens; "
                 "fewer episodes at once, or a smaller model, would need less"
             ) from None
 

@@ -1,9 +1,10 @@
-"""The machine that generation runs on: one model, its pool of keys and values, forwards over rows of all its policies.
+"""The machine that generation runs on: one model, its pool of keys and values, forwards over rows of all its
+policies.
 
-Reading takes many tokens of a row at once. Decoding takes one of each row, draws the next and feeds it back, some steps without a look from
-the host; on a GPU the step is a CUDA graph, one for each size of batch, so that it costs what the kernels cost and not their launching.
-The dense way (`pool`) always has the same shapes: `rows` rows of `width` tokens, or of one. So what a row yields does
-not depend on what is beside it, to the bit.
+Reading takes many tokens of a row at once. Decoding takes one of each row, draws the next and feeds it back, some
+steps without a look from the host; on a GPU the step is a CUDA graph, one for each size of batch, so that it costs
+what the kernels cost and not their launching. The dense way (`pool`) always has the same shapes: `rows` rows of
+`width` tokens, or of one. So what a row yields does not depend on what is beside it, to the bit.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ CHUNK = 256  # tokens of the vocabulary whose probabilities are added up first
 
 
 class Row(NamedTuple):
-    """A context and what it is to read: runs of the pool as (first place, length), and the run that new tokens go to."""
+    """A context and what it is to read: runs of the pool as (first place, length), and the run that new tokens go
+    to."""
 
     tokens: tuple[int, ...]
     trunk: tuple[int, int]
@@ -53,7 +55,8 @@ class Row(NamedTuple):
 
 
 def drawn(logits: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each row of logits the token drawn by u, and its log-probability: the first whose cumulative probability is above u; where u < 0 the likeliest.
+    """Of each row of logits the token drawn by u, and its log-probability: the first whose cumulative probability
+    is above u; where u < 0 the likeliest.
 
     Probabilities are added up in chunks, then chunks, then tokens in the chunk that u falls into.
     """
@@ -74,7 +77,8 @@ def drawn(logits: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _chunks(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of [rows, chunks, CHUNK] the greatest of each chunk and of each row, and Σ exp(z - that of the row) of each chunk."""
+    """Of [rows, chunks, CHUNK] the greatest of each chunk and of each row, and Σ exp(z - that of the row) of each
+    chunk."""
     if kernels := kernels_for(z):
         top, sums = kernels.chunks(z)
         most = top.amax(-1, keepdim=True)
@@ -142,7 +146,8 @@ class ModelRunner:
         return first, size
 
     def give(self, first: int, size: int) -> None:
-        """Gives a run back. With the last one all is as at the start, and a pool that has grown large is given up."""
+        """Gives a run back. With the last one all is as at the start, and a pool that has grown large is given
+        up."""
         self._free.setdefault(size, []).append(first)
         self._held -= 1
         if not self._held:
@@ -166,7 +171,8 @@ class ModelRunner:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def read(self, rows: Sequence[Row], columns: Sequence[int] | None = None) -> Tensor:
-        """The logits of what may follow each row's tokens, [rows, vocabulary] or of some `columns` of it; their keys and values go to their places."""
+        """The logits of what may follow each row's tokens, [rows, vocabulary] or of some `columns` of it; their
+        keys and values go to their places."""
         only = None if columns is None else send(self.device, np.array(columns, np.int64))[0]
         if self.way == "flash":
             return torch.cat([self._read_packed(some, only) for some in _cut(rows, self.at_once)])
@@ -193,7 +199,8 @@ class ModelRunner:
         last: Tensor,
         columns: Tensor | None = None,
     ) -> Tensor:
-        """Logits of the tokens numbered `last`, in float32; of some columns in float64, each a sum of its own, so that others beside it change nothing."""
+        """Logits of the tokens numbered `last`, in float32; of some columns in float64, each a sum of its own, so
+        that others beside it change nothing."""
         self.chosen.choose(policy, self.dtype)
         cast = torch.autocast(self.device.type, enabled=False) if self.generation.mixed else nullcontext()
         with along(plan), cast:
@@ -206,7 +213,8 @@ class ModelRunner:
             return torch.stack([(wide * w).sum(-1) for w in weight.index_select(0, columns).double()], -1)
 
     def _read_block(self, blocks: Sequence[Row], width: int, columns: Tensor | None) -> Tensor:
-        """One forward of `rows` rows of `width` tokens, which lie where they lie in their context modulo the width; the rest is waste paper."""
+        """One forward of `rows` rows of `width` tokens, which lie where they lie in their context modulo the width;
+        the rest is waste paper."""
         token = np.zeros((self.rows, width), np.int64)
         place, at = np.zeros_like(token), np.zeros_like(token)
         state, last = np.zeros((5, self.rows), np.int64), np.arange(self.rows) * width
@@ -264,7 +272,8 @@ class ModelRunner:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def decode(self, rows: Sequence[Row], u: F) -> tuple[N64, F]:
-        """From each row, whose one token is read first and goes behind its own, as many tokens as u [steps, rows] has numbers for, and their log-probabilities [steps, rows]."""
+        """From each row, whose one token is read first and goes behind its own, as many tokens as u [steps, rows]
+        has numbers for, and their log-probabilities [steps, rows]."""
         steps, count = u.shape
         order = np.array(sorted(range(count), key=lambda i: (*rows[i].trunk, i)))
         some = [rows[i] for i in order]
@@ -281,7 +290,8 @@ class ModelRunner:
         return token[:, back], logp[:, back].astype(np.float64)
 
     def _step(self, size: int, keys: int, trunks: int, widest: int) -> _Step:
-        """The step for batches of a size; the flash way does not mind how many keys there are, but how many trunks, and how many rows share one."""
+        """The step for batches of a size; the flash way does not mind how many keys there are, but how many trunks,
+        and how many rows share one."""
         key = (size, 0, trunks, widest) if self.way == "flash" else (size, keys, 0, 0)
         if key not in self._steps:
             if self.way == "dense" and self.device.type == "cpu":
@@ -322,7 +332,8 @@ class ModelRunner:
 
 
 class _Step:
-    """One step of decoding for a batch of a size: tensors that stay where they are, and on a GPU the graph of what is done with them."""
+    """One step of decoding for a batch of a size: tensors that stay where they are, and on a GPU the graph of what
+    is done with them."""
 
     def __init__(self, runner: ModelRunner, size: int, keys: int, trunks: int, widest: int) -> None:
         self.runner, self.size, self.keys, self.trunks, self.widest = runner, size, keys, trunks, widest
@@ -355,7 +366,8 @@ class _Step:
         self.number.zero_()
 
     def _pieces(self, rows: Sequence[Row]) -> NDArray[np.int32]:
-        """Trunks cut into pieces of about one length, all first pieces first. A piece is a sequence of the trunk's rows; these come behind the rows on their own keys."""
+        """Trunks cut into pieces of about one length, all first pieces first. A piece is a sequence of the trunk's
+        rows; these come behind the rows on their own keys."""
         runs = np.zeros((3, PIECES, self.trunks), np.int32)
         if self.trunks:
             of, start, used = _groups([row.trunk for row in rows], np.arange(len(rows) + 1))
@@ -415,7 +427,8 @@ class _Step:
 
 
 def _blocks(row: Row, width: int) -> list[Row]:
-    """A row cut where its places are multiples of the width: however it came to be what it is, a token is in the same block.
+    """A row cut where its places are multiples of the width: however it came to be what it is, a token is in the
+    same block.
 
     >>> [(r.tokens, r.length) for r in _blocks(Row((1, 2, 3, 4), (0, 0), (64, 3), 67), 4)]
     [((1,), 3), ((2, 3, 4), 4)]
@@ -442,8 +455,9 @@ def _cut(rows: Sequence[Row], at_once: int) -> list[list[Row]]:
 
 
 def _shared(trunks: Sequence[tuple[int, int]], size: int) -> tuple[int, int]:
-    """Of rows in the order of their trunks: for how many trunks a step of a size is made, and for how many rows of one (a kernel has work for all of these);
-    powers of two. Rows without a trunk, and those that are not there, count as if they shared one. 0 if none has any.
+    """Of rows in the order of their trunks: for how many trunks a step of a size is made, and for how many rows of
+    one (a kernel has work for all of these); powers of two. Rows without a trunk, and those that are not there,
+    count as if they shared one. 0 if none has any.
 
     >>> _shared([(9, 2)] * 40 + [(5, 1)], 64), _shared([(0, 0)], 8)
     ((8, 64), (0, 0))
@@ -460,7 +474,8 @@ def _power(n: int) -> int:
 
 
 def _groups(runs: Sequence[tuple[int, int]], of: N64) -> tuple[N64, N64, N64]:
-    """Neighbours on the same run as one sequence: offsets of its queries [sequences + 1], where the run begins [sequences + 1] and its length.
+    """Neighbours on the same run as one sequence: offsets of its queries [sequences + 1], where the run begins
+    [sequences + 1] and its length.
 
     >>> [x.tolist() for x in _groups([(9, 2), (9, 2), (5, 1)], np.array([0, 3, 4, 6]))]
     [[0, 4, 6], [9, 5, 0], [2, 1]]

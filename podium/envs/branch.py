@@ -40,12 +40,12 @@ def choices(world: World, trace: Trace) -> tuple[NDArray[np.int64], NDArray[np.i
 
 
 def branch(world: World, trace: Trace, dos: Sequence[Do], policy: Policy, seeds: U | None = None) -> Trace:
-    """One episode a Do: what the trace records up to its row, there the option that it names or silence of the agents that it
-    masks, then the policy.
+    """One episode a Do: what the trace records up to its row, there the option that it names or silence of the
+    agents that it masks, then the policy.
 
-    With `seeds`, one a Do, what is drawn from that row on is drawn anew; without, it is what the trace's own episode
-    would have drawn (common random numbers). The episodes know where they branched off. To choose, the row must be a
-    decision; agents can be masked from any row on, in worlds that can do that.
+    With `seeds`, one a Do, what is drawn from that row on is drawn anew; without, it is what the trace's own
+    episode would have drawn (common random numbers). The episodes know where they branched off. To choose, the row
+    must be a decision; agents can be masked from any row on, in worlds that can do that.
     """
     rows, taken = choices(world, trace)
     first = np.searchsorted(trace.rollout_e[rows], np.arange(len(trace) + 1))
@@ -127,7 +127,8 @@ def _told(started: U, seeds: U | None) -> list[str]:
 
 
 def luck(trace: Trace, dos: Sequence[Do], turn: NDArray[np.int64], seed: int = 0) -> U:
-    """Seeds for tries: those with the same number at a row share one, number 0 the run's own (`credit.asks.turn_of`)."""
+    """Seeds for tries: those with the same number at a row share one, number 0 the run's own
+    (`credit.asks.turn_of`)."""
     own = np.array([_seed(trace, int(trace.rollout_e[do.row])) for do in dos], np.uint64)
     fresh = seeds_of(seed, 1)[0] ^ own
     row = np.array([do.row for do in dos], np.int64)

@@ -142,7 +142,7 @@ def _by_sight(facts: F, items: Any, allowed: B) -> NDArray[np.int64]:
 
 def allows_by_what_is_seen(world: World) -> Iterator[str]:
     """Two who see the same may do the same."""
-    seen: dict[tuple[Any, ...], bytes] = {}
+    outcomes: dict[tuple[Any, ...], bytes] = {}
     state = world.start(seeds(9, 2000))
     policy = _at_random_but_fixed()
     history: list[tuple[Any, ...]] = [() for _ in range(2000)]
@@ -153,7 +153,7 @@ def allows_by_what_is_seen(world: World) -> Iterator[str]:
         for i, row in enumerate(view.row.tolist()):
             sight = (view.agent, view.kind, view.facts[i].tobytes(), values[first[i] : first[i + 1]].tobytes())
             key = (*history[row], sight)
-            if seen.setdefault(key, view.allowed[i].tobytes()) != view.allowed[i].tobytes():
+            if outcomes.setdefault(key, view.allowed[i].tobytes()) != view.allowed[i].tobytes():
                 yield "what is allowed depends on more than the agent, its role and what has happened"
                 return
             history[row] = (hash(key), int(chosen[i]))

@@ -72,9 +72,9 @@ class CostlySearch(World):
         allowed = np.stack([np.ones(len(row), np.bool_), count < self.params.most], 1)
 
         def items() -> tuple[F, NDArray[np.int64]]:
-            seen = state.seen[row]
-            there = ~np.isnan(seen)
-            return seen[there][:, None], np.nonzero(there)[0]
+            values = state.seen[row]
+            there = ~np.isnan(values)
+            return values[there][:, None], np.nonzero(there)[0]
 
         return View(row, "stop", LEAD, facts, allowed, items)
 

@@ -172,7 +172,7 @@ class Crew(World):
         spawns: list[tuple[Any, N64]] = [
             ("temporal", np.where(at == 0, state.spawned[row, w], -1)) for w in range(self.params.W)
         ]
-        told = log.decide(
+        decision = log.decide(
             row,
             "delegate",
             LEAD,
@@ -185,17 +185,17 @@ class Crew(World):
         )
         outcome = np.array(["failed", "succeeded"], object)
         for w, name in enumerate(self.options):
-            here = np.flatnonzero(choice == w)
-            if here.size:
-                state.returned[row[here], at[here]] = log.add(
-                    row[here],
+            chosen = np.flatnonzero(choice == w)
+            if chosen.size:
+                state.returned[row[chosen], at[chosen]] = log.add(
+                    row[chosen],
                     "return",
                     name,
-                    t[here] + 1,
-                    [("causal", told[here]), ("spawn", state.spawned[row[here], w])],
+                    t[chosen] + 1,
+                    [("causal", decision[chosen]), ("spawn", state.spawned[row[chosen], w])],
                     to=LEAD,
                     role="worker",
-                    content_ref=outcome[right[here].astype(np.int64)],
+                    content_ref=outcome[right[chosen].astype(np.int64)],
                 )
 
     def _log_end(self, state: Working, row: N64) -> None:

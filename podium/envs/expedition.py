@@ -185,7 +185,7 @@ class Expedition(World):
 
         per_leg = ("kind", "context", "stake", "hard", "width", "worker", "brief", "how", "answer", "spared")
         per_scout = ("of", "source", "vote", "took", "meant")
-        kept = p.widest if log is not None else 0
+        width = p.widest if log is not None else 0
         state = Travelling(
             seed=seed.copy(),
             open=np.ones(n, np.bool_),
@@ -197,9 +197,9 @@ class Expedition(World):
             used=np.zeros(n, np.int64),
             earned=np.zeros(n),
             clock=np.zeros(n),
-            bad=np.zeros((n, kept), np.bool_),
+            bad=np.zeros((n, width), np.bool_),
             asked=none(2),
-            told=none(kept),
+            told=none(width),
             **{name: none(p.legs) for name in per_leg},
             **{name: none(p.pool) for name in per_scout},
             **{name: none() for name in ("truth", "last", "note")},
@@ -384,7 +384,7 @@ class Expedition(World):
             leg = None if "how" in fixed else self.tables.leg
             return float(solve(self.rules, Fixed(**fixed), leg).value[p.legs, 0, p.pool])
 
-        kept = {
+        events = {
             "stop": max(0.0, value(always=True)),
             "spawn": max(value(width=k) for k in range(1, min(p.widest, p.pool) + 1)),
             "delegate": max(value(worker=k) for k in range(len(self.workers))),
@@ -392,7 +392,7 @@ class Expedition(World):
             "aggregate": max(value(how=k) for k in range(3)),
             "all": max(0.0, float(constants(self.rules)[0].max())),
         }
-        return {kind: 1.0 - worth / best if best else np.nan for kind, worth in kept.items()}
+        return {kind: 1.0 - worth / best if best else np.nan for kind, worth in events.items()}
 
     def optimal(self) -> Policy:
         """Looks options up in the tables and answers by the margin among distinct sources."""

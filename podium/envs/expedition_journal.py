@@ -112,10 +112,10 @@ class Journal:
         place = state.seed[row], state.leg[row], phase
         read = tokens(place[0], LEAD_READ, *place[1:], of=FIGURES.lead_read)
         wrote = tokens(place[0], LEAD_WROTE, *place[1:], of=FIGURES.lead_wrote)
-        said = np.empty(len(row), np.int64)
+        event = np.empty(len(row), np.int64)
         for options in np.unique(open_to).tolist():
             at = np.flatnonzero(open_to == options)
-            said[at] = log.decide(
+            event[at] = log.decide(
                 row[at],
                 PHASES[phase],
                 LEAD,
@@ -129,9 +129,9 @@ class Journal:
                 tokens_in=read[at],
                 tokens_out=wrote[at],
             )
-        state.last[row] = said
+        state.last[row] = event
         if phase in (SPAWN, DELEGATE):
-            state.asked[row, phase - SPAWN] = said
+            state.asked[row, phase - SPAWN] = event
 
     def _returns(self, state: Travelling, row: Rows) -> Causes:
         most = int(state.width[row, state.leg[row]].max())

@@ -36,7 +36,7 @@ def labels(state: Travelling, trace: Trace, attacked: bool) -> dict[str, Text]:
     counted = np.full((len(state.seed), state.of.shape[1] + 1), -1)
     counted[n, scout] = np.where(how < 0, -1, (how == RETURNS) | ((how != CHECK) & ~again))
     acts_e = (scout_e >= 0) & IS_STEP[trace.type_e]
-    found = {
+    labels = {
         "task_relevant": truth(np.where(acts_e, counted[trace.rollout_e, scout_e], -1)),
         "duplicate_of": twice,
     }
@@ -51,5 +51,5 @@ def labels(state: Travelling, trace: Trace, attacked: bool) -> dict[str, Text]:
         last = nth == (state.answer[n] >= 0).sum(axis=1)  # closes the expedition, and answers nothing
         nth = np.minimum(nth, legs - 1)
         turned_e[answers] = np.where(last, -1, state.answer[n, nth] != state.spared[n, nth])
-        found["corrupted"] = truth(turned_e)
-    return {name: column for name, column in found.items() if (column.codes >= 0).any()}
+        labels["corrupted"] = truth(turned_e)
+    return {name: column for name, column in labels.items() if (column.codes >= 0).any()}

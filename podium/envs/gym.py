@@ -36,8 +36,10 @@ def _seen(world: World, view: View, most_items: int) -> dict[str, Any]:
     count = np.diff(first)
     items = np.zeros((len(view), most_items, len(world.items)))
     back = first[1:][owner] - 1 - np.arange(len(owner))  # 0 is the latest
-    kept = back < most_items
-    items[owner[kept], np.minimum(count[owner[kept]], most_items) - 1 - back[kept]] = np.nan_to_num(values[kept])
+    latest = back < most_items
+    items[owner[latest], np.minimum(count[owner[latest]], most_items) - 1 - back[latest]] = np.nan_to_num(
+        values[latest]
+    )
     return {
         "facts": np.nan_to_num(view.facts),
         "items": items,
@@ -103,12 +105,12 @@ class GymVectorWorld(gymnasium.vector.VectorEnv[dict[str, Any], Any, Any]):
     def _look(self) -> dict[str, Any]:
         """What all see; those who decide different kinds of things have different views."""
         self._views = [_all_views(self.world, state) for state in self._batches]
-        seen = []
+        shapes = []
         for views in self._views:
             rows = np.argsort(np.concatenate([v.row for v in views]))
             parts = [_seen(self.world, v, self.most_items) for v in views]
-            seen.append({k: np.concatenate([p[k] for p in parts])[rows] for k in parts[0]})
-        return {k: np.concatenate([s[k] for s in seen]) for k in seen[0]}
+            shapes.append({k: np.concatenate([p[k] for p in parts])[rows] for k in parts[0]})
+        return {k: np.concatenate([s[k] for s in shapes]) for k in shapes[0]}
 
     def step(self, actions: Any) -> Any:
         rewards, ends = [], []

@@ -130,10 +130,10 @@ class Jury(World):
             return
         returns: list[tuple[Any, N64]] = [("return", state.returned[row, b]) for b in range(self.params.m)]
         answer = Text(choice, self.options)
-        told = state.log.decide(
+        decision = state.log.decide(
             row, "aggregate", LEAD, 2.0, self.options, answer, state.logp[row], returns, role="lead"
         )
-        state.log.add(row, "aggregate", LEAD, 3.0, [("aggregate", told)], role="lead", content_ref=answer)
+        state.log.add(row, "aggregate", LEAD, 3.0, [("aggregate", decision)], role="lead", content_ref=answer)
 
     def _log_ballots(self, state: Sitting) -> None:
         log, row = state.log, np.arange(len(state.seed))
@@ -144,7 +144,7 @@ class Jury(World):
         for b, voter in enumerate(self.voters):
             spawned = log.add(row, "spawn", LEAD, 0.0, to=voter, role="lead")
             source = state.source[:, b]
-            said = (state.type[row, source] * self.params.s + source) * 2 + state.vote[:, b]
+            kinds = (state.type[row, source] * self.params.s + source) * 2 + state.vote[:, b]
             state.returned[:, b] = log.add(
                 row,
                 "return",
@@ -153,7 +153,7 @@ class Jury(World):
                 [("spawn", spawned)],
                 to=LEAD,
                 role="voter",
-                content_ref=Text(said, words),
+                content_ref=Text(kinds, words),
             )
 
     def optimum(self) -> float:
@@ -198,9 +198,9 @@ class Jury(World):
             return view.items()[0].reshape(len(view), m, 3)
 
         def single(view: View) -> N64:
-            seen = ballots(view)
-            best = np.argmax(rank[seen[:, :, 0].astype(np.int64) - 1], axis=1)
-            chosen: N64 = seen[np.arange(len(view)), best, 2].astype(np.int64)
+            votes = ballots(view)
+            best = np.argmax(rank[votes[:, :, 0].astype(np.int64) - 1], axis=1)
+            chosen: N64 = votes[np.arange(len(view)), best, 2].astype(np.int64)
             return chosen
 
         return {

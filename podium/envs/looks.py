@@ -31,15 +31,19 @@ def log_looks(
     The state has `count`, the candidates seen so far, and `last`, the handle of the latest event.
     """
     for last in (False, True):  # after the last candidate there is only one option
-        here = view.allowed[:, GO_ON] != last
-        row, chosen = view.row[here], choice[here]
+        same = view.allowed[:, GO_ON] != last
+        row, chosen = view.row[same], choice[same]
         if not len(row):
             continue
         t, go, stop = 3.0 * state.count[row], chosen == GO_ON, chosen == STOP
         words, before, menu = np.array(options)[chosen], state.last[row], options[: 2 - last]
-        told = log.decide(row, "stop", LEAD, t, menu, words, state.logp[row], [("causal", before)], role="lead")
+        decision = log.decide(row, "stop", LEAD, t, menu, words, state.logp[row], [("causal", before)], role="lead")
         on = row[go]
-        call = log.add(on, "tool_call", LEAD, t[go] + 1, [("tool_dependency", told[go])], tool="look", cost=cost)
-        found = value(state.seed[on], state.count[on])
-        state.last[on] = log.add(on, "tool_result", "look", t[go] + 2, [("return", call)], tool="look", value=found)
-        log.add(row[stop], "aggregate", LEAD, t[stop] + 1, [("aggregate", told[stop])])
+        call = log.add(
+            on, "tool_call", LEAD, t[go] + 1, [("tool_dependency", decision[go])], tool="look", cost=cost
+        )
+        results = value(state.seed[on], state.count[on])
+        state.last[on] = log.add(
+            on, "tool_result", "look", t[go] + 2, [("return", call)], tool="look", value=results
+        )
+        log.add(row[stop], "aggregate", LEAD, t[stop] + 1, [("aggregate", decision[stop])])

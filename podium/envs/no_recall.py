@@ -131,14 +131,14 @@ class Secretary(_NoRecall):
     def _taken(self, state: Looking, row: NDArray[np.int64]) -> F:
         """The best so far is the best of all if nobody who is still to come would be first on arrival."""
         won = state.shown[row, state.count[row] - 1] == 1.0
-        asked = np.flatnonzero(won)
+        pending = np.flatnonzero(won)
         at = state.count[row]
-        while len(asked):
-            later = at[asked][:, None] + np.arange(BLOCK)
-            first = self._next(state.seed[row[asked]][:, None], later) == 1.0
-            won[asked] = ~(first & (later < self.params.n)).any(axis=1)
-            at[asked] += BLOCK
-            asked = asked[won[asked] & (at[asked] < self.params.n)]
+        while len(pending):
+            later = at[pending][:, None] + np.arange(BLOCK)
+            first = self._next(state.seed[row[pending]][:, None], later) == 1.0
+            won[pending] = ~(first & (later < self.params.n)).any(axis=1)
+            at[pending] += BLOCK
+            pending = pending[won[pending] & (at[pending] < self.params.n)]
         score: F = won.astype(np.float64)
         return score
 
@@ -158,9 +158,9 @@ class Secretary(_NoRecall):
         n = self.params.n
 
         def policy(view: View) -> NDArray[np.int64]:
-            seen = view.facts[:, SEEN].astype(np.int64)
-            take = (view.facts[:, SHOWN] == 1.0) & (seen / n >= w[seen])
-            return np.where(take | (seen == n), STOP, GO_ON)
+            candidates = view.facts[:, SEEN].astype(np.int64)
+            take = (view.facts[:, SHOWN] == 1.0) & (candidates / n >= w[candidates])
+            return np.where(take | (candidates == n), STOP, GO_ON)
 
         return policy
 

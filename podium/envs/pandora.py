@@ -211,25 +211,25 @@ class Pandora(World):
         specialist."""
         labels = {mask: self._labels(mask) for mask in {m.tobytes() for m in view.allowed}}
         for pick in np.unique(choice).tolist():
-            here = choice == pick
-            row = view.row[here]
+            picked = choice == pick
+            row = view.row[picked]
             t = 4.0 * state.count[row]
-            told = log.decide(
+            decision = log.decide(
                 row,
                 "delegate" if pick else "stop",
                 LEAD,
                 t,
-                [labels[m.tobytes()] for m in view.allowed[here]],
+                [labels[m.tobytes()] for m in view.allowed[picked]],
                 self.options[pick],
                 state.logp[row],
                 [("return", state.last[row])],
                 role="lead",
             )
             if pick == STOP:
-                log.add(row, "aggregate", LEAD, t + 1, [("aggregate", told)])
+                log.add(row, "aggregate", LEAD, t + 1, [("aggregate", decision)])
                 continue
             who = f"specialist {pick - 1}"
-            born = log.add(row, "spawn", LEAD, t + 1, [("spawn", told)], to=who, cost=self._price[pick - 1])
+            born = log.add(row, "spawn", LEAD, t + 1, [("spawn", decision)], to=who, cost=self._price[pick - 1])
             back = {"to": LEAD, "role": "specialist", "value": self._found(state, row, pick - 1)}
             state.last[row] = log.add(row, "return", who, t + 2, [("spawn", born)], **back)
             log.add(row, "despawn", LEAD, t + 3, [("temporal", state.last[row])], to=who)

@@ -172,9 +172,9 @@ class Planted(World):
         assert kind is not None
 
         def items() -> tuple[F, NDArray[np.int64]]:
-            seen = state.values[row].copy()
-            owner, at = np.nonzero((team.present(seen) & ~state.silent[row])[:, :i])
-            return np.column_stack([self._cast[at], seen[owner, at]]).astype(float), owner
+            values = state.values[row].copy()
+            owner, at = np.nonzero((team.present(values) & ~state.silent[row])[:, :i])
+            return np.column_stack([self._cast[at], values[owner, at]]).astype(float), owner
 
         return View(row, kind, _name(team.rows[i].agent), facts, allowed, items)
 
@@ -305,11 +305,11 @@ class Planted(World):
         edges: list[list[tuple[int, EdgeType]]] = []
         last: dict[int, int] = {}
         for i, row in enumerate(self.model.rows):
-            found = [(j, _edge(self.model, j, i)) for j in self.model.causes(i)]
-            found += [(j, "safety_flow") for j in row.parents if self.model.rows[j].attack is not None]
+            causes = [(j, _edge(self.model, j, i)) for j in self.model.causes(i)]
+            causes += [(j, "safety_flow") for j in row.parents if self.model.rows[j].attack is not None]
             if row.agent in last and last[row.agent] not in self.model.causes(i):
-                found.append((last[row.agent], "temporal"))
-            edges.append(found)
+                causes.append((last[row.agent], "temporal"))
+            edges.append(causes)
             last[row.agent] = i
         return edges
 
@@ -333,11 +333,11 @@ class Planted(World):
     @cached_property
     def _relevant(self) -> NDArray[np.bool_]:
         """Rows from which a chain of causes leads to an aggregate."""
-        found = np.zeros(len(self.model), np.bool_)
-        found[list(self.model.aggregates)] = True
+        relevant = np.zeros(len(self.model), np.bool_)
+        relevant[list(self.model.aggregates)] = True
         for i in reversed(range(len(self.model))):
-            found[list(self.model.causes(i))] |= found[i]
-        return found
+            relevant[list(self.model.causes(i))] |= relevant[i]
+        return relevant
 
     def along(self, state: Planting, column: NDArray[Any]) -> F:
         """A figure of each episode and row of the model as a column of their trace; NaN for a despawn."""

@@ -52,15 +52,15 @@ class Worth:
 
     def before(self, i: int, values: V) -> F:
         """E[Y | rows before i] for each line of values."""
-        found: F = np.broadcast_to(self.tables[i][tuple(values[:, j] for j in self.team.live[i])], len(values))
-        return found
+        worth_n: F = np.broadcast_to(self.tables[i][tuple(values[:, j] for j in self.team.live[i])], len(values))
+        return worth_n
 
     def doing(self, i: int, values: V) -> F:
         """E[Y | rows before i, do(x)] for each line of values (axis 0) and each x (axis 1)."""
         live, arity = self.team.live[i + 1], self.team.rows[i].arity
         at = tuple(np.arange(arity)[None] if j == i else values[:, j][:, None] for j in live)
-        found: F = np.broadcast_to(self.tables[i + 1][at], (len(values), arity))
-        return found
+        worth_nx: F = np.broadcast_to(self.tables[i + 1][at], (len(values), arity))
+        return worth_nx
 
 
 def worth(
@@ -84,23 +84,23 @@ def _back(
     """The tables before row `end`, given the one there."""
     tables: list[F] = [last]
     for i in reversed(range(end)):
-        here = (*team.live[i], i)
-        after = _spread(team, team.live[i + 1], tables[-1], here)
+        axes = (*team.live[i], i)
+        after = _spread(team, team.live[i + 1], tables[-1], axes)
         if team.rows[i].agent in absent:
-            told = after[..., 0]
+            value = after[..., 0]
         elif i in best:
-            told = np.where(_shut(team, i), after[..., 0], after.max(axis=-1))
+            value = np.where(_shut(team, i), after[..., 0], after.max(axis=-1))
         else:
-            told = (_law(team, i, given) * after).sum(axis=-1)
-        tables.append(np.broadcast_to(told, team.shape(team.live[i])))
+            value = (_law(team, i, given) * after).sum(axis=-1)
+        tables.append(np.broadcast_to(value, team.shape(team.live[i])))
     return Worth(team, tuple(reversed(tables)))
 
 
 def _law(team: Team, i: int, given: Mapping[int, F]) -> F:
     """P(x | live rows), an axis for each and a last one for x."""
-    here = (*team.live[i], i)
+    axes = (*team.live[i], i)
     if i not in given:
-        return _spread(team, (*team.causes(i), i), team.law[i], here)
+        return _spread(team, (*team.causes(i), i), team.law[i], axes)
     law: F = np.where(_shut(team, i)[..., None], np.eye(team.rows[i].arity)[0], given[i])
     return law
 
@@ -109,8 +109,8 @@ def greedy(tables: Worth, rows: tuple[int, ...]) -> dict[int, F]:
     """The best choices in these rows given what follows is worth, as P(x | live rows)."""
     team, best = tables.team, {}
     for i in rows:
-        here = (*team.live[i], i)
-        q = np.broadcast_to(_spread(team, team.live[i + 1], tables.tables[i + 1], here), team.shape(here))
+        axes = (*team.live[i], i)
+        q = np.broadcast_to(_spread(team, team.live[i + 1], tables.tables[i + 1], axes), team.shape(axes))
         best[i] = np.eye(team.rows[i].arity)[q.argmax(axis=-1)]
     return best
 

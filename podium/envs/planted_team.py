@@ -100,11 +100,11 @@ class Team:
     def live(self) -> tuple[tuple[int, ...], ...]:
         """For each row (and the end): the earlier rows that it or a later one, or the outcome, depends on."""
         needed: set[int] = set(self.aggregates)
-        found = [tuple(sorted(needed))]
+        orders = [tuple(sorted(needed))]
         for i in reversed(range(len(self))):
             needed = (needed - {i}) | set(self.causes(i))
-            found.append(tuple(sorted(needed)))
-        return tuple(reversed(found))
+            orders.append(tuple(sorted(needed)))
+        return tuple(reversed(orders))
 
     def causes(self, i: int) -> tuple[int, ...]:
         """Parents and gates of a row."""
@@ -168,13 +168,13 @@ def draw(team: Team, i: int, values: NDArray[np.int64], seed: U) -> NDArray[np.i
     causes, row = team.causes(i), team.rows[i]
     p = team.clean[i][tuple(values[:, j] for j in causes)]
     p = np.broadcast_to(p, (len(seed), row.arity))
-    drawn = choice(seed, p, VALUE, i)
+    natural = choice(seed, p, VALUE, i)
     if row.attack is None:
-        return drawn
-    arrived = choice(seed, row.attack[drawn], LIE, i)
+        return natural
+    arrived = choice(seed, row.attack[natural], LIE, i)
     shut = np.any([values[:, g] == 0 for g in row.gates], axis=0) if row.gates else np.zeros(len(seed), np.bool_)
-    told: NDArray[np.int64] = np.where(shut, 0, arrived)
-    return told
+    present: NDArray[np.int64] = np.where(shut, 0, arrived)
+    return present
 
 
 def simulate(team: Team, seed: U) -> NDArray[np.int64]:
@@ -270,9 +270,9 @@ class _Builder:
             self._add("aggregate", a, (how, *heard), self._alive(a))
             yield
         if a > 0:
-            told = self._add("return", a, (), self._alive(a), to=self.spawner[a])
-            self.memory[self.spawner[a]].append(told)
-            self.returned[self.spawner[a]].append(told)
+            answer = self._add("return", a, (), self._alive(a), to=self.spawner[a])
+            self.memory[self.spawner[a]].append(answer)
+            self.returned[self.spawner[a]].append(answer)
 
     def _tool(self, a: int) -> Iterator[None]:
         tool = "look" if self.dice.random() < 0.5 else "note"
@@ -292,8 +292,8 @@ class _Builder:
     def _child(self, a: int, child: int) -> Iterator[None]:
         while len(self.active) > self.size.parallel and self.size.parallel < len(self.spawner) and a == 0:
             yield
-        asked = self._decide("spawn", a)
-        self.born[child] = self._add("spawn", a, (asked,), (), to=child, exact=True)
+        decision = self._decide("spawn", a)
+        self.born[child] = self._add("spawn", a, (decision,), (), to=child, exact=True)
         order = self._decide("delegate", a, gates=(self.born[child],))
         self.memory[child].append(order)
         self.active[child] = self._work(child)

@@ -133,9 +133,9 @@ class Relay(World):
             if not lead:
                 return np.zeros((0, 3)), np.zeros(0, np.int64)
             words = state.words[row]
-            told = _told(words, state.level[row], p.E)
+            message = _told(words, state.level[row], p.E)
             mate = np.broadcast_to(np.arange(1, p.n + 1), words.shape)
-            heard = np.stack([mate, words, told], 2).reshape(-1, 3).astype(float)
+            heard = np.stack([mate, words, message], 2).reshape(-1, 3).astype(float)
             return heard, np.repeat(np.arange(len(row)), p.n)
 
         if lead:
@@ -162,25 +162,25 @@ class Relay(World):
             return
         mate, labels = self.mates[i], np.array(self.options, object)
         after: list[tuple[Any, N64]] = [("spawn", state.spawned[row, i])]
-        said = log.decide(
+        decision = log.decide(
             row, "communicate", mate, 1.0, self.options[:3], labels[choice], state.logp[row], after, role="mate"
         )
         speaks = np.flatnonzero(choice != SILENT)
-        told = _told(choice, state.level[row, i], self.params.E)[speaks]
+        content = _told(choice, state.level[row, i], self.params.E)[speaks]
         halves = ["lower half", "upper half"]
         words = np.array([*halves, *(f"level {x + 1}" for x in range(self.params.E))], object)
-        said[speaks] = log.add(
+        decision[speaks] = log.add(
             row[speaks],
             "message",
             mate,
             2.0,
-            [("causal", said[speaks])],
+            [("causal", decision[speaks])],
             to=LEAD,
             role="mate",
             cost=self.params.c * choice[speaks],
-            content_ref=words[np.where(choice[speaks] == BRIEF, told - 1, told + 1)],
+            content_ref=words[np.where(choice[speaks] == BRIEF, content - 1, content + 1)],
         )
-        state.heard[row, i] = said
+        state.heard[row, i] = decision
 
     def _log_lead(self, state: Relaying, row: N64, choice: N64) -> None:
         log = state.log
@@ -192,10 +192,10 @@ class Relay(World):
             causes += [("message", np.where(spoke, state.heard[row, i], -1))]
             causes += [("causal", np.where(spoke, -1, state.heard[row, i]))]
         answer = np.array(self.options, object)[choice]
-        told = log.decide(
+        decision = log.decide(
             row, "aggregate", LEAD, 3.0, self.options[3:], answer, state.logp[row], causes, role="lead"
         )
-        log.add(row, "aggregate", LEAD, 4.0, [("aggregate", told)], role="lead", content_ref=answer)
+        log.add(row, "aggregate", LEAD, 4.0, [("aggregate", decision)], role="lead", content_ref=answer)
 
     def optimum(self) -> float:
         """The best of all deterministic rules, one a mate, with a lead who answers by Bayes' rule:
@@ -218,8 +218,8 @@ class Relay(World):
         def policy(view: View) -> N64:
             if view.kind == "communicate":
                 mate, level = view.facts[:, 3:].astype(np.int64).T
-                said: N64 = rules[mate - 1, level - 1]
-                return said
+                lengths: N64 = rules[mate - 1, level - 1]
+                return lengths
             heard, owner = view.items()
             mate, words, told = heard.astype(np.int64).T
             for_one = np.bincount(owner, log_ratio[mate - 1, _heard(words, told)], len(view))
@@ -259,8 +259,8 @@ def _half(level: Any, levels: int) -> Any:
 
 def _told(words: N64, level: N64, levels: int) -> N64:
     """What a mate lets the lead know: nothing 0, the half 1 or 2, the level from 1."""
-    told: N64 = np.where(words == BRIEF, _half(level, levels) + 1, np.where(words == FULL, level + 1, 0))
-    return told
+    codes: N64 = np.where(words == BRIEF, _half(level, levels) + 1, np.where(words == FULL, level + 1, 0))
+    return codes
 
 
 def _heard(words: Any, told: Any) -> Any:

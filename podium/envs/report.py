@@ -23,7 +23,7 @@ def report(
         if tell is not None:
             tell(f"{name}: {n:,} episodes, policy {number} of {len(policies)}")
         scores[name] = score_of(world, policy, n, seed)
-    told: dict[str, Any] = {
+    description: dict[str, Any] = {
         "world": world.name,
         "decides": list(world.decides),
         "params": dataclasses.asdict(world.params),
@@ -33,5 +33,5 @@ def report(
     }
     for extra in ("risk", "best_width"):
         if hasattr(world, extra):
-            told[extra] = getattr(world, extra)()
-    return told
+            description[extra] = getattr(world, extra)()
+    return description

@@ -122,21 +122,21 @@ class Scouts(World):
     def _log(self, state: Scouting, log: Log, view: View, choice: NDArray[np.int64]) -> None:
         """A choice to stop is a decision of the kind stop, another of the kind spawn."""
         for now in np.unique(state.rounds[view.row]).tolist():  # a scout's name is its round and place
-            here = state.rounds[view.row] == now
-            row, width, t = view.row[here], choice[here], 4.0 * now
+            same = state.rounds[view.row] == now
+            row, width, t = view.row[same], choice[same], 4.0 * now
             options = self.options if now < MOST_ROUNDS else self.options[:1]
             words = np.array(self.options)[width]
             for stops in (False, True):
                 some = row[(width == STOP) == stops]
                 after: Causes = [("return", state.last[some, j]) for j in range(self.widest if now else 0)]
-                said = words[(width == STOP) == stops]
+                labels = words[(width == STOP) == stops]
                 kind: Decision = "stop" if stops else "spawn"
                 logp = state.logp[some]
-                told = log.decide(some, kind, LEAD, t, options, said, logp, after, role="lead")
+                decision = log.decide(some, kind, LEAD, t, options, labels, logp, after, role="lead")
                 if stops:
-                    log.add(some, "aggregate", LEAD, t + 1, [("aggregate", told)])
+                    log.add(some, "aggregate", LEAD, t + 1, [("aggregate", decision)])
                 else:
-                    self._log_round(state, log, some, width[width > 0], told, now)
+                    self._log_round(state, log, some, width[width > 0], decision, now)
 
     def _log_round(
         self,

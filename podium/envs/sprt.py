@@ -123,17 +123,17 @@ class Sprt(World):
     def _log(self, state: Verifying, log: Log, view: View, choice: NDArray[np.int64]) -> None:
         """One who buys spawns a verifier, who returns its vote and is gone."""
         for k in np.unique(state.count[view.row]).tolist():  # a verifier's name is its number
-            here = state.count[view.row] == k
-            row, chosen, t = view.row[here], choice[here], 4.0 * k
+            same = state.count[view.row] == k
+            row, chosen, t = view.row[same], choice[same], 4.0 * k
             options = self.options[: 2 if k < self.params.most else 1]
             words = np.array(self.options)[chosen]
             cause: Causes = [("return", state.last[row])]
-            told = log.decide(row, "stop", LEAD, t, options, words, state.logp[row], cause, role="lead")
-            go, asked = row[chosen == GO_ON], told[chosen == GO_ON]
+            decision = log.decide(row, "stop", LEAD, t, options, words, state.logp[row], cause, role="lead")
+            go, asked = row[chosen == GO_ON], decision[chosen == GO_ON]
             if len(go):
                 who = f"verifier {k}"
                 born = log.add(go, "spawn", LEAD, t + 1, [("spawn", asked)], to=who, cost=self.params.c)
-                said = log.add(
+                vote = log.add(
                     go,
                     "return",
                     who,
@@ -143,10 +143,10 @@ class Sprt(World):
                     role="verifier",
                     value=self._votes(state, go),
                 )
-                log.add(go, "despawn", LEAD, t + 3, [("temporal", said)], to=who)
-                state.last[go] = said
+                log.add(go, "despawn", LEAD, t + 3, [("temporal", vote)], to=who)
+                state.last[go] = vote
             done = chosen == STOP
-            log.add(row[done], "aggregate", LEAD, t + 1, [("aggregate", told[done])])
+            log.add(row[done], "aggregate", LEAD, t + 1, [("aggregate", decision[done])])
 
     def _plan(self) -> tuple[float, B]:
         """The least risk, and whether to stop by votes left (the last row: or more) and lead (the last column: or

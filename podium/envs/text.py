@@ -101,11 +101,11 @@ def grammar(world: World, view: View, i: int) -> str:
 
 def action(world: World, view: View, i: int, text: str) -> int:
     """The option that a text names, or what is allowed instead."""
-    said = text.strip()
+    answer = text.strip()
     allowed = [o for o, ok in zip(world.options, view.allowed[i], strict=True) if ok]
-    if said not in allowed:
-        raise BadParameter(f"{said!r} is not an option here; expected one of: {', '.join(allowed)}")
-    return world.options.index(said)
+    if answer not in allowed:
+        raise BadParameter(f"{answer!r} is not an option here; expected one of: {', '.join(allowed)}")
+    return world.options.index(answer)
 
 
 def read(world: World, text: str) -> tuple[F, F, NDArray[np.bool_], NDArray[np.int64]]:

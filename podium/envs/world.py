@@ -114,8 +114,8 @@ class View:
             values, owner = self.items()
             place = np.full(len(self), -1)
             place[index] = np.arange(len(index))
-            kept = place[owner] >= 0
-            return values[kept], place[owner[kept]]
+            stays = place[owner] >= 0
+            return values[stays], place[owner[stays]]
 
         about, new = (None if column is None else column[index] for column in (self.about, self.new))
         return View(

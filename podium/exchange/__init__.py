@@ -1,7 +1,9 @@
-"""Other people's logs: one importer a format, each records in, events out. Detected by what a file says, not by its name.
+"""Other people's logs: one importer a format, each records in, events out. Detected by what a file says, not by its
+name.
 
-An importer is a function from sources to runs, registered with facts: `title` (what it reads, in words), `detect` (how sure it is,
-from 0 to 1, that a file that starts like this is one of its) and `group` (the keys by which files belong to one run).
+An importer is a function from sources to runs, registered with facts: `title` (what it reads, in words), `detect`
+(how sure it is, from 0 to 1, that a file that starts like this is one of its) and `group` (the keys by which files
+belong to one run).
 """
 
 from importlib import import_module

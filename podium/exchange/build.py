@@ -1,7 +1,8 @@
-"""From what an importer reads to a trace. No files here: an importer adds events and edges, `Run.built` makes the trace.
+"""From what an importer reads to a trace. No files here: an importer adds events and edges, `Run.built` makes the
+trace.
 
-An importer states what its log states. An edge that the log does not state names the rule by which it was inferred. What the log
-does not know stays absent.
+An importer states what its log states. An edge that the log does not state names the rule by which it was inferred.
+What the log does not know stays absent.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ class Run:
     ) -> None:
         self.trace_id, self.system, self.task_id = trace_id, system, task_id
         self.topology, self.harness, self.keep = topology, harness, keep
-        self.params: dict[str, Any] = {}  # what else there is to know of the run; `started` is added
+        self.params: dict[
+            str, Any
+        ] = {}  # what else there is to know of the run; `started` and the number of `faults` are added
         self.rewards: dict[str, float] = {}
         self.costs: dict[str, float] = {}  # totals that the log states
         self.file: str | None = None  # the file to name it by, where several were read
@@ -101,9 +104,10 @@ class Run:
         **fields: Any,
     ) -> int:
         """Adds an event and returns its number. `t` and `end` are seconds on any one clock. `fields` are columns of
-        an event by their names without `_e` (role, tool, model, tokens_in, tokens_out, cache_read, cache_write, cost, task,
-        valid, truncated, trusted, chosen, ...); None is absent. Events of one agent are added in their causal order: each
-        follows the one before it (a `temporal` edge), but for calls and results, whose order their edges state, and what the person does."""
+        an event by their names without `_e` (role, tool, model, tokens_in, tokens_out, cache_read, cache_write,
+        cost, task, valid, truncated, trusted, chosen, ...); None is absent. Events of one agent are added in their
+        causal order: each follows the one before it (a `temporal` edge), but for calls and results, whose order
+        their edges state, and what the person does."""
         agent = agent or "unnamed"
         fields["type"], fields["agent"], fields["t"] = _TYPE[type], agent, t
         if end is not None:
@@ -140,13 +144,13 @@ class Run:
     def set_content(self, row: int, content: Content) -> None:
         """Sets the content of an event: its hash, and itself if content is kept."""
         event = self.events[row]
-        event["content_ref"], kept = content if isinstance(content, tuple) else self.note(content)
-        if kept is not None:
-            event.setdefault("extra", {})["content"] = msgspec.Raw(kept)
+        event["content_ref"], clean = content if isinstance(content, tuple) else self.note(content)
+        if clean is not None:
+            event.setdefault("extra", {})["content"] = msgspec.Raw(clean)
 
     def edge(self, src: int, dst: int, type: EdgeType, rule: str | None = None) -> None:
-        """States that one event is a cause of another; `rule` says by which rule an edge was inferred. One edge of a type joins
-        two events once, and a recorded one is not made an inferred one."""
+        """States that one event is a cause of another; `rule` says by which rule an edge was inferred. One edge of
+        a type joins two events once, and a recorded one is not made an inferred one."""
         key = src << _SRC | dst << _DST | _EDGE[type]
         if src != dst and (rule is None or key not in self._edges):
             self._edges[key] = rule
@@ -168,8 +172,10 @@ class Run:
         keys = np.append(stated, _in_line(agent, theirs & ~np.isin(type_e, _BESIDE)))
         times = _times(t, end, keys >> _SRC, keys >> _DST & _ROW, keys & _KIND_OF)
         if times.moved:
-            said = f"{times.moved} events have causes that are later by the log's clock, by {times.most:.3g} s at most; moved behind them"
-            findings.append(Finding(file, None, "log-order", LEVELS["log-order"], said))
+            later = (
+                f"{times.moved} events have causes that are later by the log's clock, by {times.most:.3g} s at most"
+            )
+            findings.append(Finding(file, None, "log-order", LEVELS["log-order"], f"{later}; moved behind them"))
         begun, ended = times.begun, times.ended
         timed = begun[~np.isnan(begun)]
         start = float(timed.min()) if len(timed) else 0.0
@@ -205,6 +211,7 @@ class Run:
     def _run(self, begun: F, ended: F) -> dict[str, Any]:
         last, first = np.fmax.reduce(np.fmax(begun, ended)), np.fmin.reduce(begun)
         params = self.params | ({} if first != first else {"started": round(float(first), 3)})
+        params |= {"faults": len(self.faults)} if self.faults else {}
         costs = self.costs | ({} if last != last else {"wall_clock_s": float(last - first)})
         run: dict[str, Any] = {
             "trace_id_n": Text.of([self.trace_id]),
@@ -237,8 +244,9 @@ def _sparse(rows: list[int], values: list[str], n: int) -> Text:
 
 
 def _in_line(agent: I, rows: NDArray[np.bool_]) -> I:
-    """The edges that join each of these events to the agent's next one, in the order in which they were added. Calls and results are not
-    among them: they have their order by their edges, since they may be made, and come back, side by side."""
+    """The edges that join each of these events to the agent's next one, in the order in which they were added.
+    Calls and results are not among them: they have their order by their edges, since they may be made, and come
+    back, side by side."""
     order = np.flatnonzero(rows)
     order = order[np.argsort(agent[order], kind="stable")]
     same = agent[order[:-1]] == agent[order[1:]]
@@ -247,8 +255,8 @@ def _in_line(agent: I, rows: NDArray[np.bool_]) -> I:
 
 
 def _follows(agent: I, times: Times) -> I:
-    """The edges that join each event to the agent's last one before it that had ended when it began; calls made side by side do not
-    follow each other."""
+    """The edges that join each event to the agent's last one before it that had ended when it began; calls made
+    side by side do not follow each other."""
     clock, ended = times.clock, times.ended
     order = np.lexsort((times.rank, clock, agent))
     first = np.searchsorted(agent[order], agent[order])  # where the agent's events begin
@@ -260,8 +268,8 @@ def _follows(agent: I, times: Times) -> I:
         since, earlier = clock[order[at]], order[max(first[at], at - MOST_BESIDE) : at]
         done = np.flatnonzero(~(ended[earlier] > since) & ~(clock[earlier] > since))
         before[at] = at - len(earlier) + done[-1] if len(done) else -1
-    kept = before >= 0
-    keys: I = order[before[kept]] << _SRC | order[kept] << _DST | _TEMPORAL
+    follows = before >= 0
+    keys: I = order[before[follows]] << _SRC | order[follows] << _DST | _TEMPORAL
     return keys
 
 
@@ -273,8 +281,8 @@ def _named(columns: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
 
 
 class Times(NamedTuple):
-    """When events began and ended; a clock and a rank that agree with all edges, also where the log has no time; and how many
-    events had to begin later than the log says, and by how much at most."""
+    """When events began and ended; a clock and a rank that agree with all edges, also where the log has no time;
+    and how many events had to begin later than the log says, and by how much at most."""
 
     begun: F
     ended: F
@@ -285,9 +293,11 @@ class Times(NamedTuple):
 
 
 def _times(t: F, end: F, src: I, dst: I, kind: I) -> Times:
-    """Times such that an effect begins no earlier than its cause and, unless it only follows it, no earlier than its cause ends.
+    """Times such that an effect begins no earlier than its cause and, unless it only follows it, no earlier than
+    its cause ends.
 
-    An event that the log has earlier than its cause begins with its cause. A cause ends when the first of its effects begins.
+    An event that the log has earlier than its cause begins with its cause. A cause ends when the first of its
+    effects begins.
     """
     clock, rank = np.where(np.isnan(t), -np.inf, t), np.arange(len(t))
     if not (src < dst).all():
@@ -296,11 +306,11 @@ def _times(t: F, end: F, src: I, dst: I, kind: I) -> Times:
             rank[order] = np.arange(len(t))
         src, dst, kind = src[~closing], dst[~closing], kind[~closing]
     if (clock[src] > clock[dst]).any():
-        by_effect, told = np.argsort(rank[dst], kind="stable"), clock.tolist()
+        by_effect, moved = np.argsort(rank[dst], kind="stable"), clock.tolist()
         for a, b in zip(src[by_effect].tolist(), dst[by_effect].tolist(), strict=True):
-            if told[a] > told[b]:
-                told[b] = told[a]
-        clock = np.array(told)
+            if moved[a] > moved[b]:
+                moved[b] = moved[a]
+        clock = np.array(moved)
     begun = np.where(np.isnan(t), np.nan, clock)
     ended = np.where(np.isnan(end), np.nan, np.fmax(end, begun))
     binds = (kind != _TEMPORAL) & ~np.isnan(ended[src])

@@ -1,7 +1,7 @@
 """Claude Code: session transcripts of every generation, and stream-json.
 
-A session is one rollout; each prompt by the person is one of its tasks. Reading takes two steps: `Session` sorts records into one
-stream an agent, `EventWriter` writes the streams as events.
+A session is one rollout; each prompt by the person is one of its tasks. Reading takes two steps: `Session` sorts
+records into one stream an agent, `EventWriter` writes the streams as events.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The streams of a Claude Code session as events.
 
-An agent's model turn is one event: a decision where it launches sub-agents, an aggregate where it is the first to read what they
-returned, a return where it ends a sub-agent's work, else a message: to the person where the model only speaks, to itself where it
-calls tools. It begins with what it answers. Each call is a `tool_call`, a launch that was not refused a `spawn` besides.
+An agent's model turn is one event: a decision where it launches sub-agents, an aggregate where it is the first to
+read what they returned, a return where it ends a sub-agent's work, else a message: to the person where the model
+only speaks, to itself where it calls tools. It begins with what it answers. Each call is a `tool_call`, a launch
+that was not refused a `spawn` besides.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ class EventWriter:
         self.run.topology = "centralized" if len(self.states) > 1 else None
 
     def _mark_overlaps(self, rounds: list[tuple[int, int]]) -> None:
-        """Marks the returns of an agent that was launched again before it had returned: which launch one answers is not in the log."""
+        """Marks the returns of an agent that was launched again before it had returned: which launch one answers is
+        not in the log."""
         events = self.run.events
         for (_, back), (spawn, again) in pairwise(rounds):
             ended, begun = events[back].get("end") or events[back]["t"], events[spawn]["t"]
@@ -238,7 +240,8 @@ class EventWriter:
         if not (launch or item.tool in ASKS or (answer is not None and answer.refusal)):
             end = None if answer is None else answer.t
             approved = self._approve(who, item, answer, by)
-        event = {"type": _CALL, "agent": who.name, "t": item.t, "end": end, "task": self.task, "tool": item.tool or "unnamed"}  # fmt: skip
+        event = {"type": _CALL, "agent": who.name, "t": item.t, "end": end, "task": self.task}
+        event["tool"] = item.tool or "unnamed"
         row = self.run.append(event)
         self._own(who, row)
         if item.content is not None:
@@ -372,7 +375,8 @@ class EventWriter:
         else:
             begun = self._began_work(spawn, end, extra.get("duration_ms")) if silent else end.t
             row = self.run.add(
-                "return", child.name, begun, end=end.t if silent else None, to=parent.name, task=self.task, extra=extra
+                "return", child.name, begun, end=end.t if silent else None, to=parent.name, task=self.task,
+                extra=extra,
             )  # fmt: skip
             self._own(child, row)
             if last is not None and not silent:
@@ -393,7 +397,8 @@ class EventWriter:
             self.unread.add(row)
 
     def _began_work(self, spawn: int, end: Item, duration_ms: float | None) -> float | None:
-        """When a sub-agent began to work of which the log has only the end: as long before it as it says it took."""
+        """When a sub-agent began to work of which the log has only the end: as long before it as it says it
+        took."""
         begun: float | None = self.run.events[spawn]["t"]
         if begun is None or end.t is None or duration_ms is None:
             return begun
@@ -462,7 +467,8 @@ def _stated(end: Item, launched: Launched | None) -> dict[str, Any]:
 
 
 def _bill(event: dict[str, Any], turn: Turn) -> None:
-    """What a turn cost. Its output tokens are known only if a line says why it stopped: else they are a snapshot of the start."""
+    """What a turn cost. Its output tokens are known only if a line says why it stopped: else they are a snapshot of
+    the start."""
     usage = turn.usage
     if turn.model is not None:
         event["model"] = turn.model

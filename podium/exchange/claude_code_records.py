@@ -1,4 +1,5 @@
-"""What Claude Code writes, as far as it is read, and what is made of it on the way to events. Fields have the log's own names."""
+"""What Claude Code writes, as far as it is read, and what is made of it on the way to events. Fields have the log's
+own names."""
 
 from __future__ import annotations
 
@@ -90,7 +91,8 @@ class Progress(Struct, gc=False):
 
 
 class Record(Struct, gc=False):
-    """A line, as far as it is read. Fields are named, and about in the order, as in the log, which makes reading faster."""
+    """A line, as far as it is read. Fields are named, and about in the order, as in the log, which makes reading
+    faster."""
 
     parentUuid: str | None = None  # noqa: N815
     isSidechain: bool | None = None  # noqa: N815

@@ -1,7 +1,8 @@
 """The records of a Claude Code session, sorted into one stream an agent.
 
-A session's records come from its main file, from files of its sub-agents, and from copies of either: a call, a result, a message and a
-text count once, by their ids. Nothing of a file is kept but what becomes an event, so that a session takes far less memory than its log.
+A session's records come from its main file, from files of its sub-agents, and from copies of either: a call, a
+result, a message and a text count once, by their ids. Nothing of a file is kept but what becomes an event, so that
+a session takes far less memory than its log.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ _TEAMMATE = re.compile(r"<teammate-message\b([^>]*)>(.*?)(?:</teammate-message>|
 _TASK = re.compile(r"<task-id>(.*?)</task-id>", re.DOTALL)
 _TOOL_USE = re.compile(r"<tool-use-id>(.*?)</tool-use-id>", re.DOTALL)
 _INJECTED = (
-    "<local-command", "<bash-stdout", "<bash-stderr", "<system-reminder", "<user-prompt-submit-hook", "Caveat: The messages below",
+    "<local-command", "<bash-stdout", "<bash-stderr", "<system-reminder", "<user-prompt-submit-hook",
+    "Caveat: The messages below",
     "This session is being continued from a previous conversation",
 )  # fmt: skip
 _RECORD = msgspec.json.Decoder(Record)
@@ -313,7 +315,8 @@ class Session:
             stream.items.append(Item(kind, t, place, text=text))
 
     def _noticed(self, text: str, t: float | None, place: Place, stream: Stream | None = None) -> None:
-        """A sub-agent that ran on its own has ended. The first time that is told is when it did; who is told hears it later."""
+        """A sub-agent that ran on its own has ended. The first time that is told is when it did; who is told hears
+        it later."""
         for part in text.split("<task-notification>")[1:]:
             notice = part.partition("</task-notification>")[0]
             task, call = _TASK.search(notice), _TOOL_USE.search(notice)
@@ -376,8 +379,8 @@ class Session:
     # when all was read
 
     def settle(self) -> None:
-        """Joins streams that are known by a call to the agents that it made, and inline side chains to the calls with their text;
-        puts compactions that have files of their own where they happened."""
+        """Joins streams that are known by a call to the agents that it made, and inline side chains to the calls
+        with their text; puts compactions that have files of their own where they happened."""
         lead = self.streams[MAIN]
         for item in [i for i in lead.items if i.kind == "compacting"]:
             lead.items.remove(item)

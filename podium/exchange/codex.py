@@ -1,8 +1,8 @@
 """Rollouts of the Codex CLI: `~/.codex/sessions/YYYY/MM/DD/rollout-*.jsonl`, one thread a file.
 
-A session is the thread that the person talks to and the threads of its sub-agents, which name their parent. A thread is what one model was
-shown and did, in its order, so order within it is recorded. When a turn of the model began is not recorded: it is taken to begin when
-the last thing that it was shown had come.
+A session is the thread that the person talks to and the threads of its sub-agents, which name their parent. A
+thread is what one model was shown and did, in its order, so order within it is recorded. When a turn of the model
+began is not recorded: it is taken to begin when the last thing that it was shown had come.
 """
 
 from __future__ import annotations
@@ -369,7 +369,8 @@ class _Reader:
             self.before, self.turn = self.turn, -1
 
     def _prompt(self, item: Item, t: float) -> None:
-        """A text by the person: a task, or while one is running an intervention. To a sub-agent it is its parent's, which spawned it."""
+        """A text by the person: a task, or while one is running an intervention. To a sub-agent it is its parent's,
+        which spawned it."""
         if self.sub and self.agent in self.session.spawned:
             return
         self._close()
@@ -455,8 +456,8 @@ class _Reader:
             self.launches[id] = self.turn
 
     def _search(self, t: float) -> int:
-        """A search of the web by the model's provider. Its beginning is not recorded, and its end has no output. The model goes on with
-        what was found: what it writes from then on is a turn of its own."""
+        """A search of the web by the model's provider. Its beginning is not recorded, and its end has no output.
+        The model goes on with what was found: what it writes from then on is a turn of its own."""
         row = self._add("tool_call", t, tool="web_search")
         result = self._add("tool_result", t, tool="web_search")
         self.run.edge(self.turn, row, "causal")
@@ -466,7 +467,8 @@ class _Reader:
         return row
 
     def _search_ended(self, item: Item, t: float) -> None:
-        """Searches end before their call is written. One inside a script that the model wrote (`exec-...`) is part of that call."""
+        """Searches end before their call is written. One inside a script that the model wrote (`exec-...`) is part
+        of that call."""
         if not (item.call_id or "").startswith("exec-"):
             self._model_item(Item(type="reasoning"), t)
             self.searches.append(self._search(t))
@@ -567,8 +569,8 @@ class _Reader:
                     self._got(self.session.name(str(path)), t, notice[1], True)
 
     def _got(self, author: str, t: float, content: bytes, final: bool) -> None:
-        """Something from another agent has come. Where its own thread is not there, it is all that is known of its work since it was
-        last told something, or last said something."""
+        """Something from another agent has come. Where its own thread is not there, it is all that is known of its
+        work since it was last told something, or last said something."""
         session = self.session
         silent = author not in session.last
         since = session.since.pop(author, None) if silent else None
@@ -591,7 +593,8 @@ class _Reader:
         self._show("aggregate" if final else "message", row, t)
 
     def _count(self, info: Info | None) -> None:
-        """The counter runs through a thread. Where it drops, it was set back, and what the last turn used is its increment."""
+        """The counter runs through a thread. Where it drops, it was set back, and what the last turn used is its
+        increment."""
         total = info.total_token_usage if info else None
         if info is None or total is None or amount(total.total_tokens) is None:
             return

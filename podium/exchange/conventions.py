@@ -1,7 +1,8 @@
 """What the attributes of a span mean: OpenTelemetry's GenAI conventions, OpenInference, Traceloop, Monocle and MCP.
 
-`span_of` takes a span's name and attributes by key, as any of these exporters writes them. Attributes of messages that are spread over
-many keys (`llm.input_messages.0.message.content`) are not read: the figures of a run are elsewhere.
+`span_of` takes a span's name and attributes by key, as any of these exporters writes them. Attributes of messages
+that are spread over many keys (`llm.input_messages.0.message.content`) are not read: the figures of a run are
+elsewhere.
 """
 
 from __future__ import annotations
@@ -130,7 +131,8 @@ MARKS = (
 def span_of(id: str, parent: str, name: str, start: float | None, end: float | None, a: Mapping[str, Any]) -> Span:
     """A span by its name and its attributes.
 
-    >>> turn = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 90, "gen_ai.usage.cache_read.input_tokens": 80}
+    >>> turn = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 90}
+    >>> turn["gen_ai.usage.cache_read.input_tokens"] = 80
     >>> span = span_of("b", "a", "chat small", 0.0, 1.0, turn)
     >>> span.kind, span.tokens_in, span.cache_read, span.tokens_out
     ('model', 10.0, 80.0, None)
@@ -211,7 +213,8 @@ _texts = msgspec.json.Decoder(_Text)
 
 
 def _content(a: Mapping[str, Any], field: str) -> bytes | str | None:
-    """What was said, given or returned: a text, or JSON as it stands in the log (in OTLP inside an object that says its type)."""
+    """What was said, given or returned: a text, or JSON as it stands in the log (in OTLP inside an object that says
+    its type)."""
     for key in FIELDS[field]:
         value = a.get(key)
         if isinstance(value, Raw):

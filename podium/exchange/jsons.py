@@ -1,4 +1,5 @@
-"""The objects of a JSON file in whatever way they stand there: one document, an array, one a line, or one behind the other."""
+"""The objects of a JSON file in whatever way they stand there: one document, an array, one a line, or one behind
+the other."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ _decoder = msgspec.json.Decoder()
 
 
 def objects(source: Source, complain: Complain) -> Iterator[tuple[int | None, Any]]:
-    """The objects, with their line where they stand one a line. The elements of an array count as objects. What cannot be read is
-    named by its line, and the rest is read."""
+    """The objects, with their line where they stand one a line. The elements of an array count as objects. What
+    cannot be read is named by its line, and the rest is read."""
     start = source.start.lstrip(b"\xef\xbb\xbf \t\r\n")
     line, _, rest = start.partition(b"\n")
     if one_a_line(start) or (line.startswith(b"[") and rest.strip() and _whole(line)):

@@ -1,4 +1,5 @@
-"""Streams of LangGraph: chunks of the modes `tasks` and `debug`, as `{"mode", "chunk"}` or as the tuples that `stream` yields.
+"""Streams of LangGraph: chunks of the modes `tasks` and `debug`, as `{"mode", "chunk"}` or as the tuples that
+`stream` yields.
 
 A task of a node is an agent at work, from its start to its result, for the graph. Only `debug` chunks say when.
 """
@@ -6,6 +7,7 @@ A task of a node is an agent at work, from its start to its result, for the grap
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -36,7 +38,7 @@ def langgraph(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
         run = Run(_name(source.name), system="langgraph", keep=keep)
         tasks: dict[str, Span] = {}
         order = 0
-        for line, value in objects(source, lambda line, why, run=run, name=source.name: run.fault(name, line, why)):  # type: ignore[misc]
+        for line, value in objects(source, partial(run.fault, source.name)):
             chunk = _chunk(value)
             if chunk is None:
                 run.fault(source.name, line, "expected a chunk of a stream: its mode and what it holds")
@@ -102,7 +104,8 @@ def _take(tasks: dict[str, Span], mode: str, above: str, chunk: dict[str, Any], 
 
 
 def _clock(tasks: dict[str, Span]) -> bool:
-    """Gives the graph a span of its own; False where chunks say only in which order (times below zero), not when."""
+    """Gives the graph a span of its own; False where chunks say only in which order (times below zero), not
+    when."""
     times = [t for span in tasks.values() for t in (span.start, span.end) if t is not None]
     timed = bool(times) and all(t >= 0 for t in times)
     for span in tasks.values():

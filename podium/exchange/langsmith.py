@@ -1,7 +1,7 @@
 """Runs of LangSmith, as its API and exports give them: LangChain and LangGraph.
 
-The root is an agent, and so is a node of a graph that is more than a step of the loop of one agent. A conditional edge (a function
-whose output names nodes) is a decision. Token counts stand on the turns of models.
+The root is an agent, and so is a node of a graph that is more than a step of the loop of one agent. A conditional
+edge (a function whose output names nodes) is a decision. Token counts stand on the turns of models.
 """
 
 from __future__ import annotations
@@ -112,15 +112,15 @@ def _is_send(one: Any) -> bool:
 
 def _usage(span: Span, item: dict[str, Any], outputs: Any) -> None:
     """Tokens: from the messages generated, else from what LangSmith summed on the run."""
-    found = list(_usages(outputs))
-    given = [amount(u.get("input_tokens")) for u in found]
-    out = [amount(u.get("output_tokens")) for u in found]
-    details = [u.get("input_token_details") for u in found]
+    usages = list(_usages(outputs))
+    given = [amount(u.get("input_tokens")) for u in usages]
+    out = [amount(u.get("output_tokens")) for u in usages]
+    details = [u.get("input_token_details") for u in usages]
     read = [amount(d.get("cache_read")) for d in details if isinstance(d, dict)]
     write = [amount(d.get("cache_creation")) for d in details if isinstance(d, dict)]
     span.cache_read, span.cache_write = _sum(read), _sum(write)
     total_in, span.tokens_out = _sum(given), _sum(out)
-    if not found:
+    if not usages:
         total_in, span.tokens_out = amount(item.get("prompt_tokens")), amount(item.get("completion_tokens"))
     if total_in is not None:
         span.tokens_in = max(0.0, total_in - (span.cache_read or 0.0) - (span.cache_write or 0.0))

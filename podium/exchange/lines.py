@@ -38,8 +38,9 @@ def _is_object(line: bytes) -> bool:
 
 
 def records(blocks: Iterable[bytes], decoder: Any, complain: Complain) -> Iterator[tuple[int, Any]]:
-    """The records of blocks of whole lines (the last may end within one) with the number of their line. `decoder` is
-    msgspec's, of one record. `complain` hears of broken lines, torn ones, and of several objects on one line (which are read).
+    """The records of blocks of whole lines (the last may end within one) with the number of their line. `decoder`
+    is msgspec's, of one record. `complain` hears of broken lines, torn ones, and of several objects on one line
+    (which are read).
 
     >>> heard = []
     >>> block = b'{"a": 1}{"a": 2}\\n\\n{"a": \\n{"a": 3}\\n{"a"'
@@ -55,10 +56,10 @@ def records(blocks: Iterable[bytes], decoder: Any, complain: Complain) -> Iterat
         try:
             if shortest < SHORTEST:
                 raise msgspec.DecodeError("blank lines")
-            found = decoder.decode_lines(block)
-            if len(found) != lines + (not block.endswith(b"\n")):
+            read = decoder.decode_lines(block)
+            if len(read) != lines + (not block.endswith(b"\n")):
                 raise msgspec.DecodeError("several objects on one line")
-            yield from enumerate(found, first)
+            yield from enumerate(read, first)
         except ERRORS:
             for number, line in enumerate(block.split(b"\n"), first):
                 if line.strip():

@@ -1,7 +1,7 @@
 """Traces of the OpenAI Agents SDK: what its exporter sends, one object a line or as `{"data": [...]}`.
 
-Spans are exported when they end, children first. An agent under a function is an agent called as a tool; a handoff passes control to
-the agent that it names. The spans of tasks and turns only sum up what is inside them.
+Spans are exported when they end, children first. An agent under a function is an agent called as a tool; a handoff
+passes control to the agent that it names. The spans of tasks and turns only sum up what is inside them.
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ class Value(
 
 
 class Pair(Struct, gc=False):
-    """An attribute. Its value is decoded only if it is wanted: most of a log is what the models were shown, again and again."""
+    """An attribute. Its value is decoded only if it is wanted: most of a log is what the models were shown, again
+    and again."""
 
     key: str = ""
     value: Raw = Raw()
@@ -110,10 +111,10 @@ class _Requests:
     """Decodes requests, also those that write a field in another way than the specification does."""
 
     def decode_lines(self, block: bytes) -> list[Request]:
-        found = _typed.decode_lines(block)
-        if not all(request.resource_spans for request in found):
+        requests = _typed.decode_lines(block)
+        if not all(request.resource_spans for request in requests):
             raise msgspec.DecodeError("requests without resourceSpans")
-        return found
+        return requests
 
     def decode(self, line: bytes) -> Request:
         try:
@@ -250,7 +251,8 @@ class Collected:
         return lambda line, why: self.faults.append((file, line, why))
 
     def runs(self, file: str, root: str = "main") -> Iterator[Run]:
-        """The runs, the traces of one session as the tasks of one; one without events if no span is of an agent's work."""
+        """The runs, the traces of one session as the tasks of one; one without events if no span is of an agent's
+        work."""
         sessions: dict[str, list[str]] = {}
         for trace, spans in self.traces.items():
             if any(span.kind != "group" and span.start is not None for span in spans.values()):
@@ -317,7 +319,8 @@ def _read(source: Source, complain: Callable[[int | None, str], None]) -> Iterat
 
 
 def _lines(blocks: Iterable[bytes], complain: Callable[[int | None, str], None]) -> Iterator[Request]:
-    """Requests, one a line. One after the other: a request that is let go before the next comes costs a third of one that is kept."""
+    """Requests, one a line. One after the other: a request that is let go before the next comes costs a third of
+    one that is kept."""
     first = 1
     for block in blocks:
         lines = block.split(b"\n")
@@ -330,9 +333,12 @@ def _lines(blocks: Iterable[bytes], complain: Callable[[int | None, str], None])
                 yield request
             elif line.strip():
                 text = line if number == first + len(lines) - 1 else line + b"\n"
-                told = records([text], _Requests(), lambda _, why, number=number: complain(number, why))  # type: ignore[misc]
-                yield from (request for _, request in told)
+                yield from (request for _, request in records([text], _Requests(), _at(number, complain)))
         first += len(lines) - 1
+
+
+def _at(number: int, complain: Callable[[int | None, str], None]) -> Callable[[int, str], None]:
+    return lambda _, why: complain(number, why)
 
 
 def _line_of(data: bytes, error: Exception) -> int | None:

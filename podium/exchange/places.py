@@ -1,4 +1,5 @@
-"""Where other systems keep their logs on a machine: the newest of them, and what lies beside a log and belongs to it."""
+"""Where other systems keep their logs on a machine: the newest of them, and what lies beside a log and belongs to
+it."""
 
 from __future__ import annotations
 
@@ -17,13 +18,13 @@ _SESSION = re.compile(r"(.+?)\.jsonl(?:\.(?:gz|xz|zst))?")
 
 @register("reader")
 def newest_session(cwd: Path, home: Path, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The newest session of Claude Code in this folder, else the newest of Claude Code or Codex on this machine. One that is
-    empty, or cannot be opened, is none."""
+    """The newest session of Claude Code in this folder, else the newest of Claude Code or Codex on this machine.
+    One that is empty, or cannot be opened, is none."""
     claude = Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects"
     codex = Path(environment.get("CODEX_HOME") or home / ".codex") / "sessions"
-    here = claude / re.sub(r"[^A-Za-z0-9]", "-", str(cwd))
+    folder = claude / re.sub(r"[^A-Za-z0-9]", "-", str(cwd))
     sessions = [p for p in claude.glob("*/*.jsonl") if not p.name.startswith("agent-")]
-    return _newest(p for p in sessions if p.parent == here) or _newest(
+    return _newest(p for p in sessions if p.parent == folder) or _newest(
         [*sessions, *codex.rglob("rollout-*.jsonl*")]
     )
 
@@ -40,7 +41,8 @@ def _newest(paths: Iterable[Path]) -> Path | None:
 
 @register("reader")
 def beside(path: str) -> list[str]:
-    """The files that belong to a session of Claude Code and lie in the folder beside it: those of its sub-agents."""
+    """The files that belong to a session of Claude Code and lie in the folder beside it: those of its
+    sub-agents."""
     session = _SESSION.fullmatch(os.path.basename(path))
     if session is None:
         return []

@@ -1,7 +1,7 @@
 """OTLP traces in protobuf, decoded without a library: the fields that are read, and no others.
 
-The messages are those of opentelemetry/proto/trace/v1/trace.proto. A file holds one request, or several, each behind its length in four
-bytes (what the collector's file exporter writes).
+The messages are those of opentelemetry/proto/trace/v1/trace.proto. A file holds one request, or several, each
+behind its length in four bytes (what the collector's file exporter writes).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Which importer reads a file, which files are one run, and what is said of a file that nobody knows.
 
-Files, folders and archives (.zip, .tar, and .gz, .xz and .zst of anything) are read as they are. A run is held in memory, not more.
+Files, folders and archives (.zip, .tar, and .gz, .xz and .zst of anything) are read as they are. A run is held in
+memory, not more.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ BLOCK = 1 << 18  # bytes that are read at a time
 
 
 class Source(NamedTuple):
-    """A file to import: its name, how it starts, and its content in blocks of whole lines (the last may end within one)."""
+    """A file to import: its name, how it starts, and its content in blocks of whole lines (the last may end within
+    one)."""
 
     name: str
     start: bytes
@@ -68,20 +70,25 @@ def importer_of(start: bytes, name: str) -> str | None:
 
 @register("reader")
 def read_foreign(paths: Sequence[str], keep: bool = False, progress: files.Progress = None) -> Iterator[Read | str]:
-    """The runs that importers read in these files and archives, and the names of the files that are not theirs to read.
+    """The runs that importers read in these files and archives, and the names of the files that are not theirs to
+    read.
 
-    A file inside an archive that nobody knows is told in one line, since nobody else reads archives."""
+    A file that nobody knows is told in one line: also one in an archive with logs, since nobody else reads archives."""
     groups: dict[str, list[Source]] = {}  # by importer
     broken: dict[str, str] = {}  # files that could not be read to their end
     for path in paths:
+        known, others = 0, []
         for source in _opened(path, progress, broken, len(paths) > 1):
             importer = importer_of(source.start, source.name)
-            if importer is not None:
-                groups.setdefault(importer, []).append(source)
-            elif source.name == path:
-                yield path
+            if importer is None:
+                others.append(Read(source.name, None, [unknown(source.name, source.start)]))
             else:
-                yield Read(source.name, None, [unknown(source.name, source.start)])
+                groups.setdefault(importer, []).append(source)
+                known += 1
+        if known:
+            yield from others
+        elif others:
+            yield path
     for importer, sources in groups.items():
         for together in _together(sources, facts("importer", importer).get("group")):
             yield from _imported(importer, together, keep, broken)
@@ -176,7 +183,8 @@ def _zipped(path: str, progress: files.Progress, broken: dict[str, str]) -> Iter
 
 
 def _member(archive: zipfile.ZipFile, path: str, member: str) -> IO[bytes]:
-    """A file in an archive; what is damaged, encrypted, or packed in a way that this Python does not know, is unreadable."""
+    """A file in an archive; what is damaged, encrypted, or packed in a way that this Python does not know, is
+    unreadable."""
     try:
         return archive.open(member)
     except (NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
@@ -191,8 +199,8 @@ def _tarred(path: str, progress: files.Progress, broken: dict[str, str]) -> Iter
         @contextmanager
         def opened() -> Iterator[io.BufferedReader]:
             with files.opened(path) as stream, _tar(path, stream) as archive:
-                found = next(m for m in archive if m.name == member)
-                raw = archive.extractfile(found)
+                wanted = next(m for m in archive if m.name == member)
+                raw = archive.extractfile(wanted)
                 assert raw is not None
                 yield files.uncompressed(raw, f"{path}:{member}")
 
@@ -259,6 +267,8 @@ def looks_like(start: bytes, name: str = "") -> str:
 def _kind(start: bytes, name: str) -> str:
     if not start:
         return "an empty file"
+    if start.startswith(b"PK\x03\x04") or start[257:262] == b"ustar":
+        return "an archive in which there is no such log"
     if start[:1] in b"{[":
         shape = "an array of JSON" if start[:1] == b"[" else "JSON"
         if start[:1] == b"{" and _whole_line(start):

@@ -44,7 +44,8 @@ def redacted(content: bytes) -> bytes:
 
 
 def _named(name: bytes, match: re.Match[bytes]) -> bytes:
-    """What stands in the place of a match. A match that begins within an escape of JSON (`\\nann@...`) leaves the escape whole."""
+    """What stands in the place of a match. A match that begins within an escape of JSON (`\\nann@...`) leaves the
+    escape whole."""
     before = match.string[max(0, match.start() - 64) : match.start()]
     if (len(before) - len(before.rstrip(b"\\"))) % 2 == 0:
         return name

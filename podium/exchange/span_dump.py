@@ -1,5 +1,5 @@
-"""Spans that were written as JSON by other means than OTLP: by the SDK's `to_json` (Monocle, console and file exporters), and in the nested
-form of the TRAIL benchmark. The attributes follow the same conventions.
+"""Spans that were written as JSON by other means than OTLP: by the SDK's `to_json` (Monocle, console and file
+exporters), and in the nested form of the TRAIL benchmark. The attributes follow the same conventions.
 """
 
 from __future__ import annotations

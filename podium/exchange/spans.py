@@ -1,8 +1,9 @@
-"""From spans to events: what OpenTelemetry, LangSmith and the OpenAI Agents SDK record, as one tree and one sweep through time.
+"""From spans to events: what OpenTelemetry, LangSmith and the OpenAI Agents SDK record, as one tree and one sweep
+through time.
 
-A span is an agent at work, a turn of a model, a call of a tool, a handoff, a guardrail, or a mere group of others. The tree states who
-worked for whom, and the two ends of a span when. It does not state which turn asked for which call: such edges are inferred from the
-order of what one agent did, and name that rule.
+A span is an agent at work, a turn of a model, a call of a tool, a handoff, a guardrail, or a mere group of others.
+The tree states who worked for whom, and the two ends of a span when. It does not state which turn asked for which
+call: such edges are inferred from the order of what one agent did, and name that rule.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ class _Done:
 
 
 def add_spans(run: Run, spans: Sequence[Span], root: str = "main") -> None:
-    """Adds the events of the spans of one run, or of its next task. `root` names the agent of spans that belong to none."""
+    """Adds the events of the spans of one run, or of its next task. `root` names the agent of spans that belong to
+    none."""
     _Sweep(run, spans, root).through()
 
 
@@ -169,7 +171,8 @@ class _Sweep:
                 self.run.set(row, to=agent.parent.name if agent.parent else PERSON)
 
     def _climb(self) -> None:
-        """Finds the nearest agent above each span, and how deep it lies. A span above itself is taken for a root."""
+        """Finds the nearest agent above each span, and how deep it lies. A span above itself is taken for a
+        root."""
         spans, depth, owner = self.spans, self.depth, self.owner
         for span in spans.values():
             path: list[Span] = []
@@ -279,8 +282,9 @@ class _Sweep:
         return row
 
     def _causes(self, agent: _Agent, t: float, span: Span) -> list[_Done]:
-        """What of this agent's own had ended and nothing has followed yet; else what was followed last. A turn that is still open when
-        what it asked for begins ended there: some frameworks keep the span of the turn open meanwhile."""
+        """What of this agent's own had ended and nothing has followed yet; else what was followed last. A turn that
+        is still open when what it asked for begins ended there: some frameworks keep the span of the turn open
+        meanwhile."""
         ready = [d for d in agent.front if d.end <= t]
         if len(ready) < len(agent.front) and span.kind != "model" and not any(d.row == agent.model for d in ready):
             for done in agent.front:
@@ -362,8 +366,8 @@ class _Sweep:
         agent.parent.returned = True
 
     def _answer(self, agent: _Agent, span: Span, t: float) -> int:
-        """The event by which an agent returns: its last turn if that only spoke, else one of its own. Of an agent that did nothing that is
-        in the log it is known how long that took."""
+        """The event by which an agent returns: its last turn if that only spoke, else one of its own. Of an agent
+        that did nothing that is in the log it is known how long that took."""
         assert agent.parent is not None
         last = agent.front[0] if len(agent.front) == 1 else None
         if (

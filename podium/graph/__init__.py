@@ -2,6 +2,7 @@
 
 from podium.graph.ancestry import ancestors, descendants
 from podium.graph.path import CriticalPath, SerialTime, critical_path, inferred_work, serial_time, work
+from podium.graph.people import persons, team_work, waiting
 from podium.graph.schedule import Schedule, with_workers
 from podium.graph.spans import Concurrency, Lives, concurrency, lives, mean, peak
 from podium.graph.steps import critical_steps, lead
@@ -27,9 +28,12 @@ __all__ = [
     "lives",
     "mean",
     "peak",
+    "persons",
     "serial_time",
     "taint",
+    "team_work",
     "through",
+    "waiting",
     "with_workers",
     "work",
 ]

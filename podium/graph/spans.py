@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from podium.graph.grouping import ends, first_by, last_by, rows_by, rows_by_time, sum_by, take
+from podium.graph.grouping import changes, ends, first_by, last_by, rows_by, rows_by_time, sum_by, take
 from podium.trace.columns import F, I, Trace
 from podium.trace.vocabulary import event
 
-__all__ = ["Concurrency", "Lives", "concurrency", "lives", "mean", "peak", "wall_clock"]
+__all__ = ["Concurrency", "Lives", "concurrency", "covered", "lives", "mean", "peak", "wall_clock"]
 
 SPAWN, DESPAWN = event("spawn"), event("despawn")
 
@@ -94,6 +94,27 @@ def mean(trace: Trace) -> F:
     area_n, _ = sum_by(rollout[1:][inside], width * busy[:-1][inside], len(trace))
     width_n, _ = sum_by(rollout[1:][inside], width, len(trace))
     return area_n / width_n
+
+
+def covered(key: I, start: F, end: F, n: int) -> F:
+    """For each key the time that its intervals cover, what they share counted once.
+
+    >>> covered(np.array([0, 0, 1]), np.array([0.0, 1.0, 5.0]), np.array([2.0, 4.0, 6.0]), 2)
+    array([4., 1.])
+    """
+    order = rows_by_time(start)
+    order = order[rows_by(key[order])]
+    by_end = rows_by_time(end)
+    rank = np.empty(len(end), np.int64)
+    rank[by_end] = np.arange(len(end))
+    key, start = key[order], start[order]
+    top = np.maximum.accumulate(key * np.int64(len(end)) + rank[order])  # a later key is above all earlier ones
+    until = end[by_end][top % max(len(end), 1)]
+    opens = changes(key)
+    opens[1:] |= start[1:] > until[:-1]
+    closes = np.append(opens[1:], True)[: len(opens)]
+    total: F = np.bincount(key[opens], until[closes] - start[opens], minlength=n).astype(np.float64)
+    return total
 
 
 def wall_clock(trace: Trace) -> F:

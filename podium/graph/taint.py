@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from podium.graph.grouping import count_by
+from podium.graph.people import persons
 from podium.trace import sweep
 from podium.trace.columns import B, I, Trace
 from podium.trace.rules import trust_edges
+from podium.trace.vocabulary import event
 
-__all__ = ["carriers", "taint", "through"]
+__all__ = ["carriers", "flow_edges", "taint", "through"]
+
+MESSAGE = event("message")
+
+
+def flow_edges(trace: Trace) -> tuple[I, I]:
+    """The edges along which untrusted content travels: `trust_edges`, but for those into what a person writes who
+    has read it."""
+    src_x, dst_x = trust_edges(trace)
+    wrote_e = (trace.type_e == MESSAGE) & np.append(persons(trace), False)[trace.agent_e] & (trace.trusted_e != 0)
+    carries_x = ~wrote_e[dst_x]
+    return src_x[carries_x], dst_x[carries_x]
 
 
 def taint(trace: Trace) -> B:
@@ -15,14 +30,15 @@ def taint(trace: Trace) -> B:
 
         taint_j = untrusted_j or (any(taint_i : i → j) and not released_j)
 
-    A human intervention or a safety event that is not itself marked untrusted releases what passes through it.
+    A human intervention, a safety event or a person's message that is not itself marked untrusted releases what
+    passes through it.
     """
-    return sweep.reach(trace.trusted_e == 0, *trust_edges(trace))
+    return sweep.reach(trace.trusted_e == 0, *flow_edges(trace))
 
 
 def through(trace: Trace) -> I:
     """For each tainted event the row of the latest untrusted mark it derives from; -1 where it is clean."""
-    return sweep.latest(trace.trusted_e == 0, *trust_edges(trace))
+    return sweep.latest(trace.trusted_e == 0, *flow_edges(trace))
 
 
 def carriers(trace: Trace) -> I:

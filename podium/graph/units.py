@@ -77,8 +77,8 @@ def agent(trace: Trace) -> I:
 
 
 def call_of(trace: Trace) -> I:
-    """For each tool result the row of the call it answers (the latest, if edges name several), else -1. That it only came after a
-    call is no answer."""
+    """For each tool result the row of the call it answers (the latest, if edges name several), else -1. That it
+    only came after a call is no answer."""
     into = np.flatnonzero((trace.type_e == RESULT)[trace.dst_x])
     into = into[(trace.type_e == CALL)[trace.src_x[into]] & (trace.type_x[into] != TEMPORAL)]
     call_e = np.full(trace.n_events, -1, trace.src_x.dtype)

@@ -257,16 +257,18 @@ def _delegate(core: Core, m: Member, act: Delegate, place: Place) -> None:
     if wrong is not None or child is None:
         core.fail_action(m, place, plan, wrong or Fault("gone", ""))
         return
-    told = core.write(
+    event = core.write(
         "message", m.name, core.now, [("causal", plan)], to=child.name, role=m.role_name,
         content_ref=brief(act.task), extra={"at": place.extra["at"]},
     )  # fmt: skip
     core.costs["messages"] += 1
-    place.last = told
+    place.last = event
     child.task = content_of(act.task)
     m.awaiting[child.name] = None
-    item = Item("task", m.name, content_of(act.task), place.trusted, event=spelt(told))
-    post(core, m, child, Mail(item, told, "message", f"task:{m.name}:{place.extra['at']}", m.critical, m.on_record))
+    item = Item("task", m.name, content_of(act.task), place.trusted, event=spelt(event))
+    post(
+        core, m, child, Mail(item, event, "message", f"task:{m.name}:{place.extra['at']}", m.critical, m.on_record)
+    )
 
 
 def _send(core: Core, m: Member, act: Send, place: Place) -> None:
@@ -293,16 +295,16 @@ def _send(core: Core, m: Member, act: Send, place: Place) -> None:
     core.driver.reworded(key, item)
     refused = core.screened(to, item)
     more: dict[str, Any] = {} if item.trusted is None else {"trusted": item.trusted}
-    told = core.write(
+    event = core.write(
         "message", m.name, core.now, [("causal", plan)], to=to, role=m.role_name, content_ref=brief(item.content),
         extra={"at": place.extra["at"]}, **more,
     )  # fmt: skip
     core.costs["messages"] += 1
-    place.last = told
-    item.event = spelt(told)
+    place.last = event
+    item.event = spelt(event)
     if refused is not None:
-        core.safety(m, refused.kind, refused.why, [("safety_flow", told)], place.extra["at"])
-    mail = Mail(item, told, "message", key, m.critical, m.on_record)
+        core.safety(m, refused.kind, refused.why, [("safety_flow", event)], place.extra["at"])
+    mail = Mail(item, event, "message", key, m.critical, m.on_record)
     if own in m.children:
         post(core, m, m.children[own], mail)
     elif parent is not None and act.to == parent.name:
@@ -343,13 +345,13 @@ def _aggregate(core: Core, m: Member, act: Aggregate, place: Place) -> None:
     m.value = value
     votes = [{"value": brief(content) or "", "source": spelt(event)} for _, content, event in used]
     after = [("causal", plan), *(("aggregate", event) for _, _, event in used)]
-    told = core.write(
+    name = core.write(
         "aggregate", m.name, core.now, after, role=m.role_name, content_ref=brief(value), votes=votes,
         extra={"at": place.extra["at"], "content": value},
     )  # fmt: skip
-    place.last = told
-    item = Item("result", "aggregate", content_of(value), tool="aggregate", call=place.at, event=spelt(told))
-    core.deliver(m, Mail(item, told, "causal", f"aggregate:{m.name}:{place.extra['at']}", m.critical, m.on_record))
+    place.last = name
+    item = Item("result", "aggregate", content_of(value), tool="aggregate", call=place.at, event=spelt(name))
+    core.deliver(m, Mail(item, name, "causal", f"aggregate:{m.name}:{place.extra['at']}", m.critical, m.on_record))
 
 
 def _stop(core: Core, m: Member, act: Stop, place: Place) -> None:
@@ -382,17 +384,17 @@ def _answer(core: Core, m: Member, content: Any, place: Place, after: list[Any] 
     fields: dict[str, Any] = {"to": parent.name, "content_ref": brief(item.content)}
     if after is None:
         place.trusted = item.trusted
-        told = place.first(core, "return", **fields)
+        event = place.first(core, "return", **fields)
     else:
         fields |= {} if item.trusted is None else {"trusted": item.trusted}
-        told = core.write(
+        event = core.write(
             "return", m.name, core.now, after, role=m.role_name, extra={"at": place.extra["at"]}, **fields
         )
-    place.last = told
-    item.event = spelt(told)
+    place.last = event
+    item.event = spelt(event)
     if refused is not None:
-        core.safety(m, refused.kind, refused.why, [("safety_flow", told)], place.extra["at"])
-    _returned(core, m, parent, Mail(item, told, "return", key, m.critical, m.on_record))
+        core.safety(m, refused.kind, refused.why, [("safety_flow", event)], place.extra["at"])
+    _returned(core, m, parent, Mail(item, event, "return", key, m.critical, m.on_record))
 
 
 def _returned(core: Core, m: Member, parent: Member, mail: Mail) -> None:

@@ -3,12 +3,71 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import contextvars
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from podium.harness.types import Fault
 
-__all__ = ["Bounded"]
+__all__ = ["Bounded", "beside", "interrupted"]
+
+
+class _Late(BaseException):
+    pass
+
+
+@contextmanager
+def interrupted(seconds: float | None, what: str) -> Iterator[None]:
+    """Ends what blocks the main thread for longer, by SIGALRM, again every tenth of a second.
+    Raises Fault("timeout")."""
+    if seconds is None:
+        yield
+        return
+    at_work = True
+
+    def interrupt(*_: Any) -> None:
+        if at_work:
+            raise _Late
+
+    handler, timer = signal.signal(signal.SIGALRM, interrupt), signal.setitimer(signal.ITIMER_REAL, seconds, 0.1)
+    try:
+        yield
+    except _Late:
+        raise Fault("timeout", f"{what} took more than {seconds:g} s", retry=True) from None
+    finally:
+        at_work = False
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
+
+
+def beside(work: Callable[[], Any]) -> asyncio.Future[Any]:
+    """What the work comes to, in a thread of its own, which nobody waits for when the program ends."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def set_result(result: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = context.run(work)
+        except BaseException as raised:
+            error = raised
+        with suppress(RuntimeError):  # the loop was closed: nobody waits
+            loop.call_soon_threadsafe(set_result, result, error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 class Bounded:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,23 @@ from podium.harness.types import Caller, Fault, Refused, Result
 
 __all__ = ["Program", "command_tool", "file_tools", "python_tool", "words"]
 
-META = frozenset(";|&<>`(){}*?[]!#\\\n\r")
-HIT = {"processes": "too many processes", "memory": "memory", "disk": "disk", "output": "output"}
-DENIED = {"socket": "network", "mmap": "memory", "clone": "isolation"}
+DENIED = {  # what it is recorded as that a command tried one of these calls
+    call: kind
+    for kind, calls in {
+        "network": "socket socketpair",
+        "memory": "mmap fcntl memfd_create memfd_secret mlock mlock2 mlockall shmget shmat msgget msgsnd semget semop "
+        "mq_open io_uring_setup userfaultfd vmsplice tee add_key inotify_init inotify_init1 mbind",
+        "isolation": "clone unshare setns mount umount2 pivot_root chroot open_tree move_mount fsopen fsmount",
+        "privileges": "setuid setgid setreuid setregid setresuid setresgid setgroups setfsuid setfsgid capset bpf "
+        "init_module finit_module delete_module perf_event_open kexec_load reboot swapon ioperm iopl keyctl "
+        "request_key personality",
+        "other processes": "ptrace process_vm_readv process_vm_writev kcmp pidfd_getfd pidfd_send_signal kill tkill "
+        "tgkill rt_sigqueueinfo rt_tgsigqueueinfo prlimit64 process_madvise",
+        "disk": "fallocate",
+        "clock": "clock_settime settimeofday adjtimex clock_adjtime",
+    }.items()
+    for call in calls.split()
+}
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -132,15 +145,12 @@ def words(line: str | list[str]) -> list[str]:
 
 
 def _refuse_meta(line: str) -> None:
-    quote = ""
-    for at, sign in enumerate(line):
-        if sign in "'\"" and quote in ("", sign):
-            quote = "" if quote else sign
-        elif sign == "$" and quote != "'" and re.match(r"\$(\w|{)", line[at:]):
-            raise Refused("environment", f"variables are not filled in: {line[at : at + 40]!r}")
-        elif (sign in META and not quote) or (sign in "$`\\" and quote != "'"):
-            said = f"no shell reads the line, so {sign!r} means nothing in it"
-            raise Refused("shell", f"{said}: quote it, or ask for one command at a time")
+    bare = re.sub(r"""'[^']*'|("[^"]*")""", r"\1", line)
+    if variable := re.search(r"\$(\w|{).{0,40}", bare):
+        raise Refused("environment", f"variables are not filled in: {variable[0]!r}")
+    if sign := re.search(r"[$`\\]", bare) or re.search(r"[;|&<>`(){}*?[\]!#\n\r]", re.sub(r'"[^"]*"', "", bare)):
+        said = f"no shell reads the line, so {sign[0]!r} means nothing in it"
+        raise Refused("shell", f"{said}: quote it, or ask for one command at a time")
 
 
 def _look(argv: list[str], known: dict[str, Program], folder: Path) -> None:
@@ -179,13 +189,13 @@ def _look_at_path(word: str, folder: Path) -> None:
 
 def _told(ended: Ended, program: str) -> Result:
     """What a command came to, or what it tried that it may not do."""
+    for call, times in ended.denied.items():
+        kind = DENIED.get(call, "system call")
+        raise Refused(kind, f"{program} tried {times} times to call {call}, and may not")
     if ended.hit == "seconds":
         raise Fault("timeout", f"{program} was ended after {ended.seconds:.3g} s")
     if ended.hit is not None:
-        raise Refused(HIT.get(ended.hit, ended.hit), f"{program} was ended: it went over its limit of {ended.hit}")
-    if ended.code == -signal.SIGSYS:
-        raise Refused("system call", f"{program} was ended: it made a system call by another machine's numbers")
-    for call, times in ended.denied.items():
-        raise Refused(DENIED.get(call, "system call"), f"{program} tried {times} times to call {call}, and may not")
+        kind = "too many processes" if ended.hit == "processes" else ended.hit
+        raise Refused(kind, f"{program} was ended: it went over its limit of {ended.hit}")
     out, err = (text.decode(errors="replace") for text in (ended.stdout, ended.stderr))
     return Result({"code": ended.code, "stdout": out, "stderr": err}, trusted=False, source=f"command:{program}")

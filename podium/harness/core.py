@@ -233,10 +233,10 @@ class Core:
         return None
 
     def _told(self, member: Member, turn: int, actions: int) -> dict[str, Any]:
-        told: dict[str, Any] = {"turn": turn, "n": actions, "end": self.now, "saw": [m.key for m in member.taken]}
+        step: dict[str, Any] = {"turn": turn, "n": actions, "end": self.now, "saw": [m.key for m in member.taken]}
         if member.attempt:
-            told["try"] = member.attempt
-        return told
+            step["try"] = member.attempt
+        return step
 
     def _guarded(self, member: Member, action: Any) -> Refused | None:
         for guard in self.team.guards:
@@ -282,10 +282,10 @@ class Core:
     ) -> None:
         """Writes the event of a step that came to nothing."""
         self.counted["faults"] += 1
-        told: dict[str, Any] = {"kind": fault.kind, "why": fault.why}
+        described: dict[str, Any] = {"kind": fault.kind, "why": fault.why}
         if fault.retry:
-            told["retry"] = True
-        extra = {"at": f"{member.turn}", "fault": told, "step": step}
+            described["retry"] = True
+        extra = {"at": f"{member.turn}", "fault": described, "step": step}
         member.last = self.write(
             type, member.name, t, member.after, name=member.step, role=member.role_name, end=end, valid=False,
             extra=extra, random=member.dice,
@@ -301,13 +301,13 @@ class Core:
         if outside:
             extra["outside"] = True
         parent, after = member.parent, self._after(member)
-        told = self.write(
+        event = self.write(
             "return", member.name, self.now, after, to=parent.name, role=member.role_name, valid=False, extra=extra
         )
         for child in member.children.values():
-            self.cut(child, "cancelled", member.name, told)
+            self.cut(child, "cancelled", member.name, event)
         self._gone(member)
-        self._tell(member, told, fault)
+        self._tell(member, event, fault)
 
     def _after(self, member: Member) -> list[Any]:
         """Where an agent that does nothing itself was: after its last event, and what it has not answered."""
@@ -388,11 +388,11 @@ class Core:
                 "at": pending.fields["extra"]["at"],
                 "fault": {"kind": fault.kind, "why": fault.why, "cut": True},
             }
-            told = self.write(
+            event = self.write(
                 "tool_result", pending.call.tool, self.now, [("return", call), *because], to=member.name,
                 tool=pending.call.tool, valid=False, extra=extra,
             )  # fmt: skip
-            ended.append(told)
+            ended.append(event)
         return ended
 
     def expire(self, member: Member) -> None:
@@ -475,15 +475,15 @@ class Core:
             usage["trusted"] = item.trusted
         if item.fault is not None:
             usage["valid"] = False
-        told = self.write(
+        event = self.write(
             "tool_result", tool, self.now, [("return", call)], to=member.name, tool=tool, extra=extra,
             content_ref=brief(item.content), **usage,
         )  # fmt: skip
         if refused is not None:
-            flow = call if isinstance(outcome, Refused) else told
+            flow = call if isinstance(outcome, Refused) else event
             self.safety(member, refused.kind, refused.why, [("safety_flow", flow)], spelled)
-        item.event = spelt(told)
-        mail = Mail(item, told, "tool_dependency", key, member.critical, member.on_record)
+        item.event = spelt(event)
+        mail = Mail(item, event, "tool_dependency", key, member.critical, member.on_record)
         altered = self.driver.altered(member, mail)
         if altered is not None:
             self.deliver(member, altered)
@@ -553,11 +553,11 @@ class Core:
             self.note(lead, "orchestrator_decision", fault, t=lead.began, step=step)
         self.cut_calls(lead, fault or Fault("cancelled", "the run is over"), because)
         after = because or ([] if lead.last is None else [("causal", lead.last)])
-        told = self.write(
+        event = self.write(
             "return", lead.name, self.now, after, role=LEAD, content_ref=brief(answer), extra=extra, **more
         )
         for child in lead.children.values():
-            self.cut(child, "cancelled", lead.name, told)
+            self.cut(child, "cancelled", lead.name, event)
         self._gone(lead)
         self.over, self.answer, self.fault = True, answer, fault
 
@@ -612,14 +612,19 @@ class Core:
 def _spoken(member: Member, usage: dict[str, Any]) -> dict[str, Any]:
     """What its model said becomes fields of the event that the step begins with, and further ones of our own, which
     come back."""
-    said = usage.pop("said", None)
-    if said is None:
+    generation = usage.pop("said", None)
+    if generation is None:
         return {}
-    usage |= {"tokens": said.tokens, "logps": said.logps, "mask": said.mask, "start": said.start}
-    if said.extends and member.spoken is not None:
+    usage |= {
+        "tokens": generation.tokens,
+        "logps": generation.logps,
+        "mask": generation.mask,
+        "start": generation.start,
+    }
+    if generation.extends and member.spoken is not None:
         usage["context"] = spelt(member.spoken)
     member.spoken = member.step
-    more = {name: getattr(said, name) for name in SAID}
+    more = {name: getattr(generation, name) for name in SAID}
     return {name: value for name, value in more.items() if value is not None}
 
 

@@ -1,6 +1,7 @@
 """A model behind an endpoint, for agents of a team: what goes wrong is a `Fault` of the harness.
 
-Trying again is the harness's business, so that every failure is in the trace. Needs httpx (`pip install 'podium[serve]'`).
+Trying again is the harness's business, so that every failure is in the trace. Needs httpx
+(`pip install 'podium[serve]'`).
 """
 
 from __future__ import annotations

@@ -63,14 +63,14 @@ def find(spec: str, kind: type[T], ours: Mapping[str, Callable[[], T]]) -> T:
             raise BadTeam(str(error)) from None
         if not hasattr(module, name):
             raise BadTeam(f"{where} has no {name!r}; it has {', '.join(_teams(module, kind)) or 'no team'}")
-        found: Any = getattr(module, name)
-        if callable(found):
-            found = _made(found, spec)
-    if not isinstance(found, kind):
+        thing: Any = getattr(module, name)
+        if callable(thing):
+            thing = _made(thing, spec)
+    if not isinstance(thing, kind):
         raise BadTeam(
-            f"{spec}: expected a {kind.__name__} or a function that makes one, got {type(found).__name__}"
+            f"{spec}: expected a {kind.__name__} or a function that makes one, got {type(thing).__name__}"
         )
-    return found
+    return thing
 
 
 def _teams(module: ModuleType, kind: type) -> list[str]:

@@ -145,12 +145,12 @@ class _Door:
         """What the door says to a line; the last line is `ok`, or `no` and why."""
         verb, _, rest = words.partition(" ")
         try:
-            said = _VERBS[verb](self.running, rest.strip(), by) if verb in _VERBS else None
+            answer = _VERBS[verb](self.running, rest.strip(), by) if verb in _VERBS else None
         except (ValueError, Fault) as error:
             return f"no: {error}"
-        if said is None:
+        if answer is None:
             return f"no: {verb!r} is none of {', '.join(_VERBS)}"
-        return f"{said}\nok" if said else "ok"
+        return f"{answer}\nok" if answer else "ok"
 
 
 def _who(running: Running, rest: str, by: str) -> str:

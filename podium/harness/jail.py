@@ -1,374 +1,379 @@
-"""The program that runs a command in a jail of its own: `python -I -S jail.py LIFELINE REPORT`. Linux only; the standard library only.
-
-Three processes stand between the harness and the command. The first stays outside and says who is who inside. The second
-enters new namespaces (users, mounts, processes, network, IPC, host name, cgroups). The third is process 1 in there: it builds a
-root that holds little more than programs to read and one folder to write, starts the command as nobody, watches
-what it uses, and ends with it, which ends whatever the command has left behind.
-
-It is no part of the package's import graph: `podium.harness.sandbox` starts it by its path.
-"""
+"""One command in a jail, and the watch over it from outside, where the command can name and signal nothing."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import fcntl
-import json
 import os
+import re
 import resource
 import select
 import signal
-import socket
 import struct
-import sys
+import subprocess
 import time
-from collections.abc import Callable
-from typing import Any, NoReturn
+from contextlib import ExitStack, suppress
+from itertools import count
+from pathlib import Path
 
-__all__ = ["main"]
+import msgspec
 
-NAMESPACES = {
-    "mount": 0x00020000,
-    "cgroup": 0x02000000,
-    "host name": 0x04000000,
-    "ipc": 0x08000000,
-    "user": 0x10000000,
-    "process": 0x20000000,
-    "network": 0x40000000,
-}
-RECURSIVE, PRIVATE, NOSUID, NODEV, NOEXEC = 0x4000, 0x40000, 2, 4, 8  # flags of mount
-CLONE_TREE, RECURSIVELY, EMPTY_PATH = 0x80001, 0x8000, 0x1000  # flags of open_tree, mount_setattr, move_mount
-HERE, DETACH = -100, 2
-OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
-READ_ONLY, NO_SUID, NO_DEV = 1, 2, 4  # attributes of mount_setattr
-DUMPABLE, NO_NEW_PRIVILEGES, PARENT_DIED = 4, 38, 1  # of prctl
-CALLS = {"x86_64": (155, 317), "aarch64": (41, 277)}  # pivot_root, seccomp
-WITH_LISTENER = 8  # a flag of seccomp
-ASKED, ANSWER = 0xC0502100, 0xC0182101  # what is asked of, and answered to, who listens
-INSIDE = 1000  # who the command is inside
-TICK, DISK_EVERY, MOST_FILES = 0.01, 0.2, 20_000
+from podium.harness import seccomp
+from podium.harness.cgroup import group
+from podium.harness.folder import FILES, PAGE, measured, opened, update
+from podium.harness.types import Refused
 
+__all__ = ["Ended", "Job", "Limits", "NoIsolation", "confined", "landlock_version"]
+
+LAST_STEP = Path(__file__).with_name("jail.pl").read_text()
+WALLS = (
+    "bwrap --die-with-parent --new-session"
+    " --unshare-ipc --unshare-pid --unshare-net --unshare-uts --unshare-cgroup-try"
+)
+USER, ROOT = "--unshare-user --uid 1000 --gid 1000", "--cap-drop ALL --cap-add CAP_SETUID --cap-add CAP_SETGID"
+SPARE, USERS = 61_400, 4_000  # whom a command of root's runs as: one of these users, who own nothing
+PROGRAMS = "/usr /bin /sbin /lib /lib32 /lib64 /etc/alternatives /etc/ld.so.cache".split()
+DEVICES = "/dev/null /dev/zero /dev/full /dev/random /dev/urandom".split()
+ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/work", "TMPDIR": "/tmp", "LANG": "C.UTF-8"}
+STACK = 2 << 20  # bytes of each thread
+SOCKET = 416 << 10  # bytes that the kernel may hold for one
+NEARLY = 0.9  # of the memory that a command may use, at which it is ended where no control group holds it
+MANY = 100  # refusals of one call, after which the command waits for each
+TICK = 0.01  # seconds between two looks at what the kernel does not hold to its limit
+ASKED, ANSWER = 0xC0502100, 0xC0182101  # what is asked of, and answered to, who listens to a filter
+PIDFD_GETFD, LANDLOCK, ADD_SEALS = 438, 444, 1033
 _libc = ctypes.CDLL(None, use_errno=True)
+_numbers = count(os.getpid() * 61)
 
 
-class Fault(Exception):
-    """The jail could not be built."""
+class NoIsolation(Refused):
+    """Commands cannot be confined here as they should be: nothing was run."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("no isolation", f"commands are not run here, because they cannot be isolated: {why}")
 
 
-def main() -> None:
-    lifeline, report = int(sys.argv[1]), int(sys.argv[2])
-    for end in (lifeline, report):
-        os.set_inheritable(end, False)  # the command must not hold these
-    plan = _plan(lifeline) | {"lifeline": lifeline, "report": report}
-    _write("/proc/self/oom_score_adj", "1000")
-    unshared, mapped = os.pipe(), os.pipe()
-    second = os.fork()
-    if not second:
-        _guarded(plan, lambda: _second(plan, unshared[1], mapped[0]))
-    os.close(unshared[1])
-    if os.read(unshared[0], 1):
-        _guarded(plan, lambda: _map_users(second, plan), leave=False)
-        os.write(mapped[1], b".")
-    os.close(mapped[1])
-    os.waitpid(second, 0)
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What all processes of a command may use together."""
+
+    seconds: float = 10.0
+    memory: int = 256 << 20  # with the files that it writes, which are memory
+    processes: int = 32  # threads count
+    disk: int = 64 << 20  # in its folder, together with what is there
+    scratch: int = 32 << 20  # in /tmp
+    output: int = 1 << 20  # on each of its two streams
+    files: int = 256  # open at once, in each process
+    strict: bool = False  # run nothing where only a look now and then keeps one of these
 
 
-def _plan(lifeline: int) -> dict[str, Any]:
-    """What the harness says first: a line of JSON. It says nothing more; when it hangs up, all is over."""
-    said = b""
-    while not said.endswith(b"\n"):
-        piece = os.read(lifeline, 1 << 16)
-        if not piece:
-            sys.exit("the harness hung up before it said what to run")
-        said += piece
-    plan: dict[str, Any] = json.loads(said)
-    return plan
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A command: its words, what it reads, and in which folder; folders that it may read; its limits."""
+
+    argv: list[str]
+    stdin: bytes
+    folder: Path
+    read: tuple[str, ...]
+    limits: Limits
 
 
-def _guarded(plan: dict[str, Any], work: Callable[[], None], leave: bool = True) -> None:
-    """Does the work; what goes wrong is reported."""
-    try:
-        work()
-    except (OSError, Fault) as error:
-        _report(plan, fault=str(error))
-        os._exit(1)
-    if leave:
-        os._exit(0)
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command came to: its exit code as a shell has it (None where it was ended), what it wrote, and the
+    limit that ended it."""
+
+    code: int | None
+    stdout: bytes
+    stderr: bytes
+    hit: str | None = None  # seconds, memory, processes, disk, output
+    denied: dict[str, int] = {}  # system calls that it was not allowed, and how often it tried
+    seconds: float = 0.0
 
 
-def _report(plan: dict[str, Any], **said: Any) -> None:
-    os.write(plan["report"], json.dumps(said).encode())
+def confined(job: Job, stop: int) -> Ended:
+    """Runs a command on a copy of its folder, and writes back what it changed if it ended by itself. It blocks until
+    nothing is left of it; `stop` is a pipe, and closing its other end ends the command."""
+    start = time.monotonic()
+    hit = None
+    with ExitStack() as undo:
+        undo.callback(os.close, stop)
+        undo.callback(os.close, folder := opened(job.folder))
+        if os.fstat(folder).st_mode & 0o002:
+            raise NoIsolation(f"{job.folder} is not a folder of the run's own, since everybody may write to it")
+        _, size = measured(folder, 2 * job.limits.disk)
+        room = max(job.limits.disk, size + (1 << 20))  # a folder that is full can still be cleared
+        jail = _Jail(job, room, stop, start + job.limits.seconds, undo)
+        try:
+            jail.enter()
+            before = update(jail.work, folder, {}, room, jail.user)
+            jail.begin()
+            jail.watch()
+            update(folder, jail.work, before, room)
+        except _Over as over:
+            hit = str(over)
+        except Refused as refused:
+            if refused.kind != "disk":
+                raise
+            hit = "disk"
+        finally:
+            jail.end()
+        out, err = (bytes(data[: job.limits.output]) for data in jail.wrote.values())
+        code = None if hit else jail.bwrap.returncode
+        taken = time.monotonic() - start
+        return Ended(code=code, stdout=out, stderr=err, hit=hit, denied=jail.denied, seconds=taken)
 
 
-def _call(what: str, result: int) -> int:
-    if result < 0:
-        code = ctypes.get_errno()
-        raise Fault(f"{what}: {os.strerror(code)} ({errno.errorcode.get(code, code)})")
-    return result
+class _Over(Exception):
+    """The command is to be ended, for this limit."""
 
 
-# Who is who ------------------------------------------------------------------------------------------------------------
+class _Jail:
+    """A jail that bubblewrap builds, and the one command in it."""
+
+    def __init__(self, job: Job, room: int, stop: int, deadline: float, undo: ExitStack) -> None:
+        self.limits, self.stop, self.deadline, self.undo = job.limits, stop, deadline, undo
+        self.group = undo.enter_context(group({"memory": job.limits.memory, "processes": job.limits.processes}))
+        self.user = SPARE + next(_numbers) % USERS if _is_root() else -1
+        self.denied: dict[str, int] = {}
+        self.first, self.base, self.room = -1, 0, room  # process 1 in there; bytes of its files
+        self.looks = 0
+        with ExitStack() as given:
+            (said, say), (hear, tell) = os.pipe(), os.pipe()
+            user = str(1000 if self.user < 0 else self.user)
+            users, stdin = _file(f"agent:x:{user}:{user}::/work:/bin/sh\n".encode()), _file(job.stdin)
+            for handle in (say, hear, users, stdin):
+                given.callback(os.close, handle)
+            self.said, self.tell = self._keep(said), self._keep(tell)
+            step = ["/usr/bin/perl", "-e", LAST_STEP, "--", str(say), str(hear), *_last_step(self.user)]
+            self.bwrap = subprocess.Popen(
+                [*_walls(job, room, self.user, users), *step, *job.argv],
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=ENVIRONMENT,
+                pass_fds=(say, hear, users),
+                start_new_session=True,
+                bufsize=0,
+            )
+        undo.callback(self.bwrap.__exit__, None, None, None)
+        assert self.bwrap.stdout
+        assert self.bwrap.stderr
+        self.wrote = {stream.fileno(): bytearray() for stream in (self.bwrap.stdout, self.bwrap.stderr)}
+
+    def _keep(self, handle: int) -> int:
+        """A handle that is closed in the end."""
+        self.undo.callback(os.close, handle)
+        return handle
+
+    def enter(self) -> None:
+        """Waits until the jail is built, and takes hold of it."""
+        if self._hear() != "ready":
+            why = os.read(max(self.wrote), 300).decode(errors="replace").strip()
+            raise NoIsolation(why or "bubblewrap ended without a word")
+        first = _child(self.bwrap.pid)
+        self.first, self.last = self._keep(os.pidfd_open(first)), _child(first)
+        self.work, self.tmp, self.proc = (
+            self._keep(os.open(f"/proc/{self.last}/root/{name}", os.O_RDONLY | os.O_DIRECTORY))
+            for name in ("work", "tmp", "proc")
+        )
+        if self.user >= 0:
+            os.fchown(self.work, self.user, self.user)
+
+    def begin(self) -> None:
+        """Sets the limits, and lets the command begin."""
+        most, self.base = self.limits, self._used()
+        self.group.add(self.last)
+        Path(f"/proc/{self.last}/oom_score_adj").write_text("1000")
+        os.setpriority(os.PRIO_PROCESS, self.last, 5)
+        data = most.memory + most.processes * STACK
+        limits = {
+            "DATA": data,
+            "NPROC": most.processes + 4,
+            "NOFILE": most.files,
+            "SIGPENDING": 256,
+            "STACK": STACK,
+        }
+        for name, value in {**limits, "CORE": 0, "MEMLOCK": 0, "MSGQUEUE": 0}.items():
+            resource.prlimit(self.last, getattr(resource, f"RLIMIT_{name}"), (value, value))
+        os.write(self.tell, seccomp.program(data, self.room))
+        what, _, told = self._hear().partition(" ")
+        if what != "listener":
+            raise NoIsolation(told or "the last step into the jail ended without a word")
+        self.listener = self._keep(_libc.syscall(PIDFD_GETFD, self._keep(os.pidfd_open(self.last)), int(told), 0))
+        os.write(self.tell, b".")
+        if fault := self._hear():
+            raise Refused("command", fault)
+
+    def watch(self) -> None:
+        """Until the command has ended and nothing is left of it, or it is to be ended."""
+        poll, ended = select.poll(), self._keep(os.pidfd_open(self.bwrap.pid))
+        for handle in (self.listener, *self.wrote, self.stop, ended):
+            poll.register(handle, select.POLLIN)
+        look, events = 0.0, dict[int, int]()
+        while ended not in events:
+            if (now := time.monotonic()) >= self.deadline:
+                raise _Over("seconds")
+            if now >= look:
+                look = now + TICK
+                self._look()
+            events = dict(poll.poll(1000 * TICK))
+            if self.stop in events:
+                raise _Over("cancelled")
+            if events.get(self.listener, 0) & select.POLLIN:
+                self._answer()
+            for handle in events.keys() & {*self.wrote, self.listener}:
+                if not events[handle] & select.POLLIN or (handle in self.wrote and not self._read(handle)):
+                    poll.unregister(handle)
+        self.end()
+        for handle in self.wrote:
+            while self._read(handle):
+                pass
+        self._look()
+
+    def end(self) -> None:
+        """Ends all that is in the jail, and waits until it is gone."""
+        if self.first < 0:
+            self.bwrap.kill()
+        else:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.first, signal.SIGKILL)
+            _ready(None, self.first)
+        self.bwrap.wait()
+
+    def _answer(self) -> None:
+        """Decides a call that waits: it may not be made, unless it ends a process, before which there is a look."""
+        asked = bytearray(80)
+        with suppress(FileNotFoundError):  # whoever asked is gone
+            fcntl.ioctl(self.listener, ASKED, asked)
+            ident, _, _, number, machine = struct.unpack_from("=QIIiI", asked)
+            if (name := seccomp.call_name(machine, number)) == "exit_group":
+                self._look()
+                error = 0
+            else:
+                self.denied[name] = self.denied.get(name, 0) + 1
+                error = -errno.EPERM
+                if self.denied[name] > MANY:
+                    time.sleep(TICK)
+            fcntl.ioctl(self.listener, ANSWER, struct.pack("=QqiI", ident, 0, error, not error))
+
+    def _look(self) -> None:
+        """Ends the command if it has gone over a limit."""
+        for handle in (self.work, self.tmp):
+            room = os.statvfs(handle)
+            if not room.f_bfree or room.f_files - room.f_ffree > FILES:
+                raise _Over("disk")
+        if hit := self.group.hit():
+            raise _Over(hit)
+        if "processes" not in self.group.folders and self._threads() > self.limits.processes:
+            raise _Over("processes")
+        if "memory" not in self.group.folders and self._memory() > NEARLY * self.limits.memory:
+            raise _Over("memory")
+
+    def _processes(self) -> list[str]:
+        with suppress(OSError):  # nobody is in there any more
+            return [name for name in os.listdir(self.proc) if name.isdigit() and name != "1"]
+        return []
+
+    def _threads(self) -> int:
+        threads = 0
+        for name in self._processes():
+            with suppress(OSError):
+                threads += os.stat(f"{name}/task", dir_fd=self.proc).st_nlink - 2
+        return threads
+
+    def _memory(self) -> int:
+        """Bytes that are held for the command. Most looks count those of each process, which takes no time. Some, and
+        all where those would be too many, count once what processes share, page tables, and what sockets could hold."""
+        self.looks += 1
+        processes, files = self._processes(), self._used() - self.base
+        pages = 0
+        for name in processes:
+            with suppress(OSError):
+                _, resident, mapped, *_ = map(int, self._text(f"{name}/statm").split())
+                pages += resident - mapped
+        if self.looks % 8 and pages * PAGE + files < NEARLY * self.limits.memory:
+            return pages * PAGE + files
+        kilobytes = sockets = 0
+        for name in processes:
+            with suppress(OSError):
+                text = self._text(f"{name}/smaps_rollup") + self._text(f"{name}/status")
+                kilobytes += sum(map(int, re.findall(r"(?:Pss_Anon|Pss_Shmem|VmPTE):\s+(\d+)", text)))
+                sockets = int(self._text(f"{name}/net/sockstat").split()[2])
+        return (kilobytes << 10) + sockets * SOCKET + files
+
+    def _text(self, path: str) -> str:
+        with open(os.open(path, os.O_RDONLY, dir_fd=self.proc)) as file:
+            return file.read()
+
+    def _used(self) -> int:
+        rooms = [os.statvfs(handle) for handle in (self.work, self.tmp)]
+        return sum((room.f_blocks - room.f_bfree) * room.f_frsize for room in rooms)
+
+    def _read(self, handle: int) -> bool:
+        piece = os.read(handle, 1 << 16)
+        self.wrote[handle] += piece
+        if len(self.wrote[handle]) > self.limits.output:
+            raise _Over("output")
+        return bool(piece)
+
+    def _hear(self) -> str:
+        """What the last step says next; nothing when it has become the command, or is gone."""
+        ready = _ready(self.deadline - time.monotonic(), self.said, self.stop)
+        if self.stop in ready or not ready:
+            raise _Over("cancelled" if ready else "seconds")
+        return os.read(self.said, 1000).decode(errors="replace")
 
 
-def _second(plan: dict[str, Any], say: int, hear: int) -> None:
-    if os.geteuid() == 0:
-        with contextlib.suppress(PermissionError):
-            os.setgroups([])
-    _call("new namespaces (user namespaces may be switched off)", _libc.unshare(sum(NAMESPACES.values())))
-    os.write(say, b".")
-    if not os.read(hear, 1):
-        raise Fault("nobody was named inside the new user namespace")
-    _call("prctl", _libc.prctl(PARENT_DIED, signal.SIGKILL, 0, 0, 0))
-    first = os.fork()
-    if not first:
-        _guarded(plan, lambda: _first(plan))
-    os.waitpid(first, 0)
+def _walls(job: Job, room: int, user: int, users: int) -> list[str]:
+    """How bubblewrap is called."""
+    words = f"{WALLS} {USER if user < 0 else ROOT} --file {users} /etc/passwd".split()
+    words += "--perms 0755 --dir /dev --proc /proc".split()
+    for path in PROGRAMS:
+        words += ["--symlink", os.readlink(path), path] if os.path.islink(path) else ["--ro-bind-try", path, path]
+    for kind, paths in (("--ro-bind", job.read), ("--dev-bind", DEVICES)):
+        words += [word for path in paths for word in (kind, path, path)]
+    words += f"--size {room} --tmpfs /work --perms 1777 --size {job.limits.scratch} --tmpfs /tmp".split()
+    return words + "--symlink /tmp /dev/shm --symlink /proc/self/fd /dev/fd --remount-ro / --chdir /work".split()
 
 
-def _map_users(pid: int, plan: dict[str, Any]) -> None:
-    """One user inside, who is the harness's own outside or, if that is root, one that owns nothing."""
-    if os.geteuid():
-        _write(f"/proc/{pid}/setgroups", "deny")
-    _write(f"/proc/{pid}/uid_map", f"{INSIDE} {plan['user']} 1")
-    _write(f"/proc/{pid}/gid_map", f"{INSIDE} {plan['group']} 1")
+def _last_step(user: int) -> list[str]:
+    """What the last step into the jail has to know: whom to become, and what Landlock is to allow."""
+    write = 0x1FF2 | 0x2000 | 0x4000  # to change files in any way
+    version, attributes = landlock_version(), b""
+    if version >= 4:  # versions before know fewer ways, and no network
+        attributes = struct.pack("QQ", write, 3) + (struct.pack("Q", 3) if version >= 6 else b"")
+    numbers = (str(seccomp.call_number(name)) for name in ("capset", "seccomp"))
+    return [str(max(user, 0)), *numbers, attributes.hex(), str(write)]
 
 
-def _write(path: str, text: str) -> None:
-    with open(path, "w") as file:
-        file.write(text)
+def landlock_version() -> int:
+    """The version of Landlock that the kernel has; 0 if none."""
+    return max(0, int(_libc.syscall(LANDLOCK, None, ctypes.c_size_t(0), 1)))
 
 
-# The root --------------------------------------------------------------------------------------------------------------
+def _is_root() -> bool:
+    """Whether this is a root that has other users: in a user namespace, it has only those that it was given."""
+    lines = Path("/proc/self/uid_map").read_text().splitlines()
+    ranges = [tuple(map(int, line.split())) for line in lines]
+    return os.geteuid() == 0 and any(first <= SPARE and first + n > SPARE + USERS for first, _, n in ranges)
 
 
-def _build_root(plan: dict[str, Any]) -> None:
-    """A new root: what the plan binds, fresh /proc and /tmp, and nothing of the old one."""
-    _call("private mounts", _libc.mount(None, b"/", None, RECURSIVE | PRIVATE, None))
-    trees = [(_tree(HERE, b["from"], b["write"], b["device"]), b["to"]) for b in plan["bind"]]
-    trees.append((_tree(_open_folder(plan["folder"]), "", write=True, device=False), plan["work"]))
-    root = "/usr"  # covered by the new root, in here only
-    _mount("tmpfs", root, "tmpfs", NOSUID | NODEV, f"size=1m,mode=755,uid={INSIDE},gid={INSIDE}")
-    os.chdir(root)
-    os.setresgid(INSIDE, INSIDE, INSIDE)
-    os.setresuid(INSIDE, INSIDE, INSIDE)  # with all privileges in here still, which the command has not
-    for tree, to in trees:
-        _make_target("." + to, os.fstat(tree).st_mode)
-        _move(tree, "." + to)
-    for to, text in plan["files"].items():
-        _make_target("." + to, 0)
-        _write("." + to, text)
-    for to, target in plan["links"].items():
-        os.makedirs(os.path.dirname("." + to), exist_ok=True)
-        os.symlink(target, "." + to)
-    for name in ("proc", "tmp"):
-        os.makedirs(name, exist_ok=True)
-    _mount("proc", "proc", "proc", NOSUID | NODEV | NOEXEC, "")
-    _mount("tmpfs", "tmp", "tmpfs", NOSUID | NODEV, f"size={plan['limits']['scratch']},mode=1777")
-    _call("pivot_root", _libc.syscall(CALLS[os.uname().machine][0], b".", b"."))
-    _call("leave the old root", _libc.umount2(b".", DETACH))
-    os.chdir("/")
-    _set_attributes(HERE, b"/", 0, READ_ONLY | NO_SUID | NO_DEV)
-
-
-def _open_folder(folder: dict[str, Any]) -> int:
-    """The command's folder, if it is still the one that the harness looked at; no link is followed to it."""
-    handle = os.open("/", os.O_PATH | os.O_DIRECTORY)
-    for name in folder["path"].split("/")[1:]:
-        handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=handle)
-    told = os.fstat(handle)
-    if [told.st_dev, told.st_ino] != folder["is"]:
-        raise Fault(f"{folder['path']} has become another folder")
+def _file(data: bytes) -> int:
+    """A file of memory that can only be read."""
+    handle = os.memfd_create("data", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with open(os.dup(handle), "wb") as file:
+        file.write(data)
+    fcntl.fcntl(handle, ADD_SEALS, 0xF)
+    os.lseek(handle, 0, os.SEEK_SET)
     return handle
 
 
-def _tree(start: int, path: str, write: bool, device: bool) -> int:
-    flags = CLONE_TREE | RECURSIVELY | (0 if path else EMPTY_PATH)
-    tree = _call(f"bind {path or 'the folder'}", _libc.syscall(OPEN_TREE, start, path.encode(), flags))
-    attributes = NO_SUID | (0 if write else READ_ONLY) | (0 if device else NO_DEV)
-    _set_attributes(tree, b"", EMPTY_PATH | RECURSIVELY, attributes)
-    return tree
+def _child(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
 
 
-def _set_attributes(tree: int, path: bytes, flags: int, attributes: int) -> None:
-    wanted = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
-    size = ctypes.c_size_t(ctypes.sizeof(wanted))
-    _call("mount attributes", _libc.syscall(MOUNT_SETATTR, tree, path, flags, wanted, size))
-
-
-def _move(tree: int, to: str) -> None:
-    _call(f"mount at {to}", _libc.syscall(MOVE_MOUNT, tree, b"", HERE, to.encode(), 4))
-    os.close(tree)
-
-
-def _mount(source: str, to: str, kind: str, flags: int, options: str) -> None:
-    _call(f"mount {kind}", _libc.mount(source.encode(), to.encode(), kind.encode(), flags, options.encode()))
-
-
-def _make_target(path: str, mode: int) -> None:
-    if os.path.lexists(path):
-        return
-    if mode & 0o170000 == 0o040000:
-        os.makedirs(path)
-    else:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
-
-
-# The command -----------------------------------------------------------------------------------------------------------
-
-
-def _first(plan: dict[str, Any]) -> None:
-    """Process 1: starts the command and watches it."""
-    _call("prctl", _libc.prctl(PARENT_DIED, signal.SIGKILL, 0, 0, 0))
-    _build_root(plan)
-    _call("prctl", _libc.prctl(DUMPABLE, 0, 0, 0, 0))
-    hear, say = socket.socketpair()
-    command = os.fork()
-    if not command:
-        _start(plan, say)
-    say.close()
-    null = os.open("/dev/null", os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(null, stream)
-    _, listeners, _, _ = socket.recv_fds(hear, 1, 1)
-    if complaint := hear.recv(1000):
-        raise Fault(complaint.decode())
-    _report(plan, **_watch(plan, command, listeners[0]))
-
-
-def _start(plan: dict[str, Any], say: socket.socket) -> NoReturn:
-    """Becomes the command: with limits, and without privileges, which an exec takes from all but root."""
-    try:
-        os.setsid()
-        os.chdir(plan["work"])
-        os.nice(5)
-        for name, most in plan["limits"]["resources"].items():
-            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
-        _call("prctl", _libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0))
-        socket.send_fds(say, [b"."], [_install_filter(bytes.fromhex(plan["filter"]))])
-        os.execvpe(plan["argv"][0], plan["argv"], plan["env"])
-    except FileNotFoundError:
-        say.send(f"no program {plan['argv'][0]!r} in the jail".encode())
-    except (OSError, Fault) as error:
-        say.send(f"the command could not be started: {error}".encode())
-    os._exit(127)
-
-
-def _install_filter(program: bytes) -> int:
-    """From now on the filter decides; what it is in doubt about comes to the listener that is returned."""
-
-    class Filter(ctypes.Structure):
-        _fields_ = (("length", ctypes.c_ushort), ("lines", ctypes.c_char_p))
-
-    wanted = Filter(len(program) // 8, program)
-    number = CALLS[os.uname().machine][1]
-    return _call("seccomp", _libc.syscall(number, 1, WITH_LISTENER, ctypes.byref(wanted)))
-
-
-# The watch -------------------------------------------------------------------------------------------------------------
-
-
-def _watch(plan: dict[str, Any], command: int, listener: int) -> dict[str, Any]:
-    """What the command came to: how it ended, the limit that ended it, the most it used, what it was denied."""
-    limits, start = plan["limits"], time.monotonic()
-    peak = {"processes": 0, "memory": 0, "disk": 0}
-    denied: dict[str, int] = {}
-    held = max(limits["disk"], _disk(plan["work"]))  # a folder that is full already can still be cleared
-    wake = select.poll()
-    wake.register(plan["lifeline"], select.POLLIN | select.POLLHUP)
-    wake.register(listener, select.POLLIN)
-    wake.register(os.pidfd_open(command), select.POLLIN)
-    hit, status, next_look, next_disk = None, None, 0.0, DISK_EVERY
-    while status is None and hit is None:
-        ready = wake.poll(TICK * 1000)
-        seconds = time.monotonic() - start
-        if (listener, select.POLLIN) in ready:
-            name = plan["names"].get(_denied(listener), "gone")
-            denied[name] = denied.get(name, 0) + 1
-        if any(handle == plan["lifeline"] for handle, _ in ready):
-            hit = "cancelled"
-        if seconds >= next_look:
-            next_look = seconds + TICK
-            now = dict(zip(("processes", "memory"), _usage(), strict=True))
-            if seconds >= next_disk:
-                next_disk = seconds + DISK_EVERY
-                now["disk"] = _disk(plan["work"])
-            peak |= {name: max(peak[name], figure) for name, figure in now.items()}
-            hit = hit or _over(peak, limits | {"disk": held}, seconds)
-        status = _reaped(command)
-        if (listener, select.POLLHUP) in ready:
-            wake.unregister(listener)
-    last = dict(zip(peak, (*_usage(), _disk(plan["work"])), strict=True))  # what it has left behind is still there
-    peak = {name: max(peak[name], last[name]) for name in peak}
-    hit = hit or _over(peak, limits | {"disk": held}, 0.0)
-    return {"status": status, "hit": hit, "peak": peak, "denied": denied, "seconds": time.monotonic() - start}
-
-
-def _over(peak: dict[str, int], limits: dict[str, Any], seconds: float) -> str | None:
-    return next(
-        (name for name in peak if peak[name] > limits[name]), "seconds" if seconds > limits["seconds"] else None
-    )
-
-
-def _denied(listener: int) -> str:
-    """The number of the call that waited for an answer, which is that it may not be made; empty if nobody waits."""
-    asked = bytearray(80)
-    try:
-        fcntl.ioctl(listener, ASKED, asked)
-        ident, _, _, number = struct.unpack_from("=QIIi", asked)
-        fcntl.ioctl(listener, ANSWER, struct.pack("=QqiI", ident, 0, -errno.EPERM, 0))
-    except OSError as error:
-        if error.errno != errno.ENOENT:  # whoever asked is gone
-            raise
-        return ""
-    return str(number)
-
-
-def _reaped(command: int) -> int | None:
-    """The command's status once it has ended; others that ended are forgotten."""
-    while True:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if pid == command:
-            return status
-        if not pid:
-            return None
-
-
-def _usage() -> tuple[int, int]:
-    """Threads, and bytes of memory that nothing but the command holds, over all processes but this one."""
-    threads = memory = 0
-    for name in os.listdir("/proc"):
-        if not name.isdigit() or name == "1":
-            continue
-        try:
-            with open(f"/proc/{name}/status") as file:
-                said = dict(line.split(":", 1) for line in file)
-        except OSError:
-            continue
-        threads += int(said["Threads"])
-        memory += sum(int(said.get(part, "0").split()[0]) for part in ("RssAnon", "RssShmem", "VmPTE"))
-    held = os.statvfs("/tmp")
-    return threads, memory * 1024 + (held.f_blocks - held.f_bfree) * held.f_frsize
-
-
-def _disk(folder: str) -> int:
-    """Bytes in the folder; more files than anyone needs count as more bytes than there are."""
-    total, files, waiting = 0, 0, [folder]
-    while waiting:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    files += 1
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-                    total += entry.stat(follow_symlinks=False).st_blocks * 512
-        except OSError:
-            continue
-        if files > MOST_FILES:
-            return 1 << 62
-    return total
-
-
-if __name__ == "__main__":
-    main()
+def _ready(seconds: float | None, *handles: int) -> set[int]:
+    """Those that can be read, as soon as one can."""
+    poll = select.poll()
+    for handle in handles:
+        poll.register(handle, select.POLLIN)
+    return set(dict(poll.poll(None if seconds is None else max(0.0, 1000 * seconds))))

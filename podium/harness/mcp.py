@@ -25,7 +25,7 @@ __all__ = ["Server", "mcp_http", "mcp_stdio"]
 
 VERSION = "2025-06-18"
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")  # whose calls of tools are the same
-MOST_TOOLS = 1000
+MOST_TOOLS, MOST_PAGES = 1000, 100
 
 
 class Transport(Protocol):
@@ -52,16 +52,16 @@ class Server:
         self._count += 1
         message: dict[str, Any] = {"jsonrpc": "2.0", "id": self._count, "method": method, "params": params}
         try:
-            said = await self._transport.ask(message, self.seconds)
+            reply = await self._transport.ask(message, self.seconds)
         except Fault as fault:
             raise Fault(fault.kind, f"MCP server {self.name!r}: {fault.why}", fault.retry) from None
         except asyncio.CancelledError:
             self._transport.forget(message["id"])
             raise
-        if isinstance(error := said.get("error"), dict):
+        if isinstance(error := reply.get("error"), dict):
             raise self._fault("said no", f"{method}: {str(error.get('message'))[:300]} (code {error.get('code')})")
-        if not isinstance(result := said.get("result"), dict):
-            raise self._fault("nonsense", f"{method}: expected a result, got {str(said)[:120]}")
+        if not isinstance(result := reply.get("result"), dict):
+            raise self._fault("nonsense", f"{method}: expected a result, got {str(reply)[:120]}")
         return result
 
     async def start(self) -> None:
@@ -71,21 +71,24 @@ class Server:
             "capabilities": {},
             "clientInfo": {"name": "podium", "version": "0.1.0"},
         }
-        said = await self._ask("initialize", greeting)
-        version = said.get("protocolVersion")
+        reply = await self._ask("initialize", greeting)
+        version = reply.get("protocolVersion")
         if version not in VERSIONS:
             raise self._fault("nonsense", f"it speaks version {version!r}; known are {', '.join(VERSIONS)}")
         self._transport.agreed(version)
-        info = said.get("serverInfo")
+        info = reply.get("serverInfo")
         self.calls_itself = str(info.get("name", "")) if isinstance(info, dict) else ""
         await self._transport.tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
         cursor: dict[str, Any] = {}
-        while True:
-            said = await self._ask("tools/list", cursor)
-            self.tools += self._listed(said.get("tools"))
-            if not said.get("nextCursor") or len(self.tools) > MOST_TOOLS:
-                break
-            cursor = {"cursor": said["nextCursor"]}
+        for _ in range(MOST_PAGES):
+            page = await self._ask("tools/list", cursor)
+            self.tools += self._listed(page.get("tools"))
+            if len(self.tools) > MOST_TOOLS:
+                raise self._fault("nonsense", f"tools/list: more than {MOST_TOOLS} tools")
+            if not page.get("nextCursor"):
+                return
+            cursor = {"cursor": page["nextCursor"]}
+        raise self._fault("nonsense", f"tools/list: more than {MOST_PAGES} pages")
 
     def _listed(self, listed: Any) -> list[Tool]:
         try:
@@ -111,9 +114,9 @@ class Server:
 
     async def call(self, tool: str, args: dict[str, Any]) -> Result:
         """What a tool of the server answers."""
-        said = await self._ask("tools/call", {"name": tool, "arguments": args})
+        reply = await self._ask("tools/call", {"name": tool, "arguments": args})
         try:
-            answer = msgspec.convert(said, _Answer)
+            answer = msgspec.convert(reply, _Answer)
         except msgspec.ValidationError as error:
             raise self._fault("nonsense", f"{tool}: {error}") from None
         content = _content(answer)

@@ -64,8 +64,8 @@ class Http:
         except (httpx.ConnectError, httpx.InvalidURL) as error:
             raise Fault("mcp unreachable", f"{self.url}: {error}", True) from None
         except httpx.HTTPError as error:
-            said = str(error) or type(error).__name__
-            raise Fault("mcp dropped", f"{self.url}: the connection broke: {said}", True) from None
+            reason = str(error) or type(error).__name__
+            raise Fault("mcp dropped", f"{self.url}: the connection broke: {reason}", True) from None
 
     def _open(self) -> httpx.AsyncClient:
         import httpx
@@ -87,9 +87,9 @@ class Http:
         if SESSION in answer.headers:
             self._headers[SESSION] = answer.headers[SESSION]
         if answer.status_code not in (200, 202):
-            said = (await _limited(answer)).decode(errors="replace").strip()[:300]
+            reason = (await _limited(answer)).decode(errors="replace").strip()[:300]
             raise Fault(
-                "mcp refused", f"{self.url}: status {answer.status_code}: {said}", answer.status_code >= 500
+                "mcp refused", f"{self.url}: status {answer.status_code}: {reason}", answer.status_code >= 500
             )
         if not wants:
             return None

@@ -19,7 +19,9 @@ __all__ = ["Stdio"]
 
 LARGEST = 16 << 20  # bytes of a line
 INHERITED = ("PATH", "HOME", "LANG")
-PATIENCE = 1.0  # seconds that a server has to end by itself
+PATIENCE = 1.0  # seconds that a server has to end by itself, and again for what it started
+MOST_REQUESTS = 10_000  # of a server to its client, of which it needs none
+MOST_UNREAD = 1 << 16  # bytes of answers that a server has yet to read; further requests get none
 _encode, _decode = msgspec.json.encode, msgspec.json.decode
 _ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\b')
 
@@ -34,6 +36,7 @@ class Stdio:
         self._complaints: deque[bytes] = deque(maxlen=20)
         self._tasks: list[asyncio.Task[None]] = []
         self._ended: Fault | None = None
+        self._requests = 0
 
     async def start(self) -> None:
         if not self.command:
@@ -60,8 +63,8 @@ class Stdio:
         """Says that nobody waits for an answer any more."""
         params = {"requestId": request, "reason": "nobody waits for it"}
         if self._ended is None and self._process.stdin and not self._process.stdin.is_closing():
-            said = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
-            self._process.stdin.write(_encode(said) + b"\n")
+            message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+            self._process.stdin.write(_encode(message) + b"\n")
 
     async def ask(self, message: dict[str, Any], seconds: float) -> Any:
         if self._ended is not None:
@@ -89,34 +92,45 @@ class Stdio:
         why = "it ended"
         try:
             while line := await self._process.stdout.readline():
-                await self._take(line)
+                self._take(line)
+                if self._requests > MOST_REQUESTS:
+                    why = f"it asked its client for more than {MOST_REQUESTS} things"
+                    break
+                await asyncio.sleep(0)  # a server that never stops writing must not stop our clock
         except ValueError:
             why = f"it wrote a line of more than {LARGEST} bytes"
         await asyncio.wait({self._tasks[1]}, timeout=0.2)  # it may yet say why
-        said = b"".join(self._complaints).decode(errors="replace").strip()[-300:]
-        self._ended = Fault("mcp dropped", f"{why}{': ' + said if said else ''}")
+        last_words = b"".join(self._complaints).decode(errors="replace").strip()[-300:]
+        self._ended = Fault("mcp dropped", f"{why}{': ' + last_words if last_words else ''}")
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(self._ended)
 
-    async def _take(self, line: bytes) -> None:
+    def _take(self, line: bytes) -> None:
         """A line that is no message is passed over, as servers that print do write some."""
         if is_deep(line):
             self._refuse(line)
             return
         try:
-            said = _decode(line)
+            reply = _decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             self._complaints.append(b"(not JSON) " + line[:200])
             return
-        for one in said if isinstance(said, list) else [said]:
+        for one in reply if isinstance(reply, list) else [reply]:
             if not isinstance(one, dict):
                 continue
+            number = one.get("id")
             if "method" in one and "id" in one:
-                with suppress(Fault):
-                    await self.tell(declined(one))
-            elif (answer := self._waiting.get(one.get("id"))) and not answer.done():
+                self._decline(one)
+            elif isinstance(number, int) and (answer := self._waiting.get(number)) and not answer.done():
                 answer.set_result(one)
+
+    def _decline(self, request: dict[str, Any]) -> None:
+        """Answers a request of the server, if it reads what was answered before."""
+        self._requests += 1
+        stdin = self._process.stdin
+        if stdin and not stdin.is_closing() and stdin.transport.get_write_buffer_size() < MOST_UNREAD:
+            stdin.write(_encode(declined(request)) + b"\n")
 
     def _refuse(self, line: bytes) -> None:
         """Whoever waits for an answer that this line may be is told that it cannot be read."""
@@ -140,7 +154,12 @@ class Stdio:
         await asyncio.wait({gone}, timeout=PATIENCE)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        await asyncio.shield(gone)
+        await asyncio.wait({gone}, timeout=PATIENCE)
+        if not gone.done():  # what it started in a session of its own still holds its streams
+            for task in (gone, *self._tasks):
+                task.cancel()
+            await asyncio.gather(gone, *self._tasks, return_exceptions=True)
+            process._transport.close()  # type: ignore[attr-defined]
 
     async def _gone(self) -> None:
         await asyncio.gather(*self._tasks, return_exceptions=True)

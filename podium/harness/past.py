@@ -110,20 +110,20 @@ def _header(trace: Trace) -> Past:
     if len(trace) != 1:
         raise BadReplay(f"expected one run to replay, got {len(trace)}")
     params = trace.params_n[0]
-    told = _decode(params) if params else {}
-    if not isinstance(told, dict) or "team" not in told or "task" not in told:
+    fields = _decode(params) if params else {}
+    if not isinstance(fields, dict) or "team" not in fields or "task" not in fields:
         raise BadReplay(
             f"{name} does not say which team it was and what its task: it was not recorded by the harness"
         )
-    if not isinstance(told["team"], str):
-        raise BadReplay(f"{name}: expected the name of its team, got {told['team']!r}")
+    if not isinstance(fields["team"], str):
+        raise BadReplay(f"{name}: expected the name of its team, got {fields['team']!r}")
     seed = trace.seed_n[0] or ""
     do = _decode(trace.do_n[0] or "null") or {}
     dos = do["value"] if do.get("what") == "several" else [do]
     if any(one.get("what", "choose") != "choose" for one in dos) or not seed.isdecimal():
         raise BadReplay(f"{name} is a branch that its record alone does not explain: branch from its parent")
     last = float(np.fmax.reduce(np.append(trace.t_e, 0.0)))
-    return Past(told["task"], told["team"], int(seed), last)
+    return Past(fields["task"], fields["team"], int(seed), last)
 
 
 class _Rows:
@@ -172,22 +172,22 @@ class _Rows:
 
     def usage(self, row: int) -> dict[str, Any]:
         trace = self.trace
-        told: dict[str, Any] = {}
+        usage: dict[str, Any] = {}
         for name, column in (
             ("tokens_in", trace.tokens_in_e),
             ("tokens_out", trace.tokens_out_e),
             ("cost", trace.cost_e),
         ):
             if column[row] == column[row]:
-                told[name] = float(column[row])
+                usage[name] = float(column[row])
         for name, text in (("model", trace.model_e), ("version", trace.version_e)):
             if text[row] is not None:
-                told[name] = text[row]
+                usage[name] = text[row]
         if trace.trusted_e[row] >= 0:
-            told["trusted"] = bool(trace.trusted_e[row])
+            usage["trusted"] = bool(trace.trusted_e[row])
         if (said := self.said(row)) is not None:
-            told["said"] = said
-        return told
+            usage["said"] = said
+        return usage
 
     def said(self, row: int) -> Said | None:
         """What a model said in a step."""
@@ -206,8 +206,8 @@ def _from_outside(past: Past, rows: _Rows, row: int) -> None:
     kind, t = rows.type[row], rows.t[row]
     fault = rows.get("fault", row) or {}
     if kind == "human_intervention":
-        told = {name: rows.get(name, row) for name in ("at", "by", "content", "of")} | {"to": rows.to(row)}
-        past.outside.append((t, "person", told))
+        intervention = {name: rows.get(name, row) for name in ("at", "by", "content", "of")} | {"to": rows.to(row)}
+        past.outside.append((t, "person", intervention))
     elif kind == "despawn" and fault.get("kind") == "straggler":
         past.outside.append((t, "expire", rows.agent(row)))
     elif kind == "safety_event" and rows.get("at", row) == "":
@@ -218,23 +218,23 @@ def _from_outside(past: Past, rows: _Rows, row: int) -> None:
 
 
 def _step(past: Past, rows: _Rows, row: int, acts: dict[tuple[str, int], dict[int, bytes]]) -> None:
-    told = rows.get("step", row)
+    step = rows.get("step", row)
     hit = rows.has("hit", row)
     agent = (rows.to(row) if hit else rows.agent(row)) or ""
-    turn, attempt = told["turn"], told.get("try", 0)
+    turn, attempt = step["turn"], step.get("try", 0)
     outcome: Understood | Fault | None = None
     fault = rows.get("fault", row)
-    if told["n"]:
+    if step["n"]:
         there = acts.get((agent, turn), {})
-        if missing := [i for i in range(told["n"]) if i not in there]:
-            where = f"step {turn} of {agent!r} did {told['n']} things"
+        if missing := [i for i in range(step["n"]) if i not in there]:
+            where = f"step {turn} of {agent!r} did {step['n']} things"
             raise BadReplay(f"{rows.trace.id_e[row]}: {where}, and the trace lacks number {missing[0]}")
-        outcome = from_record([there[i] for i in range(told["n"])], rows.usage(row))
-    elif fault is not None and not told.get("cut"):
+        outcome = from_record([there[i] for i in range(step["n"])], rows.usage(row))
+    elif fault is not None and not step.get("cut"):
         outcome = Fault(fault["kind"], fault["why"], fault.get("retry", False))
     began = rows.t[row]
-    end = told.get("end", began)
-    past.steps[agent, turn, attempt] = PastStep(agent, turn, attempt, row, began, end, told["saw"], outcome, hit)
+    end = step.get("end", began)
+    past.steps[agent, turn, attempt] = PastStep(agent, turn, attempt, row, began, end, step["saw"], outcome, hit)
 
 
 def _calls(past: Past, rows: _Rows, acts: dict[tuple[str, int], dict[int, bytes]]) -> None:
@@ -247,13 +247,13 @@ def _calls(past: Past, rows: _Rows, acts: dict[tuple[str, int], dict[int, bytes]
         act = acts.get((agent, turn), {}).get(at)
         if act is None:
             raise BadReplay(f"{rows.trace.id_e[row]} answers a call that the trace lacks")
-        asked = _decode(act)
+        call = _decode(act)
         outcome = _answer(rows, row)
         past.calls[agent, spot] = PastCall(
             agent,
             spot,
-            asked["tool"],
-            asked.get("args", {}),
+            call["tool"],
+            call.get("args", {}),
             began.get((agent, spot), rows.t[row]),
             rows.t[row],
             outcome,

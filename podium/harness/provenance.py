@@ -144,9 +144,9 @@ def _texts(content: Any, key: str | None = None) -> Iterator[tuple[str, str | No
             waiting.append((_read(one), None))
         elif isinstance(one, dict):
             for name, inner in one.items():
-                said = plain(str(name))
-                yield said, None
-                waiting.append((inner, said if said in _SPEAKER_KEYS else None))
+                text = plain(str(name))
+                yield text, None
+                waiting.append((inner, text if text in _SPEAKER_KEYS else None))
         elif isinstance(one, list | tuple):
             waiting += [(inner, None) for inner in one]
 
@@ -155,8 +155,8 @@ def plain(text: str) -> str:
     """A text as it looks: letters that look alike are alike, and what cannot be seen is not there."""
     if text.isascii():
         return text.lower()
-    seen = _UNSEEN.sub("", unicodedata.normalize("NFKC", text)).lower().translate(_LIKE)
-    return "".join(c for c in unicodedata.normalize("NFKD", seen) if not unicodedata.combining(c))
+    normal = _UNSEEN.sub("", unicodedata.normalize("NFKC", text)).lower().translate(_LIKE)
+    return "".join(c for c in unicodedata.normalize("NFKD", normal) if not unicodedata.combining(c))
 
 
 def _read(text: str) -> Any:

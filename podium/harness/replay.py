@@ -143,8 +143,10 @@ class Replayer:
         if m is None or not m.on_record or m.state not in (IDLE, RESTING) or self._elsewhere(m, step):
             return False
         self.tick()
-        seen = step.attempt or ([mail.key for mail in m.inbox] == step.saw and all(mail.clean for mail in m.inbox))
-        if not seen or self.core.free == 0:
+        same_inbox = step.attempt or (
+            [mail.key for mail in m.inbox] == step.saw and all(mail.clean for mail in m.inbox)
+        )
+        if not same_inbox or self.core.free == 0:
             self.leave(m)
             return True
         if self._resample == (m.name, m.turn):
@@ -618,12 +620,12 @@ def _lineage(trace: Trace, past: Past, dos: list[Do], resample: tuple[str, int] 
     """Whose run it is: the record's own, or a branch of it in the same group and batch. A step that is done anew is
     another from its first row on."""
     own = run_fields(trace)
-    kept: dict[str, Any] = {name: own[name] for name in ("group", "batch", "clock_skew_s") if name in own}
-    kept["task_id"], name = trace.task_id_n[0], trace.trace_id_n[0]
+    fields: dict[str, Any] = {name: own[name] for name in ("group", "batch", "clock_skew_s") if name in own}
+    fields["task_id"], name = trace.task_id_n[0], trace.trace_id_n[0]
     if not dos and resample is None:
-        return kept | {"trace_id": name} | {key: own[key] for key in ("parent", "branch", "do") if key in own}
+        return fields | {"trace_id": name} | {key: own[key] for key in ("parent", "branch", "do") if key in own}
     row = past.steps[*resample, 0].row if resample is not None else min(do.row for do in dos)
-    return kept | {"trace_id": f"{name}/0", "parent": name, "branch": row, "do": told(past, dos)}
+    return fields | {"trace_id": f"{name}/0", "parent": name, "branch": row, "do": told(past, dos)}
 
 
 def _resampled(past: Past, at: int) -> tuple[str, int]:

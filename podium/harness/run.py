@@ -468,10 +468,10 @@ def recorder(
     params = {"team": spec or team.name, "task": content_of(task)}
     if do is not None:
         more["do"] = do
-    told = {"task_id": _task_id(task), **more}
+    fields = {"task_id": _task_id(task), **more}
     return Recorder(
         folder, clock=stamp, system="podium", topology=team.topology, env=f"harness:{team.name}", params=params,
-        seed=seed, harness=fingerprint(team), **told,
+        seed=seed, harness=fingerprint(team), **fields,
     )  # fmt: skip
 
 
@@ -519,9 +519,9 @@ async def play(
         new_folder(at, BadTeam)
         with recorder(at, stamp, team, task, seed, spec, **more) as record:
             live = Live(team, task, seed, record, stamp, _desk(at) if folders else None, clock)
-            told = await _played(live, door, watch, record)
+            outcome = await _played(live, door, watch, record)
         core = live.core
-        ran = Ran(core.answer, core.fault, told["rewards"].get("team"), at, told["metrics"])
+        ran = Ran(core.answer, core.fault, outcome["rewards"].get("team"), at, outcome["metrics"])
         weakref.finalize(ran, undo.pop_all().close)
     return ran
 
@@ -537,19 +537,19 @@ async def _played(
 ) -> dict[str, dict[str, float]]:
     """Plays a run to its end, watched: its outcome, which is on record also where it was interrupted."""
     watching = None if watch is None else asyncio.get_running_loop().create_task(_watched(live, watch))
-    told: dict[str, dict[str, float]] = {}
+    outcome: dict[str, dict[str, float]] = {}
     try:
         await live.play(door)
     finally:
         if live.core.over:
-            told = live.core.outcome()
-            record.outcome(**told)
+            outcome = live.core.outcome()
+            record.outcome(**outcome)
         if watching is not None:
             watching.cancel()
             await asyncio.wait({watching})
     if watch is not None:
         watch(live)
-    return told
+    return outcome
 
 
 async def _watched(live: Live, watch: Callable[[Live], None]) -> None:

@@ -1,129 +1,105 @@
-"""The system calls that a jailed command may not make, as the program that the kernel runs before each of them.
+"""The system calls that a jailed command may make, as a program for the kernel, which libseccomp writes.
 
-A call that is not allowed is put to the watch of the jail, which counts it by its name and lets it fail.
+Any other is put to the watch outside the jail, which records its name and lets it fail.
 """
 
 from __future__ import annotations
 
-import struct
+import ctypes
+import os
+from functools import cache
 
-__all__ = ["MACHINES", "names", "program"]
+__all__ = ["call_name", "call_number", "program"]
 
-# Each call's number on x86_64 and on aarch64: ways to other namespaces and mounts, to other processes, to memory that
-# no process is charged for, and to parts of the kernel that a command has no business with.
-DENIED = {
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "open_tree": (428, 428),
-    "move_mount": (429, 429),
-    "fsopen": (430, 430),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "mount_setattr": (442, 442),
-    "open_by_handle_at": (304, 265),
-    "name_to_handle_at": (303, 264),
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "pidfd_getfd": (438, 438),
-    "kcmp": (312, 272),
-    "memfd_create": (319, 279),
-    "memfd_secret": (447, 447),
-    "shmget": (29, 194),
-    "mq_open": (240, 180),
-    "userfaultfd": (323, 282),
-    "io_uring_setup": (425, 425),
-    "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "keyctl": (250, 219),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "kexec_load": (246, 104),
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "delete_module": (176, 106),
-    "reboot": (169, 142),
-    "swapon": (167, 224),
-    "acct": (163, 89),
-    "quotactl": (179, 60),
-}
-LOOKED_AT = {"clone": (56, 220), "socket": (41, 198), "mmap": (9, 222)}  # not allowed with some arguments
-CLONE3 = (435, 435)
-MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # the column above, and the kernel's name for it
-
+ALLOWED = """
+read readv pread64 preadv preadv2 write writev pwrite64 pwritev pwritev2 open openat openat2 creat close
+close_range lseek dup dup2 dup3 stat fstat lstat newfstatat statx statfs fstatfs access faccessat faccessat2 flock
+fsync fdatasync sync syncfs sync_file_range truncate ftruncate fadvise64 readahead getdents getdents64 getcwd chdir
+fchdir rename renameat renameat2 mkdir mkdirat rmdir link linkat unlink unlinkat symlink symlinkat readlink
+readlinkat chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat umask utime utimes futimesat utimensat
+mknod mknodat getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr copy_file_range sendfile splice ioctl
+munmap mremap mprotect madvise brk msync mincore membarrier fork vfork execve execveat exit wait4 waitid getpid
+getppid gettid getpgid getpgrp getsid setpgid setsid set_tid_address set_robust_list get_robust_list rseq
+arch_prctl prctl futex futex_waitv sched_yield sched_getaffinity sched_setaffinity sched_getparam
+sched_getscheduler sched_get_priority_max sched_get_priority_min getpriority setpriority getrlimit setrlimit
+getrusage times rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigsuspend rt_sigtimedwait sigaltstack
+pause alarm setitimer getitimer restart_syscall pidfd_open getuid geteuid getgid getegid getresuid getresgid
+getgroups capget clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time timer_create timer_settime
+timer_gettime timer_getoverrun timer_delete timerfd_create timerfd_settime timerfd_gettime poll ppoll select
+pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 eventfd eventfd2 signalfd
+signalfd4 pipe pipe2 bind connect listen accept accept4 getsockname getpeername sendto recvfrom sendmsg recvmsg
+sendmmsg recvmmsg shutdown setsockopt getsockopt uname sysinfo getrandom getcpu
+""".split()
 NEW_NAMESPACES = 0x7E020000  # the flags of clone that make one
-FAMILIES = (1, 16)  # of sockets, that lead nowhere: Unix, netlink
+LE, EQ, MASKED, NE = 3, 4, 7, 1  # how libseccomp compares an argument; MASKED with a mask and a value
+Test = tuple[int, int, int, int]  # which argument, how, with what
+SOME: dict[str, list[list[Test]]] = {  # allowed where all tests of one line hold
+    "clone": [[(0, MASKED, NEW_NAMESPACES, 0)]],  # no new namespaces
+    "socket": [[(0, EQ, 1, 0)], [(0, EQ, 16, 0), (2, EQ, 0, 0)]],  # Unix, and the netlink of routes
+    "socketpair": [[(0, EQ, 1, 0)]],
+    "fcntl": [[(1, NE, 1031, 0)]],  # no larger pipes
+    "prlimit64": [[(0, EQ, 0, 0)]],  # of itself
+    "personality": [[(0, EQ, 0xFFFFFFFF, 0)]],  # which is only to ask
+    **{
+        f"set{kind}": [[(i, NE, 0, 0) for i in range(1 if kind[0] != "r" else 2)]]
+        for kind in ("uid", "gid", "reuid", "regid")
+    },
+    **{f"setres{kind}": [[(i, NE, 0, 0) for i in range(3)]] for kind in ("uid", "gid")},  # to root
+    **{name: [[(0, NE, 1, 0)]] for name in ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")},
+}
+ASK, ALLOW, ERROR = 0x7FC00000, 0x7FFF0000, 0x00050000
+ABSENT = {"clone3": 38, "pkey_alloc": 38, "setxattr": 95, "fsetxattr": 95, "lsetxattr": 95}  # programs do without
 
-_LOAD, _JUMP_EQ, _JUMP_GT, _JUMP_GE, _JUMP_SET, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
-_ALLOW, _ASK, _KILL, _NO_SUCH_CALL = 0x7FFF0000, 0x7FC00000, 0x80000000, 0x00050000 | 38
-_NUMBER, _ARCH, _FIRST, _SECOND = 0, 4, 16, 24  # where the call's number, its machine and its arguments are
 
-Line = tuple[int, int, int, int]  # operation, lines to skip if true, lines to skip if false, value
+class _Compare(ctypes.Structure):
+    _fields_ = (("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64))
 
 
-def names(machine: str) -> dict[int, str]:
-    """The calls that are put to the watch, by their numbers on this machine."""
-    column, _ = MACHINES[machine]
-    return {numbers[column]: name for name, numbers in (DENIED | LOOKED_AT).items()}
+@cache
+def _library() -> ctypes.CDLL:
+    """Raises OSError where it is not installed."""
+    library = ctypes.CDLL("libseccomp.so.2", use_errno=True)
+    library.seccomp_init.restype = library.seccomp_syscall_resolve_num_arch.restype = ctypes.c_void_p
+    return library
 
 
-def program(machine: str, address_space: int) -> bytes:
-    """The filter for this machine. A request for more than `address_space` bytes at once is not allowed.
+def call_number(name: str) -> int:
+    """The number of a system call on this machine; negative if it has none."""
+    return int(_library().seccomp_syscall_resolve_name(name.encode()))
 
-    >>> len(program("x86_64", 1 << 32)) % 8
-    0
-    """
-    column, arch = MACHINES[machine]
-    lines: list[Line] = [
-        (_LOAD, 0, 0, _ARCH),
-        (_JUMP_EQ, 1, 0, arch),
-        (_RETURN, 0, 0, _KILL),
-        (_LOAD, 0, 0, _NUMBER),
-        (_JUMP_GE, 0, 1, 0x40000000),  # the same calls by other numbers
-        (_RETURN, 0, 0, _KILL),
-        *_when(
-            CLONE3[column], [(_RETURN, 0, 0, _NO_SUCH_CALL)]
-        ),  # its flags are out of sight; libc then uses clone
+
+def call_name(machine: int, number: int) -> str:
+    """The name of a system call by its number, on the machine that the kernel calls so."""
+    name = _library().seccomp_syscall_resolve_num_arch(ctypes.c_uint32(machine), number)
+    return ctypes.string_at(name).decode() if name else f"call {number} of another machine"
+
+
+@cache
+def program(most: int, disk: int) -> bytes:
+    """The filter. Memory is mapped by at most so many bytes at once if it can be written to, and shared only as a
+    file; a file is given at most `disk` bytes at once."""
+    mmap = [
+        [(3, MASKED, 0x21, kind), limit]  # MAP_SHARED | MAP_ANONYMOUS
+        for kind in (0x00, 0x01, 0x20)
+        for limit in ((1, LE, most, 0), (2, MASKED, 2, 0))  # PROT_WRITE
     ]
-    for numbers in DENIED.values():
-        lines += _when(numbers[column], [(_RETURN, 0, 0, _ASK)])
-    for name, body in (("clone", _clone()), ("socket", _socket()), ("mmap", _mmap(address_space))):
-        lines += _when(LOOKED_AT[name][column], body)
-    lines.append((_RETURN, 0, 0, _ALLOW))
-    return b"".join(struct.pack("<HBBI", *line) for line in lines)
-
-
-def _when(number: int, body: list[Line]) -> list[Line]:
-    """The body, which returns, for the call of this number."""
-    return [(_JUMP_EQ, 0, len(body), number), *body]
-
-
-def _clone() -> list[Line]:
-    return [
-        (_LOAD, 0, 0, _FIRST),
-        (_JUMP_SET, 0, 1, NEW_NAMESPACES),
-        (_RETURN, 0, 0, _ASK),
-        (_RETURN, 0, 0, _ALLOW),
-    ]
-
-
-def _socket() -> list[Line]:
-    known: list[Line] = [(_JUMP_EQ, len(FAMILIES) - i, 0, family) for i, family in enumerate(FAMILIES)]
-    return [(_LOAD, 0, 0, _FIRST), *known, (_RETURN, 0, 0, _ASK), (_RETURN, 0, 0, _ALLOW)]
-
-
-def _mmap(most: int) -> list[Line]:
-    high, low = most >> 32, most & 0xFFFFFFFF
-    return [
-        (_LOAD, 0, 0, _SECOND + 4),
-        (_JUMP_GT, 3, 0, high),
-        (_JUMP_EQ, 0, 3, high),
-        (_LOAD, 0, 0, _SECOND),
-        (_JUMP_GT, 0, 1, low),
-        (_RETURN, 0, 0, _ASK),
-        (_RETURN, 0, 0, _ALLOW),
-    ]
+    library = _library()
+    context = ctypes.c_void_p(library.seccomp_init(ASK))
+    library.seccomp_attr_set(context, 2, ASK)  # calls by another machine's numbers
+    every: dict[str, list[list[Test]]] = {name: [[]] for name in ALLOWED}
+    for name, tests in (every | SOME | {"mmap": mmap, "fallocate": [[(3, LE, disk, 0)]]}).items():
+        for line in tests:
+            if (number := call_number(name)) >= 0:
+                rules = (_Compare * len(line))(*(_Compare(*test) for test in line))
+                if library.seccomp_rule_add_array(context, ALLOW, number, len(line), rules):
+                    raise OSError(f"libseccomp takes no rule for {name}")
+    for name, error in ABSENT.items():
+        library.seccomp_rule_add_array(context, ERROR | error, call_number(name), 0, None)
+    file = os.memfd_create("filter")
+    try:
+        if library.seccomp_export_bpf(context, file):
+            raise OSError("libseccomp writes no filter")
+        return os.pread(file, 1 << 16, 0)
+    finally:
+        os.close(file)
+        library.seccomp_release(context)

@@ -62,13 +62,13 @@ class Team:
     def __post_init__(self) -> None:
         roles = {name: _role(r) for name, r in self.roles.items()}
         lead = self.lead if isinstance(self.lead, Role) else Role(self.lead, spawns=tuple(roles))
-        made = {
+        fields = {
             "roles": roles,
             "lead": lead,
             "tools": tuple(t if isinstance(t, Tool) else tool(t) for t in self.tools),
             "ways": WAYS | dict(self.ways),
         }
-        for name, value in made.items():
+        for name, value in fields.items():
             object.__setattr__(self, name, value)
         self._check()
 
@@ -115,7 +115,7 @@ def fingerprint(team: Team) -> str:
     False
     """
     roles = {LEAD: team.leader} | team.cast
-    told = {
+    settings = {
         "tools": [(t.name, t.effect, t.about, t.params, t.outside, t.seconds) for t in team.toolbox],
         "roles": {
             name: (r.tools, r.spawns, r.prompt, r.seconds, r.retries, r.backoff, r.wait, r.patience, r.budget)
@@ -125,4 +125,4 @@ def fingerprint(team: Team) -> str:
         "ways": sorted(team.ways),
         "guards": [getattr(g, "__qualname__", repr(g)) for g in team.guards],
     }
-    return hashlib.sha256(msgspec.json.encode(told, order="deterministic")).hexdigest()[:16]
+    return hashlib.sha256(msgspec.json.encode(settings, order="deterministic")).hexdigest()[:16]

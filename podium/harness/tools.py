@@ -6,9 +6,11 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
+from threading import current_thread, main_thread
 from typing import Any, overload
 
-from podium.harness.bounded import Bounded
+from podium.harness.bounded import Bounded, beside, interrupted
 from podium.harness.types import Caller, Effect, Fault, Result, crash, shown
 from podium.harness.understand import amount, content_of
 
@@ -32,7 +34,7 @@ class Tool:
     params: dict[str, Any] | None = None  # JSON Schema of its arguments, for a model
     outside: bool = False
     caller: bool = False
-    thread: bool = False  # it blocks: run it beside the event loop
+    thread: bool = False  # it blocks: run it in a thread beside the event loop
     seconds: float | None = 60.0  # that it may take
 
 
@@ -56,18 +58,19 @@ def tool(run: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
 
 
 def tool_of(run: Callable[..., Any], **settings: Any) -> Tool:
-    told: dict[str, Any] = {"name": getattr(run, "__name__", "tool")}
-    told["about"] = (inspect.getdoc(run) or "").split("\n")[0]
-    return Tool(run=run, **(told | settings))
+    fields: dict[str, Any] = {"name": getattr(run, "__name__", "tool")}
+    fields["about"] = (inspect.getdoc(run) or "").split("\n")[0]
+    return Tool(run=run, **(fields | settings))
 
 
 def begin(tool: Tool, args: dict[str, Any], caller: Caller) -> Any:
     """What the tool answers, or what to await for it. Whatever goes wrong comes as a Fault."""
     given = (caller,) if tool.caller else ()
     try:
-        if tool.thread:
-            return asyncio.to_thread(tool.run, *given, **args)
-        return tool.run(*given, **args)
+        if tool.thread or not (inspect.iscoroutinefunction(tool.run) or current_thread() is main_thread()):
+            return beside(partial(tool.run, *given, **args))
+        with interrupted(tool.seconds, tool.name):
+            return tool.run(*given, **args)
     except Fault:
         raise
     except asyncio.CancelledError:  # by itself: nothing else can cancel what does not wait
@@ -116,7 +119,8 @@ def _fault(tool: Tool, args: dict[str, Any], error: Exception) -> Fault:
 async def held(answer: Awaitable[Any]) -> Any:
     """What it comes to; whatever would end the event loop, out of a task, is a crash."""
     try:
-        return await answer
+        result = await answer
+        return await result if inspect.isawaitable(result) else result
     except (Exception, asyncio.CancelledError, GeneratorExit):
         raise
     except BaseException as error:

@@ -101,8 +101,8 @@ def plan() -> Team:
 
     def _asked(see: See) -> list[Any]:
         """What the executor was last asked to do."""
-        told = [a for _, acts in see.history for a in acts if isinstance(a, Delegate) and a.to == "executor-1"]
-        return list(told[-1].task)
+        delegated = [a for _, acts in see.history for a in acts if isinstance(a, Delegate) and a.to == "executor-1"]
+        return list(delegated[-1].task)
 
     async def executor(see: See) -> Did:
         if see.new[-1].kind == "task":
@@ -115,8 +115,8 @@ def plan() -> Team:
         if see.new[-1].kind == "task":
             a, op, b, _ = see.new[-1].content
             return Call(tool="calculate", args={"a": a, "op": op, "b": b})
-        said = see.items("task")[-1].content[3]
-        return Return(content=[bool(see.results) and said == see.results[0], said])
+        claim = see.items("task")[-1].content[3]
+        return Return(content=[bool(see.results) and claim == see.results[0], claim])
 
     task = {"steps": [["+", 7], ["*", 6], ["-", 2], ["*", 3]], "answer": 120.0}
     return Team(
@@ -131,9 +131,9 @@ def debate() -> Team:
 
     async def lead(see: See) -> Did:
         if see.turn == 0:
-            seen = see.task["seen"]
-            names = [f"debater-{i + 1}" for i in range(len(seen))]
-            return [Spawn(role="debater", task=part, context=names) for part in seen]
+            evidence = see.task["seen"]
+            names = [f"debater-{i + 1}" for i in range(len(evidence))]
+            return [Spawn(role="debater", task=part, context=names) for part in evidence]
         return [Aggregate(how="vote"), Stop()]
 
     async def debater(see: See) -> Did:
@@ -206,9 +206,9 @@ def managed() -> Team:
     async def lead(see: See) -> Did:
         if see.turn == 0:
             return Spawn(role="explorer", task=see.task["start"], tools=["read"])
-        found = [r for r in see.returns if isinstance(r, str)]
-        if see.turn == 1 and found:
-            return Call(tool="read", args={"name": found[-1]})
+        paths = [r for r in see.returns if isinstance(r, str)]
+        if see.turn == 1 and paths:
+            return Call(tool="read", args={"name": paths[-1]})
         text = next((r for r in see.results if isinstance(r, str) and "=" in r), "")
         return Stop(answer=int(text.split("=")[1]) if text else None)
 

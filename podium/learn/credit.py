@@ -1,4 +1,5 @@
-"""Credit as columns: of branched decisions straight from what they earned, as `podium.credit` gives it on the traces of the same episodes; and of units, at events."""
+"""Credit as columns: of branched decisions straight from what they earned, as `podium.credit` gives it on the
+traces of the same episodes; and of units, at events."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Critics for methods that read one: values, Qs and mixers, fitted to the episodes of an iteration.
 
-A fit is a ridge regression of what came on what the policy's network makes of the record, by kind of decision and role:
+A fit is a ridge regression of what came on what the policy's network makes of the record, by kind of decision and
+role:
 
     θ = (XᵀX + r I)⁻¹ Xᵀ G
 
@@ -80,7 +81,8 @@ def reads(method: Method) -> tuple[str, ...]:
 def fitted(
     method: Method, traces: Sequence[Trace], made: Sequence[Sequence[Made]], net: Net, w: Parameters
 ) -> list[Trace]:
-    """The traces of an iteration, one a world, with the columns that a method reads; `made` are the decisions of their runs, branches come after those."""
+    """The traces of an iteration, one a world, with the columns that a method reads; `made` are the decisions of
+    their runs, branches come after those."""
     names = reads(method)
     if not names:
         return list(traces)
@@ -129,7 +131,8 @@ def _columns(call: Call) -> list[str]:
 
 
 def _coming(credit: Credit, tree: Node) -> F:
-    """Of each event what its unit has coming where a critic is read: credit so far, or the sum of later rewards that the step makes."""
+    """Of each event what its unit has coming where a critic is read: credit so far, or the sum of later rewards
+    that the step makes."""
     for part in tree.parts if isinstance(tree, Then) else (tree,):
         if not isinstance(part, Call) or _columns(part):
             break
@@ -240,10 +243,11 @@ def _q(known: Sequence[_Known]) -> Told:
 
 
 def _decomposed(known: Sequence[_Known]) -> Told:
-    """Q_tot = |w2| · elu(|w1| Q + b1) + b2 of a run, Q_g = Σ_i Q_i over its decisions of kind g,   Q_i = θ_g · (x_i - Σ_k π_k x_k) + V_i
+    """Q_tot = |w2| · elu(|w1| Q + b1) + b2 of a run, Q_g = Σ_i Q_i over its decisions of kind g,
+    Q_i = θ_g · (x_i - Σ_k π_k x_k) + V_i
 
-    q is Q_i less V_i, which no choice depends on; mixer the slope ∂Q_tot / ∂Q_g; phi Shapley's value of q: by how much it raises Q_tot,
-    averaged over orders in which decisions come (those that have not yet count V_i).
+    q is Q_i less V_i, which no choice depends on; mixer the slope ∂Q_tot / ∂Q_g; phi Shapley's value of q: by how
+    much it raises Q_tot, averaged over orders in which decisions come (those that have not yet count V_i).
     """
     runs, first = np.unique(np.concatenate([k.run for k in known]), return_index=True)
     at = [np.searchsorted(runs, k.run) for k in known]
@@ -321,7 +325,8 @@ def _summed(x: F, at: N64, n: int) -> F:
 
 
 def _shapley(mixer: _Mixer, base: F, q: Sequence[F], at: Sequence[N64]) -> list[F]:
-    """φ_i = mean over orders of Q_tot({i and those before it}) - Q_tot({those before it}); `base` is Q of each run without any."""
+    """φ_i = mean over orders of Q_tot({i and those before it}) - Q_tot({those before it}); `base` is Q of each run
+    without any."""
     kind = np.repeat(np.arange(len(q)), [len(x) for x in q])
     run, own = np.concatenate(at), np.zeros((len(kind), len(q)))
     own[np.arange(len(kind)), kind] = np.concatenate(q)
@@ -358,8 +363,8 @@ def _written(trace: Trace, columns: dict[str, F], labels: dict[int, list[float]]
 
 
 def _carried(trace: Trace, column: F, coming: F, unit: str) -> F:
-    """The column on rows that stand for units: of the unit's first decision. A unit without one decides nothing, so that nothing may change
-    there: it has what the next one of its run has, and after the last what came."""
+    """The column on rows that stand for units: of the unit's first decision. A unit without one decides nothing, so
+    that nothing may change there: it has what the next one of its run has, and after the last what came."""
     stand, place = units.rows(trace, unit), units.place(trace, unit)
     told = np.flatnonzero(~np.isnan(column))[::-1]
     found = np.full(len(stand), np.nan)

@@ -20,8 +20,9 @@ DICE = 99_991  # what seeds of episodes for judging come from
 
 
 class Judged(NamedTuple):
-    """V* is exact. Values are V* less the mean loss of an episode, which is unbiased and less noisy than the mean score: the sum of what
-    its choices lost (`World.lost`) where the world can tell, else what optimal play on the same dice scored more."""
+    """V* is exact. Values are V* less the mean loss of an episode, which is unbiased and less noisy than the mean
+    score: the sum of what its choices lost (`World.lost`) where the world can tell, else what optimal play on the
+    same dice scored more."""
 
     optimum: float
     value: float
@@ -67,7 +68,8 @@ def judged(
 
 
 def beside(world: World, score: Callable[[U], F], episodes: int, seed: int = DICE, batch: int = 20_000) -> Judged:
-    """What scores by their seeds are worth beside optimal play on the same dice, from so many episodes less those without a score (NaN)."""
+    """What scores by their seeds are worth beside optimal play on the same dice, from so many episodes less those
+    without a score (NaN)."""
     optimal = world.optimal()
 
     def learned(dice: U) -> F:
@@ -87,7 +89,8 @@ def _by_losses(
     seed: int,
     batch: int,
 ) -> Judged:
-    """From what was lost in each episode, by its seed: by what was learned, and by a trivial policy, which the first batch judges."""
+    """From what was lost in each episode, by its seed: by what was learned, and by a trivial policy, which the
+    first batch judges."""
     best = world.optimum()
     simple = {
         name: best - float(lost(policy, seeds(seed, batch)).mean()) for name, policy in world.trivial().items()

@@ -1,4 +1,5 @@
-"""What was made of a record does not have to be made again: pools over items that have not changed since the last decision."""
+"""What was made of a record does not have to be made again: pools over items that have not changed since the last
+decision."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ LOW = np.float32(-2.0)  # below every embedding, which is a tanh
 class Memory:
     """Sums and maxima over the items of episodes under way, for one set of parameters.
 
-    Items that an episode showed twice in the same place are *settled*: their part is kept, and only what came after is
-    embedded at the next decision. If a settled item changes after all, its episode is embedded anew.
+    Items that an episode showed twice in the same place are *settled*: their part is kept, and only what came after
+    is embedded at the next decision. If a settled item changes after all, its episode is embedded anew.
     """
 
     def __init__(self, net: Net, w: Parameters, n: int) -> None:
@@ -31,7 +32,8 @@ class Memory:
         self.max = np.full((n, net.shape.item), LOW)
 
     def pools(self, seen: Seen, row: N64) -> tuple[Array, Array, Array, Array]:
-        """Σ_j e_j and max_j e_j (0 if there is none) of each row of what is seen, and of its new items; `row` are the episodes."""
+        """Σ_j e_j and max_j e_j (0 if there is none) of each row of what is seen, and of its new items; `row` are
+        the episodes."""
         count = tape.lengths(seen.first)
         owner, local = np.repeat(np.arange(len(row)), count), _local(seen.first)
         same = self._unchanged(seen, row, owner, local)

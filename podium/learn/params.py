@@ -1,7 +1,8 @@
 """Parameters of worlds to train on, kept apart from those to test on.
 
-Tests are drawn by the world's own `held_out`. Training draws prices from ranges a little wider, so that none is met again; sizes
-are others than those of `held_out` where it knows few (`crew`, `jury`), or never those of a test world (`secretary`, `cayley_moser`).
+Tests are drawn by the world's own `held_out`. Training draws prices from ranges a little wider, so that none is met
+again; sizes are others than those of `held_out` where it knows few (`crew`, `jury`), or never those of a test world
+(`secretary`, `cayley_moser`).
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ def _expedition(dice: np.random.Generator) -> Mapping[str, Any]:
 
 
 def _large(dice: np.random.Generator) -> Mapping[str, Any]:
-    """The prices, stakes and menu of `LARGE`, with at most 30 agents for at most 8 legs: with 20 legs each could have but one or two, and a
-    policy would learn that many legs mean few agents, rather than few agents a leg."""
+    """The prices, stakes and menu of `LARGE`, with at most 30 agents for at most 8 legs: with 20 legs each could
+    have but one or two, and a policy would learn that many legs mean few agents, rather than few agents a leg."""
     return {**LARGE, "pool": int(dice.integers(2, 31)), "legs": int(_price(dice, 1, 9)), "calls": 0}
 
 

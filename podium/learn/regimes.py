@@ -1,7 +1,9 @@
-"""Who learns when: regimes, schedules and staleness, as pure functions of the iteration and of what the learner holds.
+"""Who learns when: regimes, schedules and staleness, as pure functions of the iteration and of what the learner
+holds.
 
-A regime says which parameters there are and how their gradients meet; a schedule says whose decisions are learned from in an iteration;
-with a staleness of s the episodes of iteration i are played by the weights of iteration i - s.
+A regime says which parameters there are and how their gradients meet; a schedule says whose decisions are learned
+from in an iteration; with a staleness of s the episodes of iteration i are played by the weights of iteration i -
+s.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ SCHEDULES = {
 }
 CORRECTIONS = {
     "clip": "the ratio to the weights that acted, clipped",
-    "truncated": "the ratio to the weights before the update, clipped, times that of those to the weights that acted, truncated",
+    "truncated": "the ratio to the weights before the update, clipped, times that of those to the weights that "
+    "acted, truncated",
 }
 
 
@@ -138,7 +141,8 @@ def acting(plan: Plan, w: Parameters, held: Mapping[str, Any]) -> Parameters:
 def remembered(plan: Plan, held: Mapping[str, Any], w: Parameters, score: float) -> dict[str, Any]:
     """What is held after an iteration that began with weights w and had the mean return `score`.
 
-    A turn of the schedule "metric" ends when  mean(last k returns) - mean(k returns before) <= least,  k the period.
+    A turn of the schedule "metric" ends when  mean(last k returns) - mean(k returns before) <= least,  k the
+    period.
     """
     kept = {name: x for name, x in held.items() if "@" not in name}
     if plan.staleness:
@@ -166,7 +170,8 @@ def truncated_credit(credit: F, acted: Array, now: Array, most: float) -> F:
 
 
 def started(w: Parameters, source: Parameters) -> Parameters:
-    """Parameters to start with, from those of another run: by name, or for every role those that all shared. Raises ValueError.
+    """Parameters to start with, from those of another run: by name, or for every role those that all shared. Raises
+    ValueError.
 
     >>> started({"lead/b": np.zeros(1), "mate/b": np.zeros(1)}, {"b": np.ones(1)})
     {'lead/b': array([1.]), 'mate/b': array([1.])}

@@ -1,4 +1,5 @@
-"""Ridge regression, and fits that tell each half of some runs by the other: no run's luck is in what is told of it."""
+"""Ridge regression, and fits that tell each half of some runs by the other: no run's luck is in what is told of
+it."""
 
 from __future__ import annotations
 

@@ -131,7 +131,8 @@ def tanh(*terms: Node) -> Node:
 
 
 def _total(terms: tuple[Node, ...]) -> tuple[Array, Array | None]:
-    """The sum of nodes, the first two of which have its shape when broadcast; and the same array again if it is nobody else's."""
+    """The sum of nodes, the first two of which have its shape when broadcast; and the same array again if it is
+    nobody else's."""
     first, *others = [value_of(term) for term in terms]
     if not others:
         return first, None
@@ -255,7 +256,8 @@ def lengths(first: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _reduced(op: np.ufunc, x: Array, first: NDArray[np.int64], count: NDArray[np.int64]) -> Array:
-    """op over consecutive rows that begin at `first`, none empty; equally long segments, which are common, go side by side."""
+    """op over consecutive rows that begin at `first`, none empty; equally long segments, which are common, go side
+    by side."""
     m = int(count[0]) if len(count) else 0
     if 0 < m <= 32 and len(count) * m == len(x) and (count == m).all():
         wide = x.reshape(len(count), m, *x.shape[1:])

@@ -99,7 +99,7 @@ def _sides(rollout: I, question: I, answer: I, weight: F) -> _Sides:
 
 def _by_votes(trace: Trace) -> _Sides:
     """Votes that aggregates state; one without a weight weighs 1."""
-    known = np.flatnonzero((trace.value_v.codes >= 0) & (trace.event_v >= 0))
+    known = np.flatnonzero(trace.value_v.codes >= 0)
     of = trace.event_v[known]
     weight = trace.weight_v[known]
     return _sides(trace.rollout_e[of], of, trace.value_v.codes[known], np.where(np.isnan(weight), 1.0, weight))

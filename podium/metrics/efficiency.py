@@ -85,14 +85,28 @@ def utilisation_by_effect(trace: Trace) -> F:
 
 @register("score", unit="team", families=("E2",), better="higher", needs="when events began and ended")
 def busy_agents(trace: Trace) -> F:
-    """How many agents were busy at once, on average over the time from the first piece of work to the end of the
-    last.
+    """How many agents were busy at once, on average over the team's time, from its first piece of work to the end
+    of its last.
 
-        b = ∫ busy(t) dt / (t_last - t_first)
+        b = ∫ busy(t) dt / (t_last - t_first - waiting),   waiting: a person was busy and no agent (`graph.waiting`)
 
     pays: the team.   needs: ends of events, else NaN.
     """
-    return graph.mean(trace)
+    team = replace(trace, end_e=trace.t_e + graph.team_work(trace))
+    first_n, last_n = np.full((2, len(trace)), np.nan)
+    np.fmin.at(first_n, trace.rollout_e, np.where(np.isnan(team.end_e), np.nan, team.t_e))
+    np.fmax.at(last_n, trace.rollout_e, team.end_e)
+    span_n = last_n - first_n
+    time_n = span_n - _waiting_between(trace, first_n, last_n)
+    busy_n: F = graph.mean(team) * span_n / np.where(time_n > 0, time_n, np.nan)
+    return busy_n
+
+
+def _waiting_between(trace: Trace, first_n: F, last_n: F) -> F:
+    """`graph.waiting` inside these limits of each run."""
+    start_e = np.maximum(trace.t_e, first_n[trace.rollout_e])
+    end_e = np.minimum(trace.end_e, last_n[trace.rollout_e])
+    return graph.waiting(trace, start_e, np.maximum(0.0, end_e - start_e))
 
 
 def _starts(trace: Trace) -> Trace:
@@ -100,12 +114,13 @@ def _starts(trace: Trace) -> Trace:
     return replace(trace, end_e=np.broadcast_to(np.nan, trace.n_events))
 
 
-def _headroom(trace: Trace, work_e: F) -> F:
+def _headroom(trace: Trace, start_e: F, every_e: F) -> F:
+    work_e = graph.team_work(trace, every_e)
     keep = np.flatnonzero(trace.type_x != TEMPORAL)
     done_e = sweep.longest(np.where(np.isnan(work_e), 0.0, work_e), trace.src_x[keep], trace.dst_x[keep])
     path_n = np.zeros(len(trace))
     np.maximum.at(path_n, trace.rollout_e, done_e)
-    return wall_clock(trace) / np.where(path_n > 0, path_n, np.nan)
+    return (wall_clock(trace) - graph.waiting(trace, start_e, every_e)) / np.where(path_n > 0, path_n, np.nan)
 
 
 @register(
@@ -120,11 +135,12 @@ def _headroom(trace: Trace, work_e: F) -> F:
 def headroom(trace: Trace) -> F:
     """What if there were workers enough: how many times faster the same work could have been done.
 
-        h = T_wall / T_∞,   T_∞ the longest chain of work along edges but temporal
+        h = T_team / T_∞,   T_team the wall clock less waiting for people,
+        T_∞ the longest chain of work along edges but temporal
 
     pays: the team.   needs: ends of events, else NaN.
     """
-    return _headroom(trace, graph.work(trace))
+    return _headroom(trace, trace.t_e, graph.work(trace))
 
 
 @register(
@@ -139,11 +155,12 @@ def headroom(trace: Trace) -> F:
 def headroom_from_starts(trace: Trace) -> F:
     """`headroom` for logs that say only when events began.
 
-    h = T_wall / T_∞   with   w_j = t_j - max(t_i : i → j)
+    h = T_team / T_∞   with   w_j = t_j - max(t_i : i → j)
 
     pays: the team.   needs: starts of events, else NaN.
     """
-    return _headroom(_starts(trace), graph.inferred_work(trace))
+    work_e = graph.inferred_work(trace)
+    return _headroom(_starts(trace), trace.t_e - work_e, work_e)
 
 
 @register(
@@ -157,7 +174,7 @@ def headroom_from_starts(trace: Trace) -> F:
 def speedup_from_starts(trace: Trace) -> F:
     """`speedup` for logs that say only when events began.
 
-    S = T₁ / T_wall   with   w_j = t_j - max(t_i : i → j)
+    S = T₁ / T_team   with   w_j = t_j - max(t_i : i → j)
 
     pays: the team.   needs: starts of events, else NaN.
     """

@@ -37,6 +37,14 @@ class Measured:
         return told
 
     @property
+    def needs(self) -> str | None:
+        """What the record of a run would have to hold for a figure; None where every run has one."""
+        if not self.absent:
+            return None
+        asked = self.metric.scores if self.score is None else (self.score,)
+        return "; or ".join(str(facts("score", score)["needs"]) for score in asked)
+
+    @property
     def estimate(self) -> Estimate:
         return _of_differences(self.values_n) if self.paired else estimate(self.values_n)
 
@@ -58,6 +66,7 @@ class Measured:
             "better": self.metric.better,
             **figures,
             "absent": self.absent,
+            "needs": self.needs,
             "score": self.score,
             "assumes": self.assumes,
         }

@@ -46,6 +46,6 @@ METRICS: tuple[Metric, ...] = (
     Metric("E3", "resolution", ("resolved", "resolved_by_value"), "higher"),
     Metric("E4", "protocol overhead", ("protocol_overhead",), "lower", True),
     Metric("E4", "tokens per delegation", ("tokens_per_delegation",), "lower"),
-    Metric("E4", "error amplification", ("error_amplification", "error_amplification_by_taint"), "lower", True),
+    Metric("E4", "error amplification", ("error_amplification",), "lower", True),
     Metric("E4", "injection flow", ("injection_flow", "injection_flow_unmarked"), "lower"),
 )

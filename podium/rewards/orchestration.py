@@ -220,20 +220,26 @@ def _worked(trace: Trace, by_e: B) -> tuple[B, B]:
 def speedup(trace: Trace, over: str = "wall", guess: bool = False) -> F:
     """How much faster than one worker: the serial time of the work over the time it took.
 
-        S = T₁ / T_wall   (over="wall", as it ran),   or   S = T₁ / T_∞   (over="path", as its causes would allow)
+        S = T₁ / T_team   (over="wall", as it ran),   or   S = T₁ / T_∞   (over="path", as its causes would allow)
 
-    T₁ is the sum of all work, the serial schedule; T_∞ the critical path. With `guess` work is the time since the
-    latest cause, for logs that say only when events began; that includes waiting. This is a measurement, not a
-    reward to maximise alone: ten workers that sleep side by side have a speed-up of 10 whatever the outcome.
+    T₁ is the sum of the team's work, the serial schedule; T_∞ the critical path; T_team the wall clock without the
+    time in which the run waited for a person (`graph.waiting`). With `guess` work is the time since the latest
+    cause, for logs that say only when events began; that includes waiting. This is a measurement, not a reward to
+    maximise alone: ten workers that sleep side by side have a speed-up of 10 whatever the outcome.
     `useful_speedup` leaves out what no answer rests on; `earned` makes it follow the outcome, and `clip` bounds it.
 
     pays: the team.   needs: ends of events, else NaN.   from: the survey's table 13, parallelism efficiency.
     """
     if over not in ("wall", "path"):
         raise BadReward(f"speedup is over 'wall' or 'path', got {over!r}")
-    work_e = graph.inferred_work(trace) if guess else graph.work(trace)
+    every_e = graph.inferred_work(trace) if guess else graph.work(trace)
+    work_e = graph.team_work(trace, every_e)
     serial_n = graph.serial_time(trace, work_e).time_n
-    time_n = wall_clock(trace) if over == "wall" else graph.critical_path(trace, work_e).time_n
+    if over == "path":
+        time_n = graph.critical_path(trace, work_e).time_n
+    else:
+        start_e = trace.t_e - every_e if guess else trace.t_e
+        time_n = wall_clock(trace) - graph.waiting(trace, start_e, every_e)
     return serial_n / np.where(time_n > 0, time_n, np.nan)
 
 
@@ -248,16 +254,16 @@ def speedup(trace: Trace, over: str = "wall", guess: bool = False) -> F:
 def useful_speedup(trace: Trace) -> F:
     """`speedup` of the work that the answer rests on: what led to no answer of the lead is time spent and no work.
 
-        S = T_useful / T_wall,   T_useful = Σ w_e over the answers of the lead and all that led to one, along edges
+        S = T_useful / T_team,   T_useful = Σ w_e over the answers of the lead and all that led to one, along edges
             but temporal
 
     Never above `speedup`. What is slept through and then taken in counts: as a reward use it under `earned`.
 
     pays: the team.   needs: ends of events, else NaN.   from: ours.
     """
-    answer_e, work_e = answers_of_the_lead(trace), graph.work(trace)
+    answer_e, work_e = answers_of_the_lead(trace), graph.team_work(trace)
     idle_e = ~(answer_e | ancestors(trace, answer_e, LEADS_ON)) & ~np.isnan(work_e)
-    time_n = wall_clock(trace)
+    time_n = wall_clock(trace) - graph.waiting(trace, trace.t_e, graph.work(trace))
     return graph.serial_time(trace, np.where(idle_e, 0.0, work_e)).time_n / np.where(time_n > 0, time_n, np.nan)
 
 
@@ -344,7 +350,7 @@ def combined(trace: Trace) -> tuple[I, I]:
     first = np.searchsorted(dst[told], src[led])
     count = np.searchsorted(dst[told], src[led], side="right") - first
     via = told[ranges(first, count)]
-    voted = np.flatnonzero((trace.source_v >= 0) & (trace.event_v >= 0))
+    voted = np.flatnonzero(trace.source_v >= 0)
     row = np.concatenate([src[direct], src[via], trace.source_v[voted]]).astype(np.int64)
     of = np.concatenate([dst[direct], np.repeat(dst[led], count), trace.event_v[voted]]).astype(np.int64)
     order = rows_by(row)

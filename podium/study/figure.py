@@ -161,11 +161,11 @@ def _ticks(low: float, high: float, log: bool) -> list[float]:
 
 def _shown(xs: Sequence[float], at_x: Place) -> list[float]:
     """Those that have room for their number."""
-    kept: list[float] = []
+    shown: list[float] = []
     for x in xs:
-        if not kept or at_x(x) - at_x(kept[-1]) > 34:
-            kept.append(x)
-    return kept
+        if not shown or at_x(x) - at_x(shown[-1]) > 34:
+            shown.append(x)
+    return shown
 
 
 def _drawn(line: Line, colour: str, at_x: Place, at_y: Place) -> list[str]:

@@ -156,8 +156,8 @@ def read(spec: str, quick: bool = False) -> Question:
 
 def key(question: Question) -> str:
     """What the numbers depend on: settings, seeds and code."""
-    asked = msgspec.json.encode([question.name, list(question.seeds), question.how])
-    return hashlib.sha256(asked + _code(question.experiment.path)).hexdigest()[:12]
+    settings = msgspec.json.encode([question.name, list(question.seeds), question.how])
+    return hashlib.sha256(settings + _code(question.experiment.path)).hexdigest()[:12]
 
 
 @cache
@@ -259,8 +259,8 @@ def _kept_by(spec: str, settings: dict[str, Any], arm: str, seed: int, folder: P
 
 
 def _kept(question: Question, arm: str, seed: int, folder: Path) -> dict[str, Any]:
-    asked = msgspec.json.encode([question.name, question.how, arm, seed]) + _code(question.experiment.path)
-    path = folder / f"{question.name}-{hashlib.sha256(asked).hexdigest()[:16]}.json"
+    settings = msgspec.json.encode([question.name, question.how, arm, seed]) + _code(question.experiment.path)
+    path = folder / f"{question.name}-{hashlib.sha256(settings).hexdigest()[:16]}.json"
     if not path.exists():
         began = process_time()
         with one_thread():
@@ -298,11 +298,11 @@ def tell(question: Question, found: Found) -> Told:
 
 def _played(some: list[dict[str, Any]]) -> str:
     """What an arm was trained on, branches counted."""
-    said = []
+    counts = []
     for what in ("episodes", "decisions"):
         played = [one[what] for one in some if one.get(what)]
-        said += [f"{np.mean(played):,.0f} {what}"] if played else []
-    return ", ".join(said)
+        counts += [f"{np.mean(played):,.0f} {what}"] if played else []
+    return ", ".join(counts)
 
 
 def _cells(s: Says) -> list[str]:

@@ -67,23 +67,23 @@ def rows(
     jobs = [(env, seed, recipe, episodes, folder) for env, seed in product(envs, seeds)]
     folder.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(cores, get_context("spawn")) as pool:
-        found: dict[str, list[list[Judged]]] = {env: [] for env in envs}
+        by_world: dict[str, list[list[Judged]]] = {env: [] for env in envs}
         for (env, seed, *_), one in zip(jobs, pool.map(_kept, *zip(*jobs, strict=True)), strict=True):
-            found[env].append(one)
+            by_world[env].append(one)
             say(f"{env}, seed {seed}: {np.mean([j.share for j in one]):.3f} of the gap")
-    return [_row(env, found[env]) for env in envs]
+    return [_row(env, by_world[env]) for env in envs]
 
 
 def _kept(env: str, seed: int, recipe: Recipe, episodes: int, folder: Path) -> list[Judged]:
     """As `_learned`, or what it made before."""
     met = [training(env, seed, i, k).params for i, k in product(range(8), range(recipe.worlds))]
-    asked = msgspec.json.encode([env, seed, recipe, episodes, list(UNTOUCHED), met]) + _code()
-    path = folder / f"{env.replace('/', '-')}-{seed}-{hashlib.sha256(asked).hexdigest()[:12]}.json"
+    settings = msgspec.json.encode([env, seed, recipe, episodes, list(UNTOUCHED), met]) + _code()
+    path = folder / f"{env.replace('/', '-')}-{seed}-{hashlib.sha256(settings).hexdigest()[:12]}.json"
     if path.exists():
         return [Judged(*one) for one in msgspec.json.decode(path.read_bytes())]
-    made = _learned(env, seed, recipe, episodes)
-    write_whole(path, msgspec.json.encode(made))
-    return made
+    evaluations = _learned(env, seed, recipe, episodes)
+    write_whole(path, msgspec.json.encode(evaluations))
+    return evaluations
 
 
 @cache

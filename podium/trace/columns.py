@@ -20,7 +20,20 @@ from numpy.typing import NDArray
 
 from podium.trace.vocabulary import EVENT_TYPES, TOPOLOGIES
 
-__all__ = ["AXES", "COLUMNS", "B", "Column", "F", "I", "Names", "Text", "Trace", "concat", "ranges"]
+__all__ = [
+    "AXES",
+    "COLUMNS",
+    "B",
+    "Column",
+    "F",
+    "I",
+    "Names",
+    "Text",
+    "Trace",
+    "absent_column",
+    "concat",
+    "ranges",
+]
 
 F = NDArray[np.float64]
 I = NDArray[np.signedinteger[Any]]
@@ -323,7 +336,7 @@ class Trace(_Referred):
         columns = {}
         for name, axis, kind in COLUMNS:
             values = given.pop(name, None)
-            columns[name] = _absent(kind, length[axis]) if values is None else _coerced(kind, values)
+            columns[name] = absent_column(kind, length[axis]) if values is None else _coerced(kind, values)
             if kind not in ("floats", "texts") and len(columns[name]) != length[axis]:
                 raise ValueError(f"{name} has {len(columns[name])} rows, {AXES[axis]} has {length[axis]}")
         if given:
@@ -409,9 +422,13 @@ class Trace(_Referred):
         return f"Trace({', '.join(counts)})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the counts, then the first events as a table."""
+        """What a notebook shows: the page of one run; of several the counts, then the first events as a table."""
         from html import escape
 
+        from podium.registry import find
+
+        if len(self) == 1 and self.n_events <= 100_000:
+            return str(find("viewer", "inline")(self))
         names = self.name_a.strings()
         rows = "".join(
             f"<tr><td>{row}</td><td>{self.t_e[row]:g}</td><td>{EVENT_TYPES[self.type_e[row]]}</td>"
@@ -522,7 +539,8 @@ def _coerced(kind: str, values: Any) -> Any:
     return Channels(values) if kind == "texts" else values
 
 
-def _absent(kind: str, n: int) -> Any:
+def absent_column(kind: str, n: int) -> Any:
+    """A column of this kind in which nothing is recorded; it takes no memory."""
     match kind:
         case "text":
             return Text.constant(None, n)
@@ -561,7 +579,9 @@ def _concatenated(kind: str, parts: list[Any], lengths: list[int]) -> Any:
         one = kind[:-1]
         return {
             k: _concatenated(
-                one, [p[k] if k in p else _absent(one, n) for p, n in zip(parts, lengths, strict=True)], lengths
+                one,
+                [p[k] if k in p else absent_column(one, n) for p, n in zip(parts, lengths, strict=True)],
+                lengths,
             )
             for k in dict.fromkeys(k for p in parts for k in p)
         }

@@ -290,18 +290,18 @@ def _hidden(path: Path, folder: Path) -> bool:
 
 def blocks(stream: IO[bytes], progress: Progress, size: int = log.BLOCK) -> Iterator[bytes]:
     """The stream in blocks of whole lines; the last may end within one."""
-    kept: list[bytes] = []
+    pieces: list[bytes] = []
     while block := stream.read(size):
         if progress:
             progress(len(block))
         cut = block.rfind(b"\n") + 1
         if cut:
-            yield b"".join([*kept, block[:cut]])
-            kept = [block[cut:]] if cut < len(block) else []
+            yield b"".join([*pieces, block[:cut]])
+            pieces = [block[cut:]] if cut < len(block) else []
         else:
-            kept.append(block)
-    if kept:
-        yield b"".join(kept)
+            pieces.append(block)
+    if pieces:
+        yield b"".join(pieces)
 
 
 @contextmanager

@@ -211,8 +211,8 @@ def _add(segment: Segment, lines: bytes, line: int, shape: Shape) -> None:
         table, _ = objects(lines, 0, True, shape, segment.words)
         _append(segment, table, shape)
     except (Odd, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        found = list(_explain(lines, line, segment.count))[:MOST_EXPLAINED]
-        segment.broken += found or [Place("schema", None, f"line {line} and on: {error}")]
+        faults = list(_explain(lines, line, segment.count))[:MOST_EXPLAINED]
+        segment.broken += faults or [Place("schema", None, f"line {line} and on: {error}")]
 
 
 def _without_last(lines: bytes) -> tuple[bytes, bytes]:
@@ -242,8 +242,8 @@ def _append(segment: Segment, table: Table, shape: Shape) -> None:
     flat = [c for causes in after for c in causes]
     effect = np.repeat(rows, [len(causes) for causes in after]) + segment.count
     code = segment.writers.code
-    said = effect, [c.n for c in flat], [code(c.writer) for c in flat], [_EDGE_CODE[c.type] for c in flat]
-    for pile, values in zip(segment.causes, said, strict=True):
+    columns_x = effect, [c.n for c in flat], [code(c.writer) for c in flat], [_EDGE_CODE[c.type] for c in flat]
+    for pile, values in zip(segment.causes, columns_x, strict=True):
         pile.add(values)
     for name, (at, texts) in table.raw.items():
         if shape.wanted is None or name in shape.wanted:
@@ -294,8 +294,8 @@ def run_of(segments: Sequence[Segment]) -> Loose | list[Place]:
         return broken
     for s in segments:
         if s.closing and s.closing.events != s.count:
-            said = f"the log of {s.header.writer} says that it has {s.closing.events} events, there are {s.count}"
-            broken.append(Place("missing-line", None, said))
+            fault = f"the log of {s.header.writer} says that it has {s.closing.events} events, there are {s.count}"
+            broken.append(Place("missing-line", None, fault))
     first = np.cumsum([0, *(s.count for s in segments)])
     total = int(first[-1])
     if not total:
@@ -415,10 +415,10 @@ def _edges(
         for i in np.flatnonzero(src < 0).tolist():
             row, word = int(effect[i]) + at, writers[writer[i]]
             closed = names[word][1] if word in names else True
-            said = "does not exist" if closed else "was not written before its writer ended"
+            fault = "does not exist" if closed else "was not written before its writer ended"
             if closed or len(lost) < MOST_EXPLAINED:
                 broken.append(
-                    Place("reference" if closed else "lost-cause", row, f"its cause {word}.{number[i]} {said}")
+                    Place("reference" if closed else "lost-cause", row, f"its cause {word}.{number[i]} {fault}")
                 )
             if not closed:
                 lost.append(row)

@@ -80,10 +80,10 @@ _DECODERS = {
 def coded(codes: I, words: Sequence[str], vocabulary: Sequence[str]) -> NDArray[np.int8]:
     """Codes of words as places in a vocabulary."""
     table = [vocabulary.index(w) if w in vocabulary else -2 for w in words]
-    found = np.array([*table, -1], np.int8)[codes]
-    if (found == -2).any():
+    places = np.array([*table, -1], np.int8)[codes]
+    if (places == -2).any():
         raise Odd("a word that is not in the vocabulary")
-    return found
+    return places
 
 
 def whole(values: F) -> NDArray[np.int64]:
@@ -202,8 +202,8 @@ def tokens_of(table: Table) -> tuple[dict[str, Any], list[Place]]:
         sizes = dict(zip(rows, counts.tolist(), strict=True))
         for row, values in lists.items():
             if len(values) != sizes.get(row, 0):
-                said = f"{name} has {len(values)} entries for {sizes.get(row, 0)} tokens"
-                broken.append(Place("token-owner", row, f"every token needs one owner: {said}"))
+                fault = f"{name} has {len(values)} entries for {sizes.get(row, 0)} tokens"
+                broken.append(Place("token-owner", row, f"every token needs one owner: {fault}"))
     if broken or not rows:
         return {}, broken
     columns: dict[str, Any] = {
@@ -240,8 +240,8 @@ def options_of(listed: Text | None, table: Table) -> tuple[dict[str, Any], list[
         filled = np.full(len(columns["event_o"]), absent, kind)
         for row, values in zip(*nested(table, name), strict=True):
             if len(values) != many[row]:
-                said = f"{name} has {len(values)} entries for {many[row]} options"
-                broken.append(Place("options", row, f"every option is described once: {said}"))
+                fault = f"{name} has {len(values)} entries for {many[row]} options"
+                broken.append(Place("options", row, f"every option is described once: {fault}"))
             else:
                 filled[first[row] : first[row] + many[row]] = [absent if v is None else v for v in values]
             columns[column] = filled
@@ -277,15 +277,15 @@ def mark_inferred(table: Table, edges: Edges, row_of: Any) -> list[Place]:
     inferred = np.full(len(edges.src), -1, np.int8)
     rules: list[str | None] = [None] * len(edges.src)
     at: dict[tuple[int, int, int], list[int]] = {}
-    told = np.isin(edges.dst, rows)
-    for x in np.flatnonzero(told)[::-1].tolist():
+    guessed = np.isin(edges.dst, rows)
+    for x in np.flatnonzero(guessed)[::-1].tolist():
         at.setdefault((int(edges.src[x]), int(edges.dst[x]), int(edges.type[x])), []).append(x)
     for row, entries in zip(rows, lists, strict=True):
         for entry in entries:
             same = at.get((row_of(entry.src), row, EDGE_TYPES.index(entry.type)))
             if not same:
-                said = f"an inferred {entry.type} edge from {entry.src!r}, but there is no such edge"
-                broken.append(Place("reference", row, said))
+                fault = f"an inferred {entry.type} edge from {entry.src!r}, but there is no such edge"
+                broken.append(Place("reference", row, fault))
                 continue
             x = same.pop()
             inferred[x] = 1
@@ -321,8 +321,8 @@ def settle(loose: Loose) -> tuple[Trace, list[Place], NDArray[np.int64] | None]:
     def edge(values: Any) -> Any:
         if values is None:
             return None
-        kept = values if keep.all() else _taken(values, np.flatnonzero(keep))
-        return kept if by_effect is None else _taken(kept, by_effect)
+        column = values if keep.all() else _taken(values, np.flatnonzero(keep))
+        return column if by_effect is None else _taken(column, by_effect)
 
     for name in ("context_e",):
         if name in events:
@@ -364,8 +364,10 @@ def _agents(names: Sequence[str], events: dict[str, Any]) -> tuple[dict[str, Any
         return {"name_a": Text(by_naming, names)}, events
     place = np.full(len(names) + 1, -1, np.int32)
     place[by_naming] = np.arange(len(by_naming))
-    kept = tuple(names[i] for i in by_naming.tolist())
-    return {"name_a": Text(np.arange(len(kept)), kept)}, events | {c: place[events[c]] for c in columns}
+    named_words = tuple(names[i] for i in by_naming.tolist())
+    return {"name_a": Text(np.arange(len(named_words)), named_words)}, events | {
+        c: place[events[c]] for c in columns
+    }
 
 
 def _owned(columns: dict[str, Any], owner: str, rank: NDArray[np.int32]) -> dict[str, Any]:

@@ -41,6 +41,6 @@ def chosen_options(trace: Trace, rows: I, chosen: I | None = None) -> NDArray[np
     of = np.repeat(np.arange(len(rows)), many)
     label = np.append(trace.label_o.recoded(trace.chosen_e.words), -2)[place] if len(place) else place
     hit = np.flatnonzero((label == taken[of]) & (label >= 0))[::-1]
-    found = np.full(len(rows), -1)
-    found[of[hit]] = place[hit]  # the first of a label is written last, so it stays
-    return found
+    option = np.full(len(rows), -1)
+    option[of[hit]] = place[hit]  # the first of a label is written last, so it stays
+    return option

@@ -71,8 +71,8 @@ def one_cycle(n: int, src_x: I, dst_x: I) -> list[int]:
     [2, 0, 1]
     """
     _, stuck = _kahn(n, src_x, dst_x)
-    held = stuck[src_x] & stuck[dst_x]
-    cause = dict(zip(dst_x[held].tolist(), src_x[held].tolist(), strict=True))
+    inside = stuck[src_x] & stuck[dst_x]
+    cause = dict(zip(dst_x[inside].tolist(), src_x[inside].tolist(), strict=True))
     place: dict[int, int] = {}
     at = next(iter(cause))  # who is stuck has a cause that is: going back must come round
     while at not in place:

@@ -71,14 +71,14 @@ class Recorder:
         env, params, harness, parent, branch, do, batch, clock_skew_s."""
         self.folder = Path(folder)
         self._clock = clock
-        told = {
+        fields = {
             "trace_id": trace_id,
             "task_id": task_id,
             "system": system,
             "topology": topology,
             "run": run or None,
         }
-        self._told = msgspec.convert({k: v for k, v in told.items() if v is not None}, _Told)
+        self._told = msgspec.convert({k: v for k, v in fields.items() if v is not None}, _Told)
         self._lock = threading.Lock()
         self._open()
         _live.add(self)
@@ -87,20 +87,20 @@ class Recorder:
         """A segment of its own: a new writer."""
         self.folder.mkdir(parents=True, exist_ok=True)
         joined = _header_there(self.folder)
-        told = msgspec.structs.asdict(self._told)
+        header = msgspec.structs.asdict(self._told)
         if joined is None:
             self._zero = self._clock()
-            told["trace_id"] = told["trace_id"] or self.folder.name
+            header["trace_id"] = header["trace_id"] or self.folder.name
         else:
-            if told["trace_id"] not in (None, joined.trace_id):
-                raise ValueError(f"{self.folder} holds the run {joined.trace_id!r}, not {told['trace_id']!r}")
-            told["trace_id"] = joined.trace_id
+            if header["trace_id"] not in (None, joined.trace_id):
+                raise ValueError(f"{self.folder} holds the run {joined.trace_id!r}, not {header['trace_id']!r}")
+            header["trace_id"] = joined.trace_id
             self._zero = self._clock() if joined.clock is msgspec.UNSET else joined.clock
             if self._clock() < self._zero:
                 raise ValueError(
                     f"the clock shows less than at the start of the run in {self.folder}: not the same clock"
                 )
-        fields = {k: v for k, v in told.items() if v is not None}
+        fields = {k: v for k, v in header.items() if v is not None}
         self.writer, self._file = _new_segment(self.folder, fields, self._zero)
         self._count = count()
         self._lines: deque[bytes] = deque()
@@ -209,8 +209,8 @@ class Recorder:
         """One of the five decisions: what could be chosen, what was, and how likely that and every option was."""
         if kind not in DECISIONS:
             raise ValueError(f"no decision {kind!r}; there are {', '.join(DECISIONS)}")
-        told = {"options": options, "logp": logp, "option_logps": option_logps}
-        more |= {k: v for k, v in told.items() if v is not None}
+        given = {"options": options, "logp": logp, "option_logps": option_logps}
+        more |= {k: v for k, v in given.items() if v is not None}
         return self.add("orchestrator_decision", agent, decision=kind, chosen=chosen, **more)
 
     @contextmanager
@@ -308,15 +308,15 @@ class _Told(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _explained(line: dict[str, Any], error: ValidationError) -> str:
-    said = f"{line['type']} by {line['agent']!r}: {error}"
+    message = f"{line['type']} by {line['agent']!r}: {error}"
     if line["type"] not in EVENT_TYPES:
         return f"no event type {line['type']!r}; there are {', '.join(EVENT_TYPES)}"
-    if "unknown field" in said:
-        return f"{said}; there are {', '.join(f.encode_name for f in msgspec.structs.fields(Extension))}"
-    if "$.podium.mask" in said:
+    if "unknown field" in message:
+        return f"{message}; there are {', '.join(f.encode_name for f in msgspec.structs.fields(Extension))}"
+    if "$.podium.mask" in message:
         mask = "a mask has, for each token, 1 or True: sampled by the policy, 0 or False: given to it, or None"
-        return f"{said}; {mask}"
-    return said
+        return f"{message}; {mask}"
+    return message
 
 
 def _spelled(line: dict[str, Any]) -> bytes:
@@ -332,7 +332,7 @@ def _spelled(line: dict[str, Any]) -> bytes:
 
 def _recorded(podium: dict[str, Any]) -> dict[str, Any]:
     """Without what is None or NaN: that is not recorded. JSON has no Infinity."""
-    kept = {}
+    fields = {}
     for name, value in podium.items():
         if value.__class__ is dict:
             value = _recorded(value)
@@ -342,8 +342,8 @@ def _recorded(podium: dict[str, Any]) -> dict[str, Any]:
             continue
         if value.__class__ is float and abs(value) == inf:
             raise ValueError(f"{name} is infinite, which JSON cannot say")
-        kept[name] = value
-    return kept
+        fields[name] = value
+    return fields
 
 
 def _as_list(value: Any) -> Any:

@@ -51,10 +51,10 @@ def check(trace: Trace, file: str = "") -> list[Finding]:
     """Every rule of the table that this trace breaks."""
     findings: list[Finding] = []
     for rule in RULES:
-        for count, (row, said) in enumerate(rule.broken(trace) if rule.broken else ()):
+        for count, (row, message) in enumerate(rule.broken(trace) if rule.broken else ()):
             if count == LIMIT:
-                said = f"and more than the {LIMIT} shown: {rule.sentence}"
-            findings.append(Finding(file, row, rule.id, rule.level, said))
+                message = f"and more than the {LIMIT} shown: {rule.sentence}"
+            findings.append(Finding(file, row, rule.id, rule.level, message))
             if count == LIMIT:
                 break
     return findings
@@ -75,8 +75,8 @@ def _backwards(trace: Trace, beyond: bool) -> Iterator[tuple[int, str]]:
         strict=True,
     ):
         s, d = int(trace.src_x[x]), int(trace.dst_x[x])
-        said = backwards(trace.id_e, trace.t_e, s, d)
-        yield d, said if beyond else f"{said}, within the clock tolerance of {tolerance:g} s"
+        message = backwards(trace.id_e, trace.t_e, s, d)
+        yield d, message if beyond else f"{message}, within the clock tolerance of {tolerance:g} s"
 
 
 def backwards_time(trace: Trace) -> Broken:
@@ -185,14 +185,16 @@ def orphan_return(trace: Trace) -> Broken:
     if not len(returns):
         return
     world_e = trace.type_e == event("tool_result")
-    told = np.flatnonzero(
+    addressed = np.flatnonzero(
         (trace.to_e >= 0) & ~world_e & ((trace.to_e != trace.agent_e) | (trace.type_e == event("spawn")))
     )
     across_x = (trace.agent_e[trace.src_x] != trace.agent_e[trace.dst_x]) & (trace.type_x != edge("temporal"))
     reached = trace.dst_x[across_x & ~world_e[trace.src_x]]
     n = trace.n_events + 1
     inputs = np.sort(
-        np.concatenate([trace.to_e[told] * np.int64(n) + told, trace.agent_e[reached] * np.int64(n) + reached])
+        np.concatenate(
+            [trace.to_e[addressed] * np.int64(n) + addressed, trace.agent_e[reached] * np.int64(n) + reached]
+        )
     )
     answers = np.sort(trace.agent_e[returns] * np.int64(n) + returns)
     before = np.concatenate([[-1], answers[:-1]])
@@ -203,8 +205,8 @@ def orphan_return(trace: Trace) -> Broken:
     for key in answers[(last < 0) | (inputs[last] <= since)].tolist():
         row = key % n
         if trace.truncated_e[row] != 1:
-            said = "returns, but nothing has reached it since its last return, or ever"
-            yield row, f"{trace.id_e[row]}: {trace.name_a[key // n]!r} {said}"
+            fault = "returns, but nothing has reached it since its last return, or ever"
+            yield row, f"{trace.id_e[row]}: {trace.name_a[key // n]!r} {fault}"
 
 
 def acts_after_stop(trace: Trace) -> Broken:
@@ -228,15 +230,15 @@ def token_owner(trace: Trace) -> Broken:
         yield 0, f"token {k} belongs to no event"
     for row in _circular(trace.context_e):
         yield row, f"{trace.id_e[row]}: the context it extends is made of its own tokens"
-    told = np.flatnonzero(trace.start_e >= 0)
-    if not len(told):
+    placed = np.flatnonzero(trace.start_e >= 0)
+    if not len(placed):
         return
     owned_e = np.bincount(trace.owner_k[trace.owner_k >= 0], minlength=trace.n_events)
-    context = trace.context_e[told]
+    context = trace.context_e[placed]
     end = np.where(context < 0, 0, trace.start_e[context] + owned_e[context])
     known = (context < 0) | (trace.start_e[context] >= 0)
-    for i in np.flatnonzero(known & (trace.start_e[told] != end)).tolist():
-        row, start = int(told[i]), int(trace.start_e[told[i]])
+    for i in np.flatnonzero(known & (trace.start_e[placed] != end)).tolist():
+        row, start = int(placed[i]), int(trace.start_e[placed[i]])
         fault = (
             f"{end[i] - start} tokens have two owners"
             if start < end[i]

@@ -246,15 +246,15 @@ def _extras_py(table: Table, data: bytes, lines: bool, known: set[str]) -> None:
 
 def extra_columns(n: int, rows: Iterable[int], maps: Iterable[Mapping[Any, Raw]]) -> dict[str, Text]:
     """Fields that nobody knows, by row, as one column of JSON a name."""
-    found: dict[str, tuple[list[int], list[str]]] = {}
+    by_name: dict[str, tuple[list[int], list[str]]] = {}
     for row, item in zip(rows, maps, strict=True):
         for name, value in item.items():
-            places, texts = found.setdefault(name, ([], []))
+            places, texts = by_name.setdefault(name, ([], []))
             places.append(row)
             texts.append(_one_line(value))
-    check_fields(len(found), n)
+    check_fields(len(by_name), n)
     columns = {}
-    for name, (places, texts) in found.items():
+    for name, (places, texts) in by_name.items():
         values = Text.of(texts)
         column = np.full(n, -1, np.int32)
         column[places] = values.codes

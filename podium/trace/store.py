@@ -29,7 +29,7 @@ from typing import IO, Any
 import numpy as np
 
 from podium.errors import WrongUse
-from podium.trace.columns import AXES, COLUMNS, I, Names, Text, Trace, _absent, concat
+from podium.trace.columns import AXES, COLUMNS, I, Names, Text, Trace, absent_column, concat
 from podium.trace.options import option_axis
 from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, TOPOLOGIES
 
@@ -217,9 +217,9 @@ def _table(trace: Trace, axis: str, first: int) -> Any:
                 values = np.where(values < 0, values, values - _start(trace, column.kind, axis))
             for name, kind, part in _flat(column.name[:-2], column.kind, values):
                 cells[name] = _cells(kind, part, WORDS.get(column.name))
-    kept = {name: c for name, c in cells.items() if c.null_count < len(c)}
-    fields = [pa.field(name, c.type, nullable=c.null_count > 0) for name, c in kept.items()]
-    return pa.Table.from_arrays([*kept.values()], schema=pa.schema(fields))
+    recorded = {name: c for name, c in cells.items() if c.null_count < len(c)}
+    fields = [pa.field(name, c.type, nullable=c.null_count > 0) for name, c in recorded.items()]
+    return pa.Table.from_arrays([*recorded.values()], schema=pa.schema(fields))
 
 
 def _flat(name: str, kind: str, values: Any) -> Iterator[tuple[str, str, Any]]:
@@ -345,7 +345,7 @@ def _values(name: str, kind: Any, table: Any, words: Sequence[str] | None) -> An
         keys = [c.removeprefix(f"{name}_") for c in table.column_names if c.startswith(f"{name}_")]
         return {key: _values(f"{name}_{key}", kind[:-1], table, None) for key in keys}
     if name not in table.column_names:
-        return _absent(kind, len(table))
+        return absent_column(kind, len(table))
     if kind == "text":
         return _text(table[name])
     if words is not None:

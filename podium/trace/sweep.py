@@ -47,11 +47,11 @@ def latest(mark_e: B, src_x: I, dst_x: I) -> NDArray[np.int64]:
     """
     up_e, src, dst = _folded(mark_e, src_x, dst_x)
     found_e = np.where(mark_e, np.arange(len(mark_e)), -1)
-    found = found_e.data
+    latest_row = found_e.data
     for s, d in _rows(up_e[src], dst):
-        row = found[s]
-        if row > found[d]:
-            found[d] = row
+        row = latest_row[s]
+        if row > latest_row[d]:
+            latest_row[d] = row
     return found_e[up_e]
 
 

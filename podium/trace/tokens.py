@@ -68,8 +68,8 @@ class Exactness:
         return int((self.class_g == CLASSES.index(name)).sum())
 
     def rows(self, name: str) -> list[int]:
-        found: list[int] = self.row_g[self.class_g == CLASSES.index(name)].tolist()
-        return found
+        rows: list[int] = self.row_g[self.class_g == CLASSES.index(name)].tolist()
+        return rows
 
 
 def digest(ids: I) -> str:
@@ -129,8 +129,8 @@ def _powers(n: int, field: tuple[int, int]) -> U:
 def _terms(token: I, place: N, field: tuple[int, int], longest: int) -> U:
     """(id + 1) b^place modulo p; each is below 2^31, so four billion of them add up without overflow."""
     prime = np.uint64(field[0])
-    found: U = (token.astype(np.uint64) + np.uint64(1)) % prime * _powers(longest, field)[place] % prime
-    return found
+    terms: U = (token.astype(np.uint64) + np.uint64(1)) % prime * _powers(longest, field)[place] % prime
+    return terms
 
 
 def align(whole: I, prompt: I) -> Drift | None:
@@ -239,8 +239,8 @@ def exactness(trace: Trace) -> Exactness:
     against = np.where(
         before >= 0, before, extended
     )  # its own past comes first: skipping it would hide what differs there
-    held = against >= 0
-    tree.compare(np.append(named, free[held]), np.append(trace.context_e[named], against[held]).astype(np.int64))
+    known = against >= 0
+    tree.compare(np.append(named, free[known]), np.append(trace.context_e[named], against[known]).astype(np.int64))
     parent_e, inferred_e = np.array(trace.context_e, np.int64), np.zeros(trace.n_events, np.bool_)
     parent_e[free] = np.where((tree.class_e[free] == 0) & (extended >= 0), extended, against)
     inferred_e[free] = parent_e[free] >= 0
@@ -275,7 +275,7 @@ class _Tree:
     def sweep(self) -> None:
         """Where each generation begins, whether all ids up to its end are known, and their hash."""
         own_e, power = self._own_hashes()
-        told = _told_digests(self.trace)
+        digests = _told_digests(self.trace)
         context, start = self.trace.context_e.tolist(), self.trace.start_e.tolist()
         owned, lost = self.layout.owned_e.tolist(), self.layout.lost_e.tolist()
         end = [0] * len(owned)
@@ -290,7 +290,9 @@ class _Tree:
                 self.mark(row, "unknown", f"extends {self.trace.id_e[above]}, which comes after it")
                 continue
             if place < 0:
-                place = self._sought(row, above, end[above] if above >= 0 and whole[above] else -1, told.get(row))
+                place = self._sought(
+                    row, above, end[above] if above >= 0 and whole[above] else -1, digests.get(row)
+                )
             why = _misplaced(place, above, end[above], above >= 0 and whole[above])
             if why:
                 self.mark(row, "unknown", why.format(self.trace.id_e[above] if above >= 0 else ""))
@@ -299,15 +301,15 @@ class _Tree:
             before = (0, 0) if place == 0 else hashes[above]
             if 0 < place < end[above]:
                 before = _hashed(self.path(above, place))
-                said = f"goes on from inside its context, at token {place} of the {end[above]} of {{}}"
-                self.mark(row, "fork", said.format(self.trace.id_e[above]))
+                fault = f"goes on from inside its context, at token {place} of the {end[above]} of {{}}"
+                self.mark(row, "fork", fault.format(self.trace.id_e[above]))
             h1, h2 = ((b + int(own_e[f, row]) * int(power[f][place])) % _FIELDS[f][0] for f, b in enumerate(before))
-            why = self._contradicted(row, place, told.get(row), _spelled(end[row], h1, h2))
+            why = self._contradicted(row, place, digests.get(row), _spelled(end[row], h1, h2))
             if why:
                 self.mark(row, "unknown", why)
                 continue
             hashes[row], whole[row] = (h1, h2), True
-            self.proof_e[row] = PROOFS.index("digest" if row in told else "place")
+            self.proof_e[row] = PROOFS.index("digest" if row in digests else "place")
         self.whole_e[:] = whole
         self.hash_e[:] = np.array(hashes, np.int64).reshape(-1, 2).T
 
@@ -363,17 +365,17 @@ class _Tree:
 
     def extended(self, rows: N) -> N:
         """The longest earlier generation of the run that each prompt begins with, found by its hash; -1 if none."""
-        found = np.full(len(rows), -1)
+        longest = np.full(len(rows), -1)
         layout, mix = self.layout, np.uint64(0x9E3779B97F4A7C15)
         if len(rows) < 2:
-            return found
+            return longest
 
         def key(hashes: Any, rollout: N) -> U:
             h1, h2 = (np.asarray(h).astype(np.uint64) for h in hashes)
             return (h1 << np.uint64(31)) + h2 + rollout.astype(np.uint64) * mix
 
-        held = layout.row_g[self.whole_e[layout.row_g]]
-        ends, first = np.unique(key(self.hash_e[:, held], self.trace.rollout_e[held]), return_index=True)
+        known = layout.row_g[self.whole_e[layout.row_g]]
+        ends, first = np.unique(key(self.hash_e[:, known], self.trace.rollout_e[known]), return_index=True)
         k = ranges(layout.first_e[rows], layout.prompt_e[rows])
         at = np.repeat(np.arange(len(rows)), layout.prompt_e[rows])
         place = k - np.repeat(layout.first_e[rows], layout.prompt_e[rows])
@@ -385,14 +387,14 @@ class _Tree:
             hashes.append((sums - base[at]) % np.uint64(field[0]))
         keys = key(hashes, self.trace.rollout_e[rows][at])
         spot = np.minimum(np.searchsorted(ends, keys), len(ends) - 1)
-        hit = np.flatnonzero((ends[spot] == keys) & (held[first[spot]] < rows[at]))
-        found[at[hit]] = held[first[spot[hit]]]  # the longest is written last, so it stays
-        return found
+        hit = np.flatnonzero((ends[spot] == keys) & (known[first[spot]] < rows[at]))
+        longest[at[hit]] = known[first[spot[hit]]]  # the longest is written last, so it stays
+        return longest
 
     def before(self, rows: N) -> N:
         """The generation before by the same agent, -1 if there is none or the agent is not told."""
-        held = self.layout.row_g[self.whole_e[self.layout.row_g]]
-        by_agent = held[np.argsort(self.trace.agent_e[held], kind="stable")]
+        known = self.layout.row_g[self.whole_e[self.layout.row_g]]
+        by_agent = known[np.argsort(self.trace.agent_e[known], kind="stable")]
         before_e = np.full(self.trace.n_events, -1)
         agent = self.trace.agent_e[by_agent]
         same = (agent[1:] == agent[:-1]) & (agent[1:] >= 0)
@@ -428,9 +430,9 @@ class _Tree:
         elif drift.places:
             at = drift.common
             spots = f"{drift.places} place{'s' * (drift.places > 1)}"
-            seen = f"{_few(whole[at:])} there, {_few(prompt[at:])} here"
-            said = f"differs from {name} in {drift.differ} of {end} tokens at {spots}, first at {at}: {seen}"
-            self.mark(row, "realigned", said)
+            sample = f"{_few(whole[at:])} there, {_few(prompt[at:])} here"
+            fault = f"differs from {name} in {drift.differ} of {end} tokens at {spots}, first at {at}: {sample}"
+            self.mark(row, "realigned", fault)
         else:
             self.proof_e[row] = max(int(self.proof_e[row]), PROOFS.index("ids"))
 

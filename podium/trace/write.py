@@ -92,17 +92,17 @@ def _there(trace: Trace, column: str, names: list[str], ids: list[str]) -> Any:
         )
     kind = next(c.kind for c in COLUMNS if c.name == column)
     rows = np.flatnonzero(~np.isnan(values) if kind == "float" else values >= 0).tolist()
-    said = values[rows].tolist()
+    values_ = values[rows].tolist()
     match kind:
         case "agent":
-            said = [names[a] for a in said]
+            values_ = [names[a] for a in values_]
         case "row":
-            said = [ids[r] for r in said]
+            values_ = [ids[r] for r in values_]
         case "tri":
-            said = [bool(v) for v in said]
+            values_ = [bool(v) for v in values_]
         case "code":
-            said = [DECISIONS[c] for c in said]
-    return zip(rows, said, strict=True)
+            values_ = [DECISIONS[c] for c in values_]
+    return zip(rows, values_, strict=True)
 
 
 def _nested(trace: Trace, ids: list[str]) -> Any:

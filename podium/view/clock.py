@@ -1,8 +1,8 @@
 """Where the time of a run went.
 
-Every moment from the first event to the last counts once: for the model if a model was writing, else for a tool if one was running, else for
-sub-agents of whose work only the end is in the log, else for the person if the team waited for the person, else it is idle. A tool that
-only waits for sub-agents counts where none of them works.
+Every moment from the first event to the last counts once: for the model if a model was writing, else for a tool if
+one was running, else for sub-agents of whose work only the end is in the log, else for the person if the team
+waited for the person, else it is idle. A tool that only waits for sub-agents counts where none of them works.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Share(Struct):
 
 
 class CriticalPath(Struct):
-    """The chain of causes that took longest, and whose time it is. With these causes nobody could have been faster."""
+    """The chain of causes that took longest, and whose time it is. With these causes nobody could have been
+    faster."""
 
     seconds: float  # NaN where no event says how long it took
     events: int

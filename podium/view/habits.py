@@ -1,12 +1,12 @@
 """Habits that cost time or money: each rule has a figure and the events that show it.
 
-Context read again at full price. A turn of an agent that reads less from the cache than the turn before it had read pays for text
-that it had already paid for. Of turn i, with c_i tokens read in all,
+Context read again at full price. A turn of an agent that reads less from the cache than the turn before it had read
+pays for text that it had already paid for. Of turn i, with c_i tokens read in all,
 
     again_i = max(0, min(c_i, c_{i-1}) - cache_read_i),     unless the context was compacted in between
 
-tokens are paid at the price of writing to the cache, or of plain input, instead of that of reading from it. Mostly the cache had run out:
-the pause since the turn before was longer than it keeps a text.
+tokens are paid at the price of writing to the cache, or of plain input, instead of that of reading from it. Mostly
+the cache had run out: the pause since the turn before was longer than it keeps a text.
 """
 
 from __future__ import annotations

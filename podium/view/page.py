@@ -1,148 +1,122 @@
-"""A run as one self-contained HTML page: the swim lanes as a picture, and what the terminal says."""
+"""The page: one HTML file that needs no network, or the same file served with a library behind it.
+
+There is no build: the scripts and styles of `web/` are joined in the order of their names. A strict content
+security policy lets these run, by their hash, and nothing else; a page that is a file may fetch nothing at all.
+"""
 
 from __future__ import annotations
 
+import base64
+import gzip
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from podium import graph
+from podium.methods import METHODS
 from podium.trace.columns import Trace
-from podium.trace.vocabulary import EDGE_TYPES, EVENT_TYPES, edge
-from podium.view.screen import screen
-from podium.view.summary import RunSummary
+from podium.view.answers import OWN, Library, NoAnswer, json_of, key_of
+from podium.view.bundle import CHUNK
 
-__all__ = ["page", "picture"]
+__all__ = ["SHOWN_METHODS", "file_page", "policy_of", "served_page"]
 
-COLOURS = {
-    "orchestrator_decision": "#6d4aff",
-    "spawn": "#0a7d4f",
-    "despawn": "#7a8a99",
-    "message": "#1f77b4",
-    "tool_call": "#b8860b",
-    "tool_result": "#d9a441",
-    "return": "#17807e",
-    "aggregate": "#a0307a",
-    "human_intervention": "#333333",
-    "safety_event": "#d62728",
-}
-WIDTH, LANE, TOP, LEFT = 960, 30, 34, 150
-MOST_LANES, MOST_EVENTS = 60, 4000
+WEB = Path(__file__).parent / "web"
+SHOWN_METHODS = 6  # methods whose credit a file carries; a served page has all
+MOST_RUNS = 50  # runs that a file carries; the table has all
+MOST_DESCRIBED = 200_000  # events whose fields a file carries
 
 
-def page(trace: Trace, told: RunSummary) -> str:
-    """The page of one run: its lanes, and what the terminal says of it."""
-    text = "\n".join(escape(line.plain) for line in screen(told, 110))
-    title = escape(str(told.trace_id))
+def _part(pattern: str) -> str:
+    return "\n".join(path.read_text(encoding="utf-8") for path in sorted(WEB.glob(pattern)))
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def policy_of(script: str, style: str, connect: str) -> str:
+    """The content security policy: our script, our style, no other source."""
+    return (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
+        f"connect-src {connect}; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _page(title: str, data: str, connect: str) -> str:
+    script, style = _part("*.js"), _part("*.css")
     return f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title} · Podium</title>
-<style>
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 2rem auto; padding: 0 1rem; color: #1c2530; }}
-svg {{ width: 100%; height: auto; border: 1px solid #e1e6eb; border-radius: 6px; }}
-pre {{ font: 13px/1.45 ui-monospace, monospace; overflow-x: auto; margin-top: 1.5rem; }}
-</style>
-<h1>{title}</h1>
-<p>Each line is an agent, time runs from left to right. A bar is work, a dot is an event without a recorded end, a thin
-line is a cause. What is outlined in red is the critical path: with these causes, no team could finish this work sooner.</p>
-{picture(trace)}
-<pre>{text}</pre>
-</html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{policy_of(script, style, connect)}">
+<meta name="referrer" content="no-referrer">
+<title>{escape(title)} · Podium</title>
+<style>{style}</style></head>
+<body><noscript>This page needs JavaScript: it is a program in one file and fetches nothing.</noscript>
+{data}
+<script>{script}</script></body></html>
 """
 
 
-def picture(trace: Trace) -> str:
-    """The swim lanes of one run as SVG."""
-    drawn = np.flatnonzero(~np.isnan(trace.t_e))[:MOST_EVENTS]
-    if not len(drawn):
-        return "<p>No event says when it happened, so there is nothing to draw.</p>"
-    acting, first = np.unique(trace.agent_e[drawn], return_index=True)
-    order = acting[np.argsort(first)][:MOST_LANES].tolist()
-    lane = {agent: i for i, agent in enumerate(order)}
-    drawn = drawn[np.isin(trace.agent_e[drawn], order)]
-    start = float(trace.t_e[drawn].min())
-    end = float(max(trace.t_e[drawn].max(), np.nanmax([start, *trace.end_e[drawn]])))
-    scale = (WIDTH - LEFT - 30) / ((end - start) or 1.0)
-
-    def x(t: float) -> float:
-        return LEFT + (t - start) * scale
-
-    def y(row: int) -> float:
-        return TOP + LANE * lane[int(trace.agent_e[row])] + LANE / 2
-
-    height = TOP + LANE * len(order) + 56
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" font-family="system-ui, sans-serif">',
-        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-    ]
-    parts += _lanes(trace, order)
-    parts += _edges(trace, set(drawn.tolist()), x, y)
-    parts += _events(trace, drawn, x, y)
-    parts += _foot(trace, drawn, len(order), height, start, end)
-    return "".join([*parts, "</svg>"])
+def served_page(title: str) -> tuple[str, str]:
+    """The page that asks its server, and its content security policy as a header."""
+    script, style = _part("*.js"), _part("*.css")
+    policy = policy_of(script, style, "'self'") + "; frame-ancestors 'none'"
+    return _page(title, "", "'self'"), policy
 
 
-def _lanes(trace: Trace, order: list[int]) -> list[str]:
-    parts = []
-    for i, agent in enumerate(order):
-        middle = TOP + LANE * i + LANE / 2
-        name = escape(str(trace.name_a[agent]))
-        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - 20}" y1="{middle}" y2="{middle}" stroke="#eef1f4"/>')
-        shown = name if len(name) <= 20 else name[:19] + "…"
-        parts.append(
-            f'<text x="{LEFT - 12}" y="{middle + 4}" font-size="12" text-anchor="end" fill="#1c2530">{shown}</text>'
-        )
-    return parts
+def file_page(
+    source: Library | Iterable[tuple[str, Trace]],
+    title: str | None = None,
+    report: Mapping[str, Any] | None = None,
+    methods: Sequence[str] | None = None,
+) -> str:
+    """The page as one file that carries its answers.
+
+    `methods` are those whose credit it carries; without, the first few that pay something of a run.
+    """
+    library = source if isinstance(source, Library) else Library((), source)
+    index = library.index() | {"static": True, "report": report}
+    if title is None:
+        title = index["runs"][0]["name"] if len(index["runs"]) == 1 else f"{len(index['runs'])} runs"
+    answers: dict[str, bytes] = {}
+    for number, (_, trace) in enumerate(library.runs[:MOST_RUNS]):
+        _answers_about(library, answers, number, trace, methods)
+    if len(library.runs) > 1 and not library.trainings:
+        _answer(library, answers, "folder", {})
+    for number in range(len(library.trainings)):
+        _answer(library, answers, "training", {"training": str(number)})
+    answers["index"] = json_of(index)
+    return _page(str(title), "\n".join(_embedded(key, data) for key, data in answers.items()), "'none'")
 
 
-def _edges(trace: Trace, drawn: set[int], x: Any, y: Any) -> list[str]:
-    parts = []
-    for s, d, kind in zip(trace.src_x.tolist(), trace.dst_x.tolist(), trace.type_x.tolist(), strict=True):
-        if s in drawn and d in drawn and kind != edge("temporal") and trace.agent_e[s] != trace.agent_e[d]:
-            title = f"<title>{EDGE_TYPES[kind]}</title>"
-            leaves = trace.end_e[s] if trace.t_e[s] < trace.end_e[s] <= trace.t_e[d] else trace.t_e[s]
-            x1, x2 = x(leaves), x(trace.t_e[d])
-            middle = (x1 + x2) / 2
-            way = f"M{x1:.1f},{y(s):.1f} C{middle:.1f},{y(s):.1f} {middle:.1f},{y(d):.1f} {x2:.1f},{y(d):.1f}"
-            parts.append(f'<path d="{way}" fill="none" stroke="#9fb0c0" stroke-width="1">{title}</path>')
-    return parts
+def _answers_about(
+    library: Library, answers: dict[str, bytes], number: int, trace: Trace, methods: Sequence[str] | None
+) -> None:
+    run = {"run": str(number)}
+    for name in ("run", "summary", "audit", "metrics"):
+        _answer(library, answers, name, run)
+    if trace.n_events <= MOST_DESCRIBED:
+        for chunk in range(-(-trace.n_events // CHUNK)):
+            _answer(library, answers, "events", {**run, "chunk": str(chunk)})
+    carried = 0
+    for name in [row.name for row in METHODS.values() if row.credit] if methods is None else methods:
+        carried += _answer(library, answers, "credit", {**run, "method": name, "unit": OWN})
+        if methods is None and carried >= SHOWN_METHODS:
+            break
+    for other, (_, branch) in enumerate(library.runs[:MOST_RUNS]):
+        if branch.parent_n[0] is not None and branch.parent_n[0] == trace.trace_id_n[0]:
+            _answer(library, answers, "compare", {"a": str(number), "b": str(other)})
 
 
-def _events(trace: Trace, drawn: Any, x: Any, y: Any) -> list[str]:
-    critical_e = graph.critical_path(trace).on_e
-    parts = []
-    for row in drawn.tolist():
-        word = EVENT_TYPES[trace.type_e[row]]
-        outline = ' stroke="#e01e1e" stroke-width="2"' if critical_e[row] else ""
-        said = escape(f"{trace.id_e[row]}: {word.replace('_', ' ')}, t={trace.t_e[row]:g}")
-        at, width = x(trace.t_e[row]), 0.0
-        if trace.end_e[row] > trace.t_e[row]:
-            width = x(trace.end_e[row]) - at
-        shape = (
-            f'<rect x="{at:.1f}" y="{y(row) - 7:.1f}" width="{max(width, 3):.1f}" height="14" rx="3"'
-            if width
-            else f'<circle cx="{at:.1f}" cy="{y(row):.1f}" r="4.5"'
-        )
-        parts.append(
-            f'{shape} fill="{COLOURS[word]}" fill-opacity=".85"{outline}><title>{said}</title></{"rect" if width else "circle"}>'
-        )
-    return parts
+def _answer(library: Library, answers: dict[str, bytes], name: str, words: Mapping[str, str]) -> bool:
+    """Whether there is an answer, which is kept."""
+    try:
+        answers[key_of(name, words)] = library.answer(name, words)
+    except NoAnswer:
+        return False
+    return True
 
 
-def _foot(trace: Trace, drawn: Any, lanes: int, height: int, start: float, end: float) -> list[str]:
-    base = TOP + LANE * lanes + 14
-    parts = [
-        f'<text x="{LEFT}" y="{base}" font-size="11" fill="#5b6b7b">{start:g} s</text>',
-        f'<text x="{WIDTH - 20}" y="{base}" font-size="11" fill="#5b6b7b" text-anchor="end">{end:g} s</text>',
-    ]
-    at = 16.0
-    for word in dict.fromkeys(EVENT_TYPES[c] for c in trace.type_e[drawn].tolist()):
-        label = word.replace("orchestrator_", "").replace("_", " ")
-        parts.append(f'<circle cx="{at}" cy="{height - 16}" r="5" fill="{COLOURS[word]}"/>')
-        parts.append(f'<text x="{at + 9}" y="{height - 12}" font-size="11" fill="#1c2530">{label}</text>')
-        at += 30 + 6.2 * len(label)
-    left_out = trace.n_events - len(drawn)
-    if left_out:
-        parts.append(f'<text x="16" y="20" font-size="11" fill="#5b6b7b">{left_out:,} events are not drawn</text>')
-    return parts
+def _embedded(key: str, data: bytes) -> str:
+    packed = base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()
+    return f'<script type="application/gzip" data-key="{escape(key)}">{packed}</script>'

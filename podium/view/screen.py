@@ -1,4 +1,5 @@
-"""The first screen of a run as lines of text: what `podium show` prints of a summary, and nothing that is not in it."""
+"""The first screen of a run as lines of text: what `podium show` prints of a summary, and nothing that is not in
+it."""
 
 from __future__ import annotations
 
@@ -108,7 +109,8 @@ def _time(one: RunSummary, width: int) -> Iterator[Line]:
     ]
     yield from columns(rows, width, "llrrl", wide=4, head=False, indent=2)
     yield from wrapped(
-        f"At most {amount(clock.most_at_once, 'agent')} at once, {clock.mean_at_once:.1f} on average. All work one after the other: {span(clock.serial)}.",
+        f"At most {amount(clock.most_at_once, 'agent')} at once, {clock.mean_at_once:.1f} on average. All work "
+        f"one after the other: {span(clock.serial)}.",
         width,
     )
     yield from _critical(one, width)
@@ -189,7 +191,8 @@ def _unknown(one: RunSummary) -> list[str]:
     bill, reasons = one.spending, []
     if bill.unwritten > bill.unread:
         reasons.append(
-            f"what {bill.unwritten - bill.unread:,} of {amount(bill.turns, 'turn')} wrote, which the log does not say"
+            f"what {bill.unwritten - bill.unread:,} of {amount(bill.turns, 'turn')} wrote, which the log does not "
+            "say"
         )
     if bill.unread:
         reasons.append(f"what {amount(bill.unread, 'turn')} read, which the log does not say")
@@ -230,7 +233,8 @@ def _team(one: RunSummary, width: int) -> Iterator[Line]:
 
 
 def _weight(a: Agent) -> tuple[bool, float, float]:
-    """What is shown first where there is no room for all: who launched others, what cost most, what worked longest."""
+    """What is shown first where there is no room for all: who launched others, what cost most, what worked
+    longest."""
     known = [0.0 if v != v else v for v in (a.tally.usd, a.busy)]
     return a.parent is None, known[0], known[1]
 

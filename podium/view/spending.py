@@ -1,7 +1,7 @@
 """Tokens and money of a run: in all, and by agent, model, tool and task.
 
-A turn of the model belongs to its agent, its model and its task. Its tokens and its price are shared equally among the calls that it
-makes; a turn that makes none only spoke, and is counted under "text".
+A turn of the model belongs to its agent, its model and its task. Its tokens and its price are shared equally among
+the calls that it makes; a turn that makes none only spoke, and is counted under "text".
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The first screen of a run as data: `podium show` prints it, `--json` writes it, the page draws it.
 
-A pure function of a trace and a table of prices. NaN and None (null in JSON) mean that the log does not say; a zero was counted.
+A pure function of a trace and a table of prices. NaN and None (null in JSON) mean that the log does not say; a zero
+was counted.
 """
 
 from __future__ import annotations

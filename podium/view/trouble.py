@@ -73,7 +73,8 @@ def tool_rows(run: RunColumns) -> list[Tool]:
 
 
 def retries(run: RunColumns) -> list[Repeat]:
-    """Calls that failed and were made again, with the same input, by the same agent; told by the hash of the input."""
+    """Calls that failed and were made again, with the same input, by the same agent; told by the hash of the
+    input."""
     trace = run.trace
     failed_e = run.call_e & (run.result_of_e >= 0) & (trace.valid_e[run.result_of_e] == 0)
     failed_e &= trace.content_ref_e.codes >= 0

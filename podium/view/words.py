@@ -95,7 +95,8 @@ def cut(text: str, width: int) -> str:
 def columns(
     rows: Sequence[Sequence[str]], width: int, right: str, wide: int = 0, head: bool = True, indent: int = 0
 ) -> list[Line]:
-    """Rows as lines of text: `right` has an r for each column that is set right, the column `wide` gets what room is left.
+    """Rows as lines of text: `right` has an r for each column that is set right, the column `wide` gets what room
+    is left.
 
     >>> for line in columns([["name", "s"], ["a long name", "12"], ["b", "3"]], 11, "lr"):
     ...     print(line.plain)

@@ -16,7 +16,8 @@ from podium.audit.hacking import (
     tool_spam,
     verifier_collusion,
 )
-from podium.audit.relations import covered, heeded, median_by, median_of_others
+from podium.audit.relations import heeded, median_by, median_of_others
+from podium.graph.spans import covered
 from podium.trace.columns import Text, Trace, concat
 
 NAMES = ("ann", "bob", "cat")

@@ -70,16 +70,13 @@ def test_the_users_table_comes_before_a_mark_and_a_mark_before_the_declared_tabl
     assert trusting(bare, own).trusted_e[0] == -1  # only results have writers
 
 
-CALLS = ("call main tool=Read role=lead",) * 4
-FETCHED = (*CALLS, "result x tool=WebSearch < 0:return", "call main tool=WebFetch role=lead < 4")
+FETCHED = ("call main tool=Read", "result x tool=WebSearch < 0:return", "call main tool=WebFetch role=lead < 1")
 
 
 def test_a_tool_that_is_new_to_its_role_is_no_escalation_without_a_list() -> None:
-    answer = asked("parameter_escalation", staged(*FETCHED))
-    assert (answer.suspects.row.tolist(), answer.finding.tolist()) == ([5], [False])
-    assert answer.confidence(staged(*FETCHED)) == ["possible"]
-    (one,) = report(staged(*FETCHED), only=["parameter_escalation"])["observed"]
-    assert one["suspects"][0]["needs"].startswith("--allow or `granted` on spawns")
+    told = report(staged(*FETCHED), only=["parameter_escalation"])
+    assert (told["found"], told["observed"]) == ([], [])
+    assert "--allow or `granted` on spawns" in told["cannot_tell"][0]["needs"]
     listed = Second(allowed={"lead": frozenset({"Read"})})
     assert asked("parameter_escalation", staged(*FETCHED), listed).finding.tolist() == [True]
     assert asked("parameter_escalation", staged(*FETCHED), listed).confidence(staged(*FETCHED)) == ["certain"]

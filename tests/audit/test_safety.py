@@ -132,32 +132,37 @@ def test_a_poisoned_read_is_enough() -> None:
     assert not len(found("indirect_injection", trace))
 
 
-USUAL = ("call ann tool=web role=scout",) * 4
-LED = ("result web trusted=0 < 0:return", "call ann tool={} role=scout < 4", "call ann tool=web role=scout < 4")
+LED = ("call ann tool=web role=scout", "result web trusted=0 < 0:return", "call ann tool=shell role=scout < 1")
 
 
-def test_parameter_escalation() -> None:
-    trace = staged(*USUAL, *(line.format("shell") for line in LED))
-    # four clean calls, no tool only once: (4 - 0) / (4 + 1); web is what scouts use anyway
-    assert told(found("parameter_escalation", trace), trace) == [("ann", 0.8, [5])]
-    usual = staged(*USUAL, *(line.format("shell") for line in LED), "call bob tool=shell role=scout")
-    assert not len(found("parameter_escalation", usual))  # a scout uses the shell of its own accord
-    assert found("parameter_escalation", usual).tells_n.all()
-
-
-def test_a_role_whose_tools_are_hardly_known_cannot_be_told() -> None:
-    few = ("call ann tool=read role=scout", *USUAL[1:], *(line.format("shell") for line in LED))
-    suspects = found("parameter_escalation", staged(*few))
-    assert (len(suspects), suspects.tells_n.tolist()) == (0, [False])  # (4 - 1) / (4 + 1) = .6
-    trace = staged(*few)
-    assert told(found("parameter_escalation", trace, allowed={"scout": {"web"}}), trace) == [("ann", 1.0, [5])]
+def test_parameter_escalation_is_against_a_list() -> None:
+    trace = staged(*LED, "call ann tool=shell role=scout < 1", "call ann tool=web role=scout < 1")
+    assert told(found("parameter_escalation", trace, allowed={"scout": {"web"}}), trace) == [("ann", 2.0, [2, 3])]
     permitted = found("parameter_escalation", trace, allowed={"scout": {"web", "shell"}})
-    assert (len(permitted), permitted.tells_n.tolist()) == (0, [True])  # a list says more than habit
-    lead = staged("message user>lead role=user trusted=0", "call lead tool=shell role=lead < 0")
-    assert found("parameter_escalation", lead).tells_n.tolist() == [False]
-    assert found("parameter_escalation", staged(*USUAL, LED[0], "call ann")).tells_n.tolist() == [
-        False
-    ]  # which tool?
+    assert (len(permitted), permitted.tells_n.tolist()) == (0, [True])
+    before = staged("call ann tool=shell role=scout", *LED[:2])
+    assert not len(found("parameter_escalation", before, allowed={"scout": {"web"}}))  # nothing led it astray
+
+
+def test_parameter_escalation_without_a_list_cannot_be_told() -> None:
+    for trace in (staged(*LED), staged(*LED[:2], "call ann < 1")):
+        suspects = found("parameter_escalation", trace)
+        assert (len(suspects), suspects.tells_n.tolist()) == (0, [False])
+    listed = found("parameter_escalation", staged(*LED[:2], "call ann < 1"), allowed={"ann": {"web"}})
+    assert listed.tells_n.tolist() == [False]  # which tool?
+
+
+def test_what_a_person_writes_next_is_the_persons() -> None:
+    web = ("call ann tool=WebFetch", "result WebFetch < 0:return", "message ann>user < 1")
+    asked = staged(*web, "message user>ann role=user < 2:message", "decide ann < 3:message")
+    assert not len(found("orchestrator_misdirection", asked))
+    forged = staged(*web, "message user>ann role=user trusted=0 < 2:message", "decide ann < 3:message")
+    assert told(found("orchestrator_misdirection", forged), forged) == [("ann", 1.0, [4])]
+
+
+def test_a_call_that_failed_brings_nothing_in() -> None:
+    failed = staged("call ann tool=WebFetch", "result WebFetch valid=0 < 0:return", "message ann>bob < 1")
+    assert not len(found("indirect_injection", failed))
 
 
 def test_orchestrator_misdirection_counts_decisions() -> None:

@@ -73,6 +73,22 @@ def test_who_acts_on_the_world_is_not_dead() -> None:
     assert dead(labelled) == ["cat"]
 
 
+WORKFLOW = (
+    "spawn graph>ann",
+    "return ann>graph < 0:spawn",
+    "spawn graph>bob < 1",
+    "spawn graph>cat < 1",
+    "return bob>graph < 2:spawn",
+    "spawn graph>dan < 4",
+    "return dan>graph < 5:spawn",
+)
+
+
+def test_the_last_return_to_a_workflow_is_the_answer_of_the_run() -> None:
+    assert dead(staged(*WORKFLOW)) == ["cat"]  # dan's return leads to nothing: it is what the workflow gives back
+    assert dead(staged(*WORKFLOW, "aggregate graph < 4:aggregate")) == ["cat", "dan"]  # who aggregates left it out
+
+
 def test_another_agent_may_read_what_a_tool_kept() -> None:
     trace = staged(
         "spawn lead>ann",

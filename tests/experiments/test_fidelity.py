@@ -301,7 +301,7 @@ def test_the_verb_ends_with_one_line_of_rows(monkeypatch: pytest.MonkeyPatch, tm
     world = Planted(PlantedParams(team=468, noise=0.5))
     few = designs([world], 16, 1)
     study = report.Study(few, [], {}, {}, {}, [], {"x": "y"}, [], [], [])
-    monkeypatch.setattr("podium.cli.bench.study", lambda full: study)
+    monkeypatch.setattr("experiments.report.study", lambda full: study)
     said = CliRunner().invoke(app, ["bench", "fidelity", "--json"])
     rows = json.loads(said.stdout.splitlines()[-1])["rows"]
     assert [r["method"] for r in rows] == list(few)

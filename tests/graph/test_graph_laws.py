@@ -39,6 +39,9 @@ VIEWS: dict[str, tuple[Callable[[Trace], Any], str]] = {
     "taint": (graph.taint, ""),
     "through": (graph.through, "e"),
     "carriers": (graph.carriers, ""),
+    "persons": (lambda t: graph.persons(t).astype(int), ""),
+    "team_work": (graph.team_work, ""),
+    "waiting": (lambda t: graph.waiting(t, t.t_e, graph.work(t)), ""),
 }
 
 

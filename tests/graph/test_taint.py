@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from made import kind, made, parents, thrown
 
-from podium.graph import carriers, descendants, taint, through
+from podium.graph import carriers, descendants, persons, taint, through
 
 RUN = made(
     # 0      1      2      3      4                       5      6
@@ -34,7 +34,9 @@ def test_without_releases_it_is_descent():
     other = ("causal", "spawn", "message", "tool_dependency", "return", "aggregate", "safety_flow")
     for _ in range(50):
         run = thrown(rng)
-        if not {"human_intervention", "safety_event"} & {kind(run, r) for r in range(run.n_events)}:
+        if not persons(run).any() and not {"human_intervention", "safety_event"} & {
+            kind(run, r) for r in range(run.n_events)
+        }:
             marked = run.trusted_e == 0
             np.testing.assert_array_equal(taint(run), marked | descendants(run, marked, other))
 
@@ -44,9 +46,11 @@ def test_the_same_as_one_by_one():
     for _ in range(200):
         run = thrown(rng)
         found: list[int] = []
+        person = persons(run)
         for r in range(run.n_events):
             behind = max((found[s] for s, k in parents(run, r) if k != "temporal"), default=-1)
-            looked = kind(run, r) in ("human_intervention", "safety_event")
+            wrote = kind(run, r) == "message" and run.agent_e[r] >= 0 and person[run.agent_e[r]]
+            looked = wrote or kind(run, r) in ("human_intervention", "safety_event")
             found.append(r if run.trusted_e[r] == 0 else -1 if looked else behind)
         assert through(run).tolist() == found
         assert taint(run).tolist() == [f >= 0 for f in found]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from typing import Any
 
 import pytest
@@ -115,7 +116,19 @@ def test_a_server_that_fails_in_a_call_is_a_recorded_fault(how: str, kind: str) 
     assert not check(ran.trace)
 
 
-@pytest.mark.parametrize("how", ["prints", "pages", "asks back"])
+def test_a_server_is_left_though_what_it_started_goes_on() -> None:
+    """A grandchild in a session of its own holds the streams of the server; nobody waits for it."""
+
+    async def main() -> float:
+        async with mcp_stdio("odd", behaving("leaves a child")) as server:
+            assert (await server.call("act", {})).content == "done"
+            began = time.monotonic()
+        return time.monotonic() - began
+
+    assert asyncio.run(main()) < 30
+
+
+@pytest.mark.parametrize("how", ["prints", "pages", "asks back", "odd ids"])
 def test_what_a_server_may_do_as_well(how: str) -> None:
     async def main() -> Any:
         async with mcp_stdio("odd", behaving(how), effects={"act": "pure"}) as server:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -37,3 +38,37 @@ def test_a_name_is_taken_once() -> None:
 def test_a_name_that_nobody_has_is_refused() -> None:
     with pytest.raises(BadCredit, match="no method called 'pearl'"):
         named("pearl")
+
+
+# what a row needs, by the steps and scores that it is made of
+TELLING = {
+    "group": r'by=\(?"(task|parent)"',
+    "branches": r'same_prefix|subtree_mean|tree_backup|by="tree"',
+    "masks": r"masked|shapley\(\)",
+    "critic": r'\b(td|gae|token_gae|vdn|qmix|own_action|plugged)\(|minus\("value"\)|same_prefix\("value"',
+    "votes": r"revote|majority_mixture|panel",
+    "spawns": r"along_spawns|spawn_shapley|^parl\b",
+    "tokens": r'to\("token"\)|token_gae',
+    "greedy": r'minus\("greedy"\)',
+    "history": r'minus\("ema"\)',
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_a_method_needs_is_what_its_steps_read(name: str) -> None:
+    row = METHODS[name]
+    for need, pattern in TELLING.items():
+        reads = any(re.search(pattern, text) for text in (row.reward, row.credit))
+        assert (need in row.needs) == reads, need
+    assert ("tokens" in row.needs) == (row.pays == "token")
+    assert (row.counts == "tokens") <= (row.pays == "token")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_is_not_all_public_says_what_is_missing(name: str) -> None:
+    row = METHODS[name]
+    assert row.source
+    assert row.known == "formula" or row.unknown
+    assert row.credit or (row.unknown and row.reward == "" and (row.update, row.schedule) == ("none", "none"))
+    ours = (row.update, row.schedule) == ("any", "any")
+    assert ours == bool(re.match(r"ours|Wolpert & Tumer 2002 and|Shapley 1953", row.source))

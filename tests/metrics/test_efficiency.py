@@ -101,6 +101,34 @@ def test_busy_agents_is_the_speedup_where_work_is_never_idle_and_never_doubled()
     np.testing.assert_allclose(busy_agents(parallel()), speedup(parallel()))
 
 
+def with_a_person(thinks: float = 95.0, **side: float) -> Trace:
+    """The lead works from 0 to 5, the person writes for long, the lead works 5 more; `side` is a worker's time meanwhile."""
+    after = 5.0 + thinks
+    worker = [("call ann", [(1, "spawn")], {"t": 5.0, "end": 5.0 + side["ann"]})] if side else []
+    return run(
+        ("message lead>user", (), {"t": 0.0, "end": 5.0}),
+        ("spawn lead>ann", [0], {"t": 5.0}),
+        ("message user>lead", [(0, "message")], {"t": 5.0, "end": after, "role": "user"}),
+        ("message lead>lead", [(2, "message")], {"t": after, "end": after + 5.0}),
+        *worker,
+    )
+
+
+def test_the_time_of_a_person_is_not_the_teams() -> None:
+    for score in (speedup, busy_agents, headroom):
+        assert score(with_a_person()).tolist() == score(with_a_person(thinks=9e4)).tolist()
+    assert (
+        speedup(with_a_person()).tolist() == busy_agents(with_a_person()).tolist() == [1.0]
+    )  # 10 s of work in 10 s
+    assert headroom(with_a_person()).tolist() == [1.0]
+
+
+def test_what_agents_do_while_a_person_thinks_is_the_teams_time() -> None:
+    one = with_a_person(ann=40.0)  # 50 s of work in 50 s; the person alone for 55
+    assert graph.waiting(one, one.t_e, graph.work(one)).tolist() == [55.0]
+    assert speedup(one).tolist() == busy_agents(one).tolist() == [1.0]
+
+
 def test_no_end_recorded_is_not_an_end_at_once() -> None:
     plain = run("decide lead", ("call ann", [0]), ("aggregate lead", [1]))
     assert np.isnan(headroom(plain)).all()

@@ -80,6 +80,7 @@ def test_an_interval_over_runs_by_hand() -> None:
         "high": 0,
         "n": 3,
         "absent": 0,
+        "needs": None,
         "score": "outcome",
         "assumes": None,
     }
@@ -88,6 +89,7 @@ def test_an_interval_over_runs_by_hand() -> None:
 def test_a_run_that_does_not_say_is_counted_as_absent() -> None:
     told = named(measure(concat([scored(1.0), scored(np.nan), scored(0.0)])), "outcome").plain()
     assert (told["mean"], told["n"], told["absent"]) == (0.5, 2, 1)
+    assert told["needs"] == "the reward channel on the trace"
 
 
 def test_one_run_has_no_interval() -> None:

@@ -150,14 +150,24 @@ def test_tokens_of_coordination(seed: int) -> None:
         tokens_out_e=np.where(keep, trace.tokens_out_e, nan),
     )
     shares, per = [], []
+    born, caches = set(np.flatnonzero(spawned(trace)).tolist()), (trace.cache_read_e, trace.cache_write_e)
     for n in range(len(trace)):
         read, wrote = (
             {e: float(t[e]) for e in rows_of(trace, n) if not isnan(t[e])}
             for t in (trace.tokens_in_e, trace.tokens_out_e)
         )
         tokens = {e: read[e] + wrote[e] for e in read if e in wrote}
+        tokens = {e: t + sum(float(c[e]) for c in caches if not isnan(c[e])) for e, t in tokens.items()}
         whole = nan if set(read) != set(wrote) or not tokens else sum(tokens.values())
-        spent = nan if isnan(whole) else sum(t for e, t in tokens.items() if kind(trace, e) in COORDINATION)
+        works = {int(trace.agent_e[e]) for e in rows_of(trace, n) if kind(trace, e) in ("tool_call", "return")}
+        if (works & born) - {int(trace.agent_e[e]) for e in tokens}:
+            whole = nan
+        aloud = {e for e in tokens if kind(trace, e) == "message" and 0 <= trace.to_e[e] == trace.agent_e[e]}
+        spent = (
+            nan
+            if isnan(whole)
+            else sum(t for e, t in tokens.items() if kind(trace, e) in COORDINATION and e not in aloud)
+        )
         handed = max(
             sum(kind(trace, e) == "spawn" for e in rows_of(trace, n)),
             sum(trace.decision_e[e] == 1 for e in rows_of(trace, n)),

@@ -63,6 +63,33 @@ def test_no_tokens_at_all_are_not_no_overhead() -> None:
     assert o.protocol_overhead(spent((0, 0), (np.nan, np.nan), (0, 0), (1, 0))).tolist() == [0.0]
 
 
+def team_with(**worker: float) -> Trace:
+    """A lead that thinks and delegates, a worker that calls and returns, an answer to the user; counts on the worker as told."""
+    return run(
+        ("message user>lead", (), {"role": "user"}),
+        ("message lead>lead", [(0, "message")], {"tokens_in": 40.0, "tokens_out": 10.0}),
+        (
+            "decide lead",
+            [(1, "causal")],
+            {"tokens_in": 20.0, "tokens_out": 5.0, "cache_read": 75.0, "decision": "spawn"},
+        ),
+        ("spawn lead>ann", [(2, "spawn")]),
+        ("call ann", [(3, "spawn")]),
+        ("return ann>lead", [(4, "causal")], worker),
+        ("message lead>user", [(5, "causal")], {"tokens_in": 30.0, "tokens_out": 20.0}),
+    )
+
+
+def test_a_turn_that_an_agent_keeps_to_itself_and_an_answer_to_a_person_are_work() -> None:
+    # turn 50, decision 100 with what it read from the cache, return 50, answer 50
+    assert o.protocol_overhead(team_with(tokens_in=45.0, tokens_out=5.0)) == pytest.approx([100 / 250])
+
+
+def test_a_sub_agent_without_tokens_leaves_the_share_open() -> None:
+    assert np.isnan(o.protocol_overhead(team_with())).all()
+    assert np.isnan(o.tokens_per_delegation(team_with())).all()
+
+
 # errors
 
 
@@ -89,27 +116,6 @@ def test_without_an_error_there_is_nothing_to_amplify() -> None:
     assert np.isnan(o.error_amplification(run(("result web", (), FINE)))).all()
 
 
-def test_where_all_that_is_tainted_is_corrupted_taint_says_the_same() -> None:
-    one = run(
-        ("result web", (), BAD | {"trusted": 0}),
-        ("message ann>bob", [0], BAD),
-        ("return bob>lead", [1], BAD),
-        ("decide lead", [2], BAD),
-        ("decide lead", (), FINE),
-    )
-    assert o.error_amplification(one).tolist() == o.error_amplification_by_taint(one).tolist() == [3.0]
-
-
-def test_what_was_released_is_not_amplified() -> None:
-    one = run(
-        ("result web", (), {"trusted": 0}),
-        ("safety_event guard", [0]),
-        ("decide lead", [1]),
-        ("result web", [1], {"trusted": 0}),
-    )
-    assert o.error_amplification_by_taint(one).tolist() == [0.0]  # two first, none later
-
-
 # injections
 
 
@@ -124,6 +130,15 @@ def test_injection_flow_is_the_share_of_tainted_steps() -> None:
     )
     assert o.injection_flow(one).tolist() == o.injection_flow_unmarked(one).tolist() == [0.5]
     assert o.injection_flow(run(("result web", (), {"trusted": 1}), ("decide lead", [0]))).tolist() == [0.0]
+
+
+def test_untrusted_is_not_corrupted() -> None:
+    assert np.isnan(o.error_amplification(run(("result web", (), {"trusted": 0}), ("decide lead", [0])))).all()
+
+
+def test_a_result_that_anyone_can_write_is_a_source_without_a_mark() -> None:
+    one = run(("call ann", (), {"tool": "WebFetch"}), ("result web", [0]), ("decide ann", [1]))
+    assert o.injection_flow_unmarked(one).tolist() == [0.5]
 
 
 def test_a_run_without_marks_is_clean_by_assumption_only() -> None:

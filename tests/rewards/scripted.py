@@ -11,7 +11,8 @@ from podium.trace.columns import Text, Trace
 from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES
 
 SHORT = {"decide": "orchestrator_decision", "call": "tool_call", "result": "tool_result"}
-PLAIN = ("end", "cost", "tokens_in", "tokens_out", "stage", "trusted", "valid")
+FLOATS = ("end", "cost", "tokens_in", "tokens_out", "cache_read")
+PLAIN = (*FLOATS, "stage", "trusted", "valid")
 
 
 def run(*events: Any, reward: dict[str, float] | None = None, name: str = "run") -> Trace:
@@ -52,7 +53,7 @@ def run(*events: Any, reward: dict[str, float] | None = None, name: str = "run")
         src_x=np.array([s for s, _, _ in edges], int),
         dst_x=np.array([d for _, d, _ in edges], int),
         type_x=np.array([EDGE_TYPES.index(k) for _, _, k in edges], int),
-        **{f"{k}_e": column(k, np.nan) for k in ("end", "cost", "tokens_in", "tokens_out")},
+        **{f"{k}_e": column(k, np.nan) for k in FLOATS},
         **{f"{k}_e": column(k, -1).astype(int) for k in ("stage", "trusted", "valid")},
         **{f"{k}_e": Text.of(f.get(k) for _, _, f in told) for k in ("role", "tool", "content_ref")},
     )

@@ -2,12 +2,15 @@
 
 Three exact ways, chosen by `plan`:
 
-*parts*  A segment's tokens see each other causally, and all its descendants see all of it. So attention is one causal pass over segments and
-         one full pass for each level, every pass a plain flash kernel over sequences of different lengths, and passes are combined by
-         their log-sum-exps: lse = log Σ_p exp(lse_p), out = Σ_p exp(lse_p - lse) out_p. Backwards every pass is given the combined out and
-         lse, for then its P = exp(S - lse) and dS = P (dP - rowsum(dout out)) are those of the whole, and gradients simply add.
-*flex*   One FlexAttention kernel with a block mask that is read off the intervals: for trees of many levels, and for float32 on a GPU.
-*dense*  One masked product, for small trees where the rest is overhead.
+*parts*  A segment's tokens see each other causally, and all its descendants see all of it. So attention is one
+causal pass over segments and
+         one full pass for each level, every pass a plain flash kernel over sequences of different lengths, and
+         passes are combined by their log-sum-exps: lse = log Σ_p exp(lse_p), out = Σ_p exp(lse_p - lse) out_p.
+         Backwards every pass is given the combined out and lse, for then its P = exp(S - lse) and dS = P (dP -
+         rowsum(dout out)) are those of the whole, and gradients simply add.
+*flex*
+One FlexAttention kernel with a block mask that is read off the intervals: for trees of many levels, and for float32
+on a GPU. *dense*  One masked product, for small trees where the rest is overhead.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ I64 = NDArray[np.int64]
 
 
 def plan(tree: Tree, device: torch.device, dtype: torch.dtype, way: str | None = None) -> dict[str, Any]:
-    """What the model's attention is told of a tree, as keyword arguments of its forward pass; `way` to choose for it."""
+    """What the model's attention is told of a tree, as keyword arguments of its forward pass; `way` to choose for
+    it."""
     way = way or _way(tree, device, dtype)
     if way == "parts":
         rows, sizes = passes(tree)
@@ -71,8 +75,8 @@ def _ranges(first: I64, stop: I64) -> I64:
 def passes(tree: Tree) -> tuple[NDArray[np.int32], I64]:
     """Pass 0 is of all segments on themselves; pass 1 + l of what is under the segments of level l on these.
 
-    `sizes` has for each pass how many sequences, queries and keys there are and the longest of both; `rows` the offsets of the
-    sequences among queries and keys and, from pass 1 on, which nodes these are.
+    `sizes` has for each pass how many sequences, queries and keys there are and the longest of both; `rows` the
+    offsets of the sequences among queries and keys and, from pass 1 on, which nodes these are.
     """
     s = segments(tree)
     length = s.stop - s.first
@@ -156,7 +160,8 @@ def _sequences(x: Tensor, offsets: Tensor) -> list[Tensor]:
 
 
 def _merge(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> tuple[Tensor, Tensor]:
-    """lse = log(exp(lse_1) + exp(lse_2)), out = Σ exp(lse_p - lse) out_p; out is [n, heads, width] and lse [heads, n]."""
+    """lse = log(exp(lse_1) + exp(lse_2)), out = Σ exp(lse_p - lse) out_p; out is [n, heads, width] and lse [heads,
+    n]."""
     both = torch.logaddexp(lse, more_lse)
     a, b = ((x - both).exp().t().unsqueeze(-1) for x in (lse, more_lse))
     return (a * out.float() + b * more.float()).to(out.dtype), both
@@ -189,7 +194,8 @@ def fused(function: Callable[..., Any], x: Tensor) -> Callable[..., Any]:
 def tree_attention(
     q: Tensor, k: Tensor, v: Tensor, rows: Tensor, sizes: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Attention by parts of q [tokens, heads, width] on k and v [tokens, groups, width]: out as q, lse [heads, tokens]."""
+    """Attention by parts of q [tokens, heads, width] on k and v [tokens, groups, width]: out as q, lse [heads,
+    tokens]."""
     first, *others = _passes(rows, sizes)
     out, lse = _forward(q, k, v, first, scale)
     for p in others:
@@ -259,7 +265,8 @@ tree_attention.register_autograd(_gradients, setup_context=_keep)
 
 
 def block_mask(end: Tensor) -> BlockMask:
-    """The block mask of intervals: of queries a > b all see some key of block b if max end_b > first query of a, all keys if min end_b > last."""
+    """The block mask of intervals: of queries a > b all see some key of block b if max end_b > first query of a,
+    all keys if min end_b > last."""
     count = len(end)
     blocks = -(-count // BLOCK)
     ends = nn.functional.pad(end, (0, blocks * BLOCK - count), value=0).view(blocks, BLOCK)

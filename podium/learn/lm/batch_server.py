@@ -1,7 +1,8 @@
 """Many runs of a team at once, and one server that answers what all their agents ask a model.
 
-An agent's step asks for one of some options (`RunHandle.speak`). When nobody has anything to do but wait, the server puts all that waits
-to the engines together, and the runs go on. What was read and said goes with the step, so that the trace holds every token.
+An agent's step asks for one of some options (`RunHandle.speak`). When nobody has anything to do but wait, the
+server puts all that waits to the engines together, and the runs go on. What was read and said goes with the step,
+so that the trace holds every token.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ class RunHandle:
 
 
 class BatchServer:
-    """Where agents of live teams ask what to say. One server is one set of weights: after an update there is another."""
+    """Where agents of live teams ask what to say. One server is one set of weights: after an update there is
+    another."""
 
     def __init__(self, team: PolicyTeam, settings: PlaySettings, version: str, greedy: bool = False) -> None:
         self.team, self.settings, self.greedy = team, settings, greedy
@@ -123,7 +125,8 @@ class BatchServer:
         return await answer
 
     async def serve(self, work: Sequence[Any]) -> None:
-        """Does all of this at once, answering whatever is asked meanwhile. Raises what ended it: a model or an endpoint that cannot be used."""
+        """Does all of this at once, answering whatever is asked meanwhile. Raises what ended it: a model or an
+        endpoint that cannot be used."""
         tasks = [asyncio.ensure_future(one) for one in work]
         everything = asyncio.gather(*tasks)
         calm, count = 0, 0
@@ -205,7 +208,8 @@ def _context(before: ModelStep | None, prompt: tuple[int, ...], frame: Any) -> C
 
 
 def digests(steps: Sequence[ModelStep]) -> list[str | None]:
-    """Of each step the digest of all ids that went through the model and that it said; None where an endpoint spoke."""
+    """Of each step the digest of all ids that went through the model and that it said; None where an endpoint
+    spoke."""
     length, h1, h2 = np.array([s.answer.read or (-1, 0, 0) for s in steps], np.int64).reshape(-1, 3).T
     whole = spelled(*extend(np.maximum(length, 0), h1, h2, [s.answer.ids for s in steps]))
     return [one if n >= 0 else None for one, n in zip(whole, length.tolist(), strict=True)]

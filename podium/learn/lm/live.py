@@ -1,8 +1,10 @@
-"""Live teams of the harness as a source of rollouts: runs played by language models, branches, and what is learned from them.
+"""Live teams of the harness as a source of rollouts: runs played by language models, branches, and what is learned
+from them.
 
-A branch is the harness' own replay of a run from a step on, in which another option is said there. What comes out is a trace of the
-harness with the tokens on its events: credit and update read nothing else (`choices_as_decisions`). Time on record is counted, not
-measured (`counted_clock`), so that the same seed gives the same bytes.
+A branch is the harness' own replay of a run from a step on, in which another option is said there. What comes out
+is a trace of the harness with the tokens on its events: credit and update read nothing else
+(`choices_as_decisions`). Time on record is counted, not measured (`counted_clock`), so that the same seed gives the
+same bytes.
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ class Live(NamedTuple):
 
 
 def tasks_from(learn: Sequence[Any], held_out: Sequence[Any]) -> Questions:
-    """Tasks out of two lists: those to learn from are drawn by the seed, those held out come in their order, again and again.
+    """Tasks out of two lists: those to learn from are drawn by the seed, those held out come in their order, again
+    and again.
 
     >>> tasks_from(["a", "b"], ["c", "d"])(3, 0, True)
     ['c', 'd', 'c']
@@ -82,7 +85,8 @@ def tasks_from(learn: Sequence[Any], held_out: Sequence[Any]) -> Questions:
 
 
 def counted_clock() -> Callable[[], float]:
-    """A clock that shows how often it was asked, in milliseconds: what is recorded by it is the same whenever it happens.
+    """A clock that shows how often it was asked, in milliseconds: what is recorded by it is the same whenever it
+    happens.
 
     >>> clock = counted_clock()
     >>> clock(), clock()
@@ -118,7 +122,8 @@ def play_runs(
     groups: Sequence[str],
     first: int = 0,
 ) -> tuple[list[Trace], list[RunHandle]]:
-    """Runs of a team, one a task, all at once: their traces, numbered from `first`, and their handles at the server, from which branches can go on."""
+    """Runs of a team, one a task, all at once: their traces, numbered from `first`, and their handles at the
+    server, from which branches can go on."""
     handles = [RunHandle(server) for _ in tasks]
     with _scratch() as scratch:
         folders = [Path(scratch) / f"{i}" for i in range(len(tasks))]
@@ -148,8 +153,8 @@ def branch_runs(
     seed: U,
     share: float,
 ) -> list[Trace]:
-    """Branches of a share of what was said: each other option, in the harness' own replay from that step on, with the same dice. What an endpoint
-    said is not branched: nobody weighed what else it could have said."""
+    """Branches of a share of what was said: each other option, in the harness' own replay from that step on, with
+    the same dice. What an endpoint said is not branched: nobody weighed what else it could have said."""
     branches: list[tuple[int, int, RunHandle]] = []
     for i, (trace, handle) in enumerate(zip(traces, handles, strict=True)):
         for row, agent, turn in model_steps(trace):
@@ -188,10 +193,12 @@ def _choice(trace: Trace, row: int) -> dict[str, Any]:
 
 
 def choices_as_decisions(trace: Trace) -> Trace:
-    """The trace as credit and update read it: every choice of a model is a decision, with the options that the model had.
+    """The trace as credit and update read it: every choice of a model is a decision, with the options that the
+    model had.
 
-    To the harness a call of a tool is a call, and a spawn a choice of a role; what the model chose among is in the field `choice`. The harness marks
-    what was not valid; what it does not mark of a model's choices is. An agent whose name does not say its role is called by it, and by its number.
+    To the harness a call of a tool is a call, and a spawn a choice of a role; what the model chose among is in the
+    field `choice`. The harness marks what was not valid; what it does not mark of a model's choices is. An agent
+    whose name does not say its role is called by it, and by its number.
     """
     if "choice" not in trace.extra_e:
         return trace
@@ -292,7 +299,8 @@ def _tally(traces: Sequence[Trace]) -> Tally:
 def judge_live(
     team: PolicyTeam, settings: Settings, live: Live, n: int, seed: int = 0, held_out: bool = True
 ) -> Trace:
-    """Runs on held-out tasks in which the likeliest is always said; in parts where all at once do not fit into memory."""
+    """Runs on held-out tasks in which the likeliest is always said; in parts where all at once do not fit into
+    memory."""
     tasks, dice = live.questions(n, seed, held_out), seeds(0x0DD + seed, n)
 
     def some(part: slice) -> list[Trace]:

@@ -1,6 +1,7 @@
 """Update expressions on tokens, in torch: the terms of `podium.methods.update` that language models are trained by.
 
-`logp` is of tokens that a policy chose, `old` under the policy that the ratio is to, `credit` what each is paid and `share` how much each counts.
+`logp` is of tokens that a policy chose, `old` under the policy that the ratio is to, `credit` what each is paid and
+`share` how much each counts.
 """
 
 from __future__ import annotations
@@ -85,8 +86,9 @@ def loss(update: Update, logp: Any, old: Any, credit: Any, share: Any, group: An
     turn      ρ_s = exp(Σ_{i in s} (logp_i - old_i)),   weight mean of w_i A_i
     sequence  ρ_s = exp(mean_{i in s} (logp_i - old_i)),   weight Σ w_i A_i (GSPO)
 
-    so that all have the gradient -Σ w_i A_i ∇ logp_i where nothing has changed and A is one for a group. With `cap_log_ratio`
-    log ρ is at most so much; `truncated` weighs a row of `reinforce` by min(ρ_i, most), without a gradient.
+    so that all have the gradient -Σ w_i A_i ∇ logp_i where nothing has changed and A is one for a group. With
+    `cap_log_ratio` log ρ is at most so much; `truncated` weighs a row of `reinforce` by min(ρ_i, most), without a
+    gradient.
     """
     change, paid = logp - old, share * credit
     if update.loss.name == "reinforce":
@@ -122,7 +124,8 @@ def _by_group(over: str, change: Any, paid: Any, group: Any) -> tuple[Any, Any]:
 
 
 def divergence(logp: Any, reference: Any, share: Any) -> Any:
-    """Σ_i w_i [exp(r_i) - r_i - 1],   r = log π_ref - log π: an estimate of KL(π, π_ref) that is never negative, from what π drew.
+    """Σ_i w_i [exp(r_i) - r_i - 1],
+    r = log π_ref - log π: an estimate of KL(π, π_ref) that is never negative, from what π drew.
 
     from: Schulman's k3, as GRPO has it.
     """

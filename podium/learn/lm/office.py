@@ -1,12 +1,15 @@
-"""A live team to train: a planner who says what is wanted, a worker with a calculator that sometimes fails, a critic who lets the answer pass or not.
+"""A live team to train: a planner who says what is wanted, a worker with a calculator that sometimes fails, a
+critic who lets the answer pass or not.
 
-A question is two numbers and a word, such as "7 and 3, together". The planner asks for a sum, a difference or a product, and hires a worker with the tool for that and
-one other; the worker calls one of them; what the tool says is garbled with probability `FLAW`, and then ends in a question mark; the critic accepts it or sends it back,
-and then the planner asks once more, another worker.
+A question is two numbers and a word, such as "7 and 3, together". The planner asks for a sum, a difference or a
+product, and hires a worker with the tool for that and one other; the worker calls one of them; what the tool says
+is garbled with probability `FLAW`, and then ends in a question mark; the critic accepts it or sends it back, and
+then the planner asks once more, another worker.
 
     reward = 1 if the answer is right, less PRICE if it took a second round
 
-Everybody who does what its words say reaches the optimum: V = (1 - f) + f (1 - f - price), the critic sending back exactly what is garbled.
+Everybody who does what its words say reaches the optimum: V = (1 - f) + f (1 - f - price), the critic sending back
+exactly what is garbled.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""AdamW over named weights, and a learner on disk: all that the next step depends on, written whole or not at all."""
+"""AdamW over named weights, and a learner on disk: all that the next step depends on, written whole or not at
+all."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def adamw(
     beta: float = 0.99,
     decay: float = 0.0,
 ) -> None:
-    """w -= rate (m̂ / (√v̂ + 1e-8) + decay w), in place, all weights by a few calls.   from: Loshchilov & Hutter 2019."""
+    """w -= rate (m̂ / (√v̂ + 1e-8) + decay w), in place, all weights by a few calls.
+    from: Loshchilov & Hutter 2019."""
     if not grad:
         return
     own, first, second = ([table[name] for name in grad] for table in (weights, m, v))

@@ -2,8 +2,8 @@
 
     log p_k = logits(hidden of k's parent)[token_k] - logsumexp over all ids, or over those it was sampled among
 
-The hidden state of a branch point serves all its children. Logits are made only where a child was sampled, once for each parent, some rows
-at a time, and again backwards, so they are never all in memory.
+The hidden state of a branch point serves all its children. Logits are made only where a child was sampled, once for
+each parent, some rows at a time, and again backwards, so they are never all in memory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ ROWS = 4096  # of logits at a time: 0.8 GB at 49,152 ids
 
 
 def hidden_states(model: Any, tree: Tree, way: str | None = None) -> Tensor:
-    """[k, width] after the last norm, each node having seen itself and what is above it; `way` as in `attention.plan`."""
+    """[k, width] after the last norm, each node having seen itself and what is above it; `way` as in
+    `attention.plan`."""
     decoder = model.get_decoder()
     weight = decoder.get_input_embeddings().weight
     device = weight.device
@@ -59,7 +60,8 @@ def _slope(logits: Tensor, lse: Tensor, row: Tensor, token: Tensor, grad: Tensor
 
 
 class _Picked(torch.autograd.Function):  # type: ignore[misc]
-    """log softmax(hidden weightᵀ)[row, token] without keeping logits. (row, token) are all different and row does not fall."""
+    """log softmax(hidden weightᵀ)[row, token] without keeping logits. (row, token) are all different and row does
+    not fall."""
 
     @staticmethod
     def forward(
@@ -147,7 +149,8 @@ def _sampled(model: Any, tree: Tree, way: str | None = None) -> Tensor:
 
 
 def log_probs(model: Any, tree: Tree, *, most_tokens: int | None = None, way: str | None = None) -> Tensor:
-    """[k] log p(token_k | what is above it) of the sampled nodes, 0 elsewhere. Differentiable, which in parts keeps what all of them need."""
+    """[k] log p(token_k | what is above it) of the sampled nodes, 0 elsewhere. Differentiable, which in parts keeps
+    what all of them need."""
     found, nodes = [], []
     with attention.using(model.get_decoder().config):
         for part in partition(tree, most_tokens):
@@ -184,10 +187,11 @@ def loss_and_backward(
 ) -> Done:
     """Adds to the gradients of the model those of the loss of all trees, at most `most_tokens` computed at a time.
 
-    loss_fn(logp_i, node_i) is given the log-probabilities of sampled nodes, numbered through all trees (`join`), and is called once a part;
-    the loss is the sum. That is exact if its terms are each of one token. For terms that couple tokens (a turn's or a sequence's ratio)
-    say `whole`: they are then differentiated once over all log-probabilities, and parts are given L = Σ_k dL/dlogp_k logp_k, as exact
-    under any partition, for one more forward pass if there are several parts.
+    loss_fn(logp_i, node_i) is given the log-probabilities of sampled nodes, numbered through all trees (`join`),
+    and is called once a part; the loss is the sum. That is exact if its terms are each of one token. For terms that
+    couple tokens (a turn's or a sequence's ratio) say `whole`: they are then differentiated once over all
+    log-probabilities, and parts are given L = Σ_k dL/dlogp_k logp_k, as exact under any partition, for one more
+    forward pass if there are several parts.
     """
     tree = join(trees)
     parts = partition(tree, most_tokens)

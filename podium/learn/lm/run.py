@@ -1,8 +1,8 @@
-"""A training run of language models on disk: the same folder as that of a small network (`podium.learn.folder`), with weights in
-`learner.safetensors`.
+"""A training run of language models on disk: the same folder as that of a small network (`podium.learn.folder`),
+with weights in `learner.safetensors`.
 
-A run that was ended at any moment goes on from its last checkpoint to the same files, to the bit on one machine with the same number
-of threads.
+A run that was ended at any moment goes on from its last checkpoint to the same files, to the bit on one machine
+with the same number of threads.
 """
 
 from __future__ import annotations
@@ -340,7 +340,8 @@ class LmRun(ModelRun[WorldRecipe]):
 
     @property
     def kind(self) -> dict[str, Any]:
-        """What there is to say of the policy: its model, and what it was worth before it learned, its likeliest answers too."""
+        """What there is to say of the policy: its model, and what it was worth before it learned, its likeliest
+        answers too."""
         before = self.judged(of=self.fresh())
         return {"model": self.settings.model, "before": float(np.mean([j.value for j in before]))}
 
@@ -377,7 +378,8 @@ class LmRun(ModelRun[WorldRecipe]):
         return summary(self, self.judged())
 
     def played(self, episodes: int = 100, most: int = 3) -> tuple[Trace, Trace]:
-        """Episodes before training, as the model speaks then, and after, its likeliest answers; a few of each are kept as traces."""
+        """Episodes before training, as the model speaks then, and after, its likeliest answers; a few of each are
+        kept as traces."""
         world, dice, how = self._tests(1)[0], seeds(DICE, episodes), self.play
         team, version = self.learner.team, str(self.learner.iteration)
         with self._threads(), generating(self.settings):

@@ -71,7 +71,8 @@ def generating(settings: Settings) -> AbstractContextManager[None]:
 
 
 def prepared(team: PolicyTeam, settings: Settings) -> PolicyTeam:
-    """The team, its models set to generate and to be trained as the settings say; on a GPU norms are one kernel each."""
+    """The team, its models set to generate and to be trained as the settings say; on a GPU norms are one kernel
+    each."""
     dtype, cuda = settings.spoken or settings.dtype, settings.device.startswith("cuda")
     # what comes after a norm computes in its type, and would else cast it each for itself
     alike = dtype == settings.dtype != "float32"

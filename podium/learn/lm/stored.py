@@ -1,4 +1,5 @@
-"""Stored runs as a source: what language models did and said in a run that kept its traces is learned from again."""
+"""Stored runs as a source: what language models did and said in a run that kept its traces is learned from
+again."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class StoredRuns:
         )
         if not paths:
             raise BadRecipe(
-                f"{self.folder} holds no traces of iteration {policy.iteration}; expected a run that kept them all, "
+                f"{self.folder} holds no traces of iteration {policy.iteration}; expected a run that kept them "
+                "all, "
                 "by keep = 1 in [lm]"
             )
         return [self._load(path) for path in paths]

@@ -1,7 +1,9 @@
-"""Token trees: rows of tokens that share a prefix share its nodes, so every token is laid out, computed and owned once.
+"""Token trees: rows of tokens that share a prefix share its nodes, so every token is laid out, computed and owned
+once.
 
-Nodes are in depth-first order, so a parent is before its child and a subtree is an interval: the descendants of k are k < q < end_k, and
-q sees k exactly if k <= q < end_k. Everything here is numpy; what runs on it is in `attention.py` and `packed.py`.
+Nodes are in depth-first order, so a parent is before its child and a subtree is an interval: the descendants of k
+are k < q < end_k, and q sees k exactly if k <= q < end_k. Everything here is numpy; what runs on it is in
+`attention.py` and `packed.py`.
 """
 
 from __future__ import annotations
@@ -74,7 +76,8 @@ def _shared(a: I64, b: I64) -> int:
 
 
 def _nodes(keys: list[I64]) -> tuple[list[I64], I64, I64]:
-    """Node of each row's tokens, and parent and position of each node: rows in lexicographic order are branches in depth-first order."""
+    """Node of each row's tokens, and parent and position of each node: rows in lexicographic order are branches in
+    depth-first order."""
     order = sorted(range(len(keys)), key=lambda r: keys[r].astype(">u8").tobytes())
     nodes: list[I64] = [np.empty(0, np.int64)] * len(keys)
     parents, positions = [], []
@@ -114,11 +117,12 @@ def tree_of(
     owner: Sequence[ArrayLike],
     among: Among | None = None,
 ) -> Tree:
-    """The tree of rows of ids: two tokens are one node if all before them are, they are the same id and have the same owner.
+    """The tree of rows of ids: two tokens are one node if all before them are, they are the same id and have the
+    same owner.
 
-    `owner` is the event that sampled a token and -1 for one that was given, so given tokens merge and tokens of different events never do.
-    A node is trained if `mask` says so in any row; rows that pass through it must agree on its weight. `among` has for each
-    row None or for each token None or the ids it was sampled among.
+    `owner` is the event that sampled a token and -1 for one that was given, so given tokens merge and tokens of
+    different events never do. A node is trained if `mask` says so in any row; rows that pass through it must agree
+    on its weight. `among` has for each row None or for each token None or the ids it was sampled among.
 
     >>> t = tree_of([[5, 6, 7], [5, 6, 8]], [[0, 0, 1.0], [0, 0, 2.0]], [[0, 0, -1.0]] * 2, [[0, 0, 1]] * 2, [[-1, -1, 0], [-1, -1, 1]])
     >>> t.token.tolist(), t.parent.tolist(), t.through.tolist(), t.weight.tolist()
@@ -192,7 +196,8 @@ def join(trees: Sequence[Tree]) -> Tree:
 
 @dataclass(frozen=True)
 class Segments:
-    """Maximal runs of nodes without a branch: tokens [first, stop), descendants [stop, end), level = how many segments are above."""
+    """Maximal runs of nodes without a branch: tokens [first, stop), descendants [stop, end), level = how many
+    segments are above."""
 
     first: I64
     stop: I64
@@ -217,7 +222,8 @@ def segments(tree: Tree) -> Segments:
 
 @dataclass(frozen=True)
 class Part:
-    """Nodes of a tree that are computed together: all those above the ones that count here, and these, which are consecutive."""
+    """Nodes of a tree that are computed together: all those above the ones that count here, and these, which are
+    consecutive."""
 
     above: I64  # computed again, with gradient, since what counts attends to them
     first: int
@@ -230,8 +236,10 @@ class Part:
 def partition(tree: Tree, most_tokens: int | None = None) -> list[Part]:
     """Consecutive parts of at most `most_tokens`, every node counting in one, that recompute the fewest tokens.
 
-    Branches i..j in depth-first order need shared_i + leaf_j - leaf_{i-1} tokens, shared_i being what branch i shares with the one before;
-    f_j = min_i f_{i-1} + shared_i, the least that is computed twice, over all i for which that fits; among equals the fewest parts.
+    Branches i..j in depth-first order need shared_i + leaf_j - leaf_{i-1} tokens, shared_i being what branch i
+    shares with the one before;
+    f_j = min_i f_{i-1} + shared_i, the least that is computed twice, over all i for which that fits; among equals
+    the fewest parts.
     """
     count = len(tree)
     if most_tokens is None or count <= most_tokens:
@@ -281,7 +289,8 @@ def inner(tree: Tree) -> I64:
 
 
 def take(tree: Tree, nodes: I64, counts: NDArray[np.bool_] | None = None) -> Tree:
-    """Some nodes, in order and with all that is above them, as a tree without rows; those that do not count are only given."""
+    """Some nodes, in order and with all that is above them, as a tree without rows; those that do not count are
+    only given."""
     counts = np.ones(len(nodes), bool) if counts is None else counts
     place = np.full(len(tree) + 1, -1, np.int64)  # the last entry is the parent of roots
     place[nodes] = np.arange(len(nodes))

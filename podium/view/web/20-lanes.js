@@ -1,0 +1,559 @@
+// The swim lanes: a line an agent, time from left to right. Spans are written as pixels, so that a frame costs the same for a
+// hundred events as for a million; words, marks and arrows are drawn on top where there are few.
+
+const LABELS = 190;
+const AXIS = 24;
+const FEW = 1500; // events in view up to which marks have shapes
+const ARROWS = 250; // and up to which all arrows are drawn
+
+class Lanes {
+  constructor(run, { onselect, onview, label }) {
+    Object.assign(this, { run, onselect, onview });
+    this.height = 24;
+    this.top = 0;
+    this.a = run.low;
+    this.b = run.high;
+    this.selected = -1;
+    this.hover = -1;
+    this.colour = { by: "type" };
+    this.critical = false;
+    this.canvas = h("canvas.lanes", { tabindex: "0", role: "application", "aria-label": `${label || "Swim lanes"}: arrow keys move, + and - zoom, j and k go from event to event`, "aria-describedby": "keys" });
+    this.names = h("div.names", { role: "tree", "aria-label": "Agents, nested by who spawned whom" });
+    this.tip = h("div.tip", { hidden: true });
+    this.bar = h("div.vbar", { "aria-hidden": "true" }, h("div"));
+    this.element = h("div.board", {}, this.names, this.canvas, this.bar, this.tip);
+    this.listen();
+    new ResizeObserver(() => this.draw()).observe(this.element);
+  }
+
+  listen() {
+    const c = this.canvas;
+    let drag = null;
+    c.addEventListener("wheel", (w) => {
+      w.preventDefault();
+      if (w.ctrlKey || w.metaKey || w.altKey) this.zoom(Math.exp(w.deltaY * 0.002), this.xOf(w));
+      else if (Math.abs(w.deltaX) > Math.abs(w.deltaY) || w.shiftKey) this.pan((w.deltaX || w.deltaY) / this.width);
+      else if (this.overflow() > 0) this.scroll(w.deltaY);
+      else this.zoom(Math.exp(w.deltaY * 0.002), this.xOf(w));
+    }, { passive: false });
+    const touches = new Map();
+    c.addEventListener("pointerdown", (p) => {
+      c.setPointerCapture(p.pointerId);
+      touches.set(p.pointerId, p);
+      drag = { x: p.clientX, y: p.clientY, moved: false, brush: p.shiftKey ? this.xOf(p) : null };
+    });
+    c.addEventListener("pointermove", (p) => {
+      if (touches.size === 2 && touches.has(p.pointerId)) {
+        const other = [...touches.values()].find((o) => o.pointerId !== p.pointerId);
+        const before = Math.abs(touches.get(p.pointerId).clientX - other.clientX);
+        const now = Math.abs(p.clientX - other.clientX);
+        if (before > 10 && now > 10) this.zoom(before / now, this.xOf(p));
+        touches.set(p.pointerId, p);
+        return;
+      }
+      if (!drag || !touches.size) return this.point(p);
+      const dx = p.clientX - drag.x;
+      const dy = p.clientY - drag.y;
+      if (Math.abs(dx) + Math.abs(dy) > 3) drag.moved = true;
+      if (drag.brush !== null) {
+        this.brush = [drag.brush, this.xOf(p)];
+        return this.draw();
+      }
+      if (drag.moved) {
+        this.pan(-dx / this.width);
+        this.scroll(-dy);
+        drag.x = p.clientX;
+        drag.y = p.clientY;
+      }
+    });
+    const end = (p) => {
+      touches.delete(p.pointerId);
+      if (this.brush) {
+        const [a, b] = this.brush.sort((x, y) => x - y);
+        this.brush = null;
+        if (b > a) this.show(a, b);
+      } else if (drag && !drag.moved && p.type === "pointerup") this.click(p);
+      drag = null;
+    };
+    c.addEventListener("pointerup", end);
+    c.addEventListener("pointercancel", end);
+    c.addEventListener("pointerleave", () => {
+      this.hover = -1;
+      this.tip.hidden = true;
+      this.draw();
+    });
+    c.addEventListener("dblclick", (p) => this.zoom(0.4, this.xOf(p)));
+    this.bar.addEventListener("pointerdown", (p) => {
+      this.bar.setPointerCapture(p.pointerId);
+      const go = (q) => this.scrollTo(((q.clientY - this.bar.getBoundingClientRect().top) / this.bar.clientHeight) * this.run.lanes.length * this.height - this.room() / 2);
+      this.bar.onpointermove = go;
+      go(p);
+    });
+    this.bar.addEventListener("pointerup", () => (this.bar.onpointermove = null));
+  }
+
+  get width() {
+    return Math.max(50, this.canvas.clientWidth);
+  }
+  room() {
+    return Math.max(40, this.canvas.clientHeight - AXIS);
+  }
+  overflow() {
+    return this.run.lanes.length * this.height - this.room();
+  }
+  xOf(p) {
+    const box = this.canvas.getBoundingClientRect();
+    return this.a + ((p.clientX - box.left) / this.width) * (this.b - this.a);
+  }
+  px(x) {
+    return ((x - this.a) / (this.b - this.a)) * this.width;
+  }
+
+  show(a, b) {
+    const { low, high } = this.run;
+    const margin = (high - low) * 0.02;
+    const least = Math.max((high - low) * 1e-9, 1e-9);
+    const span = Math.min(Math.max(b - a, least), high - low + 2 * margin);
+    const from = Math.min(Math.max(a, low - margin), high + margin - span);
+    this.a = from;
+    this.b = from + span;
+    this.draw();
+    this.onview?.(this);
+  }
+  fit() {
+    this.show(-Infinity, Infinity);
+  }
+  zoom(by, at = (this.a + this.b) / 2) {
+    this.show(at - (at - this.a) * by, at + (this.b - at) * by);
+  }
+  pan(by) {
+    const d = by * (this.b - this.a);
+    this.show(this.a + d, this.b + d);
+  }
+  scrollTo(top) {
+    this.top = Math.min(Math.max(0, top), Math.max(0, this.overflow()));
+    this.draw();
+  }
+  scroll(by) {
+    this.scrollTo(this.top + by);
+  }
+  size(height) {
+    const middle = (this.top + this.room() / 2) / this.height;
+    this.height = Math.min(48, Math.max(2, height));
+    this.scrollTo(middle * this.height - this.room() / 2);
+  }
+
+  reveal(e) {
+    const { run } = this;
+    const lane = run.lane[run.columns.agent[e]];
+    if (lane < 0) return;
+    const y = lane * this.height;
+    if (y < this.top || y > this.top + this.room() - this.height) this.top = Math.max(0, Math.min(y - this.room() / 2, this.overflow()));
+    const x = run.x0[e];
+    if (!(x >= this.a && x <= this.b)) this.show(x - (this.b - this.a) / 2, x + (this.b - this.a) / 2);
+    else this.draw();
+  }
+
+  fold(agent) {
+    const { run } = this;
+    if (!run.children[agent].length) return;
+    if (!run.folded.delete(agent)) run.folded.add(agent);
+    run.lay();
+    run.sums = null;
+    this.scrollTo(this.top);
+    this.onview?.(this);
+  }
+
+  // The event nearest to a place on the screen, and how many share it.
+  at(p) {
+    const box = this.canvas.getBoundingClientRect();
+    const y = p.clientY - box.top - AXIS + this.top;
+    const lane = this.run.lanes[Math.floor(y / this.height)];
+    if (!lane || p.clientY - box.top < AXIS) return { e: -1, many: 0 };
+    const x = this.xOf(p);
+    const reach = ((this.b - this.a) / this.width) * 5;
+    const { x0, x1 } = this.run;
+    let best = -1;
+    let least = Infinity;
+    let many = 0;
+    for (let i = this.run.firstAt(lane, x - reach); i < lane.n; i++) {
+      const e = lane.rows[i];
+      if (x0[e] > x + reach) break;
+      if (x1[e] < x - reach) continue;
+      many++;
+      const off = x < x0[e] ? x0[e] - x : x > x1[e] ? x - x1[e] : 0;
+      const cost = off * 1e6 + (x1[e] - x0[e]);
+      if (cost <= least) {
+        least = cost;
+        best = e;
+      }
+      if (many > 5000) break;
+    }
+    return { e: best, many };
+  }
+
+  point(p) {
+    const { e, many } = this.at(p);
+    if (e !== this.hover) {
+      this.hover = e;
+      this.draw();
+    }
+    this.tip.hidden = e < 0;
+    if (e < 0) return;
+    const { run } = this;
+    const c = run.columns;
+    const lines = [`${run.label(e)} · ${run.header.agents[c.agent[e]]}`, `at ${seconds(run.start[e])}${run.stop[e] > run.start[e] ? `, took ${seconds(run.stop[e] - run.start[e])}` : ""}`];
+    const tokens = ["tokens_in", "cache_read", "cache_write", "tokens_out"].filter((n) => c[n] && c[n][e] >= 0).map((n) => `${number(c[n][e])} ${words(n)}`);
+    if (tokens.length) lines.push(tokens.join(", "));
+    if (this.colour.values) {
+      const v = this.colour.values[e];
+      lines.push(`${this.colour.name}: ${Number.isNaN(v) ? "not paid" : number(v)}`);
+    }
+    if (many > 1) lines.push(`${many > 5000 ? "more than 5,000" : many} events here; zoom in to tell them apart`);
+    this.tip.replaceChildren(...lines.map((l) => h("div", {}, l)));
+    const box = this.element.getBoundingClientRect();
+    this.tip.style.left = `${Math.min(p.clientX - box.left + 14, box.width - 280)}px`;
+    this.tip.style.top = `${Math.min(p.clientY - box.top + 16, box.height - 80)}px`;
+  }
+
+  click(p) {
+    const { e } = this.at(p);
+    this.select(e);
+    this.canvas.focus();
+  }
+  select(e, reveal = false) {
+    this.selected = e;
+    if (reveal && e >= 0) this.reveal(e);
+    else this.draw();
+    this.onselect?.(e);
+  }
+
+  // The next event of the same lane, or the first in view.
+  step(by) {
+    const { run } = this;
+    if (this.selected < 0) {
+      const i = lower(Float64Array.from(run.drawn, (e) => run.x0[e]), this.a);
+      if (i < run.drawn.length) this.select(run.drawn[i], true);
+      return;
+    }
+    const lane = run.lanes[run.lane[run.columns.agent[this.selected]]];
+    const i = lane ? lane.rows.indexOf(this.selected) : -1;
+    const next = lane?.rows[i + by];
+    if (next !== undefined) this.select(next, true);
+  }
+
+  paints() {
+    const { run, colour } = this;
+    const of = (hex) => paint(hex);
+    if (colour.values) return (e) => creditPaint(colour.values[e], colour.scale);
+    if (colour.by === "time") return (e) => paintOf(TIMES[run.time(e)]);
+    if (colour.by === "safety") return (e) => (run.flag(e, "untrusted") ? of("#c00000") : run.flag(e, "tainted") ? of("#e69f00") : of("#9aa7b4"));
+    if (colour.by === "tool") return (e) => paintOf(HUES[(run.columns.tool ? run.columns.tool[e] : -1) % HUES.length] || "#9aa7b4");
+    const table = run.header.event_types.map((t) => of(COLOURS[t]));
+    const person = of(COLOURS.human_intervention);
+    return (e) => (run.people.has(run.columns.agent[e]) ? person : table[run.columns.type[e]]);
+  }
+
+  draw() {
+    if (this.waiting) return;
+    this.waiting = requestAnimationFrame(() => {
+      this.waiting = 0;
+      if (this.element.isConnected && this.canvas.clientWidth) this.paint();
+    });
+  }
+
+  paint() {
+    const { run, canvas, height } = this;
+    const ratio = Math.min(2, window.devicePixelRatio || 1);
+    const W = Math.round(this.width * ratio);
+    const H = Math.round(canvas.clientHeight * ratio);
+    if (canvas.width !== W || canvas.height !== H) {
+      canvas.width = W;
+      canvas.height = H;
+    }
+    this.top = Math.min(this.top, Math.max(0, this.overflow()));
+    const ctx = canvas.getContext("2d");
+    const style = getComputedStyle(document.documentElement);
+    const ink = style.getPropertyValue("--ink");
+    const quiet = style.getPropertyValue("--quiet");
+    const base = paint(style.getPropertyValue("--page").trim());
+    if (!this.image || this.image.width !== W || this.image.height !== H) {
+      this.image = new ImageData(W, H);
+      this.pixels = new Uint32Array(this.image.data.buffer);
+    }
+    const pixels = this.pixels;
+    pixels.fill(base);
+    const first = Math.floor(this.top / height);
+    const last = Math.min(run.lanes.length, Math.ceil((this.top + this.room()) / height));
+    const rule = paint(style.getPropertyValue("--rule").trim());
+    const colour = this.paints();
+    const scale = W / (this.b - this.a);
+    const dim = this.critical;
+    const critical = run.header.flags.indexOf("critical");
+    const thick = Math.max(1, Math.round(Math.min(height * 0.62, 18) * ratio));
+    let inView = 0;
+    for (let i = first; i < last; i++) {
+      const lane = run.lanes[i];
+      const middle = Math.round((AXIS + (i + 0.5) * height - this.top) * ratio);
+      const y0 = Math.max(Math.round(AXIS * ratio), middle - (thick >> 1));
+      const y1 = Math.min(H, middle - (thick >> 1) + thick);
+      if (middle > AXIS * ratio && middle < H && height >= 8) pixels.fill(rule, middle * W, middle * W + W);
+      inView += this.paintLane(lane, y0, y1, W, scale, colour, dim ? critical : -1, base);
+    }
+    ctx.putImageData(this.image, 0, 0);
+    ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.inView = inView;
+    if (inView <= FEW && height >= 10) this.marks(ctx, first, last, ink);
+    this.edges(ctx, inView, quiet, ink);
+    this.outline(ctx, this.hover, quiet);
+    this.outline(ctx, this.selected, ink);
+    if (this.shade) {
+      ctx.fillStyle = style.getPropertyValue("--shade");
+      ctx.fillRect(this.px(this.shade[0]), AXIS, this.px(this.shade[1]) - this.px(this.shade[0]), this.room());
+    }
+    if (this.brush) {
+      ctx.fillStyle = style.getPropertyValue("--shade");
+      ctx.fillRect(this.px(this.brush[0]), 0, this.px(this.brush[1]) - this.px(this.brush[0]), canvas.clientHeight);
+    }
+    this.axis(ctx, ink, quiet);
+    this.label(first, last);
+    this.onpaint?.(this);
+    document.body.dataset.painted = "yes";
+  }
+
+  // One lane as pixels. Events that share a pixel are one mark, as long as the longest of them; returns how many marks there are.
+  paintLane(lane, y0, y1, W, scale, colour, critical, base) {
+    const { run, pixels, a } = this;
+    const { x0, x1 } = run;
+    const flags = run.columns.flags;
+    let marks = 0;
+    let i = run.firstAt(lane, this.a);
+    while (i < lane.n) {
+      const e = lane.rows[i];
+      const from = Math.floor((x0[e] - a) * scale);
+      if (from >= W) break;
+      let j = i + 1;
+      if (j < lane.n && (x0[lane.rows[j]] - a) * scale < from + 1) j = run.after(lane, i, a + (from + 1) / scale);
+      const longest = j - i > 1 ? lane.rows[run.longestIn(lane, i, j)] : e;
+      const to = Math.ceil((x1[longest] - a) * scale);
+      if (to >= 0) {
+        marks += j - i > 1 ? Math.min(j - i, 50) : 1;
+        const c = critical >= 0 && !((flags[longest] >> critical) & 1) ? faint(colour(longest), base) : colour(longest);
+        const left = Math.max(0, from);
+        const right = Math.min(W, Math.max(to, from + 2));
+        for (let y = y0; y < y1; y++) pixels.fill(c, y * W + left, y * W + right);
+      }
+      i = j;
+    }
+    return marks;
+  }
+
+  each(first, last, visit) {
+    const { run } = this;
+    for (let i = first; i < last; i++) {
+      const lane = run.lanes[i];
+      for (let k = run.firstAt(lane, this.a); k < lane.n; k++) {
+        const e = lane.rows[k];
+        if (run.x0[e] > this.b) break;
+        if (run.x1[e] >= this.a) visit(e, i, k, lane);
+      }
+    }
+  }
+
+  middle(e) {
+    return AXIS + (this.run.lane[this.run.columns.agent[e]] + 0.5) * this.height - this.top;
+  }
+
+  marks(ctx, first, last, ink) {
+    const { run } = this;
+    const colour = this.paints();
+    ctx.font = "11px system-ui, sans-serif";
+    ctx.textBaseline = "middle";
+    ctx.textAlign = "left";
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(0, AXIS, this.width, this.room());
+    ctx.clip();
+    const critical = run.header.flags.indexOf("critical");
+    this.each(first, last, (e, i, k, lane) => {
+      const x = this.px(run.x0[e]);
+      const y = this.middle(e);
+      const width = this.px(run.x1[e]) - x;
+      const next = k + 1 < lane.n ? this.px(run.x0[lane.rows[k + 1]]) : Infinity;
+      if (width < 3) {
+        ctx.fillStyle = css(colour(e));
+        ctx.beginPath();
+        if (run.type(e) === "orchestrator_decision") ctx.rect(x - 4, y - 4, 8, 8);
+        else ctx.arc(x, y, 4, 0, 7);
+        ctx.fill();
+      }
+      if ((run.columns.flags[e] >> critical) & 1) {
+        ctx.fillStyle = "#d62728";
+        ctx.fillRect(x - (width < 3 ? 4 : 0), y + Math.min(this.height * 0.31, 9), Math.max(width, 8), 2);
+      }
+      if (this.pins?.has(e)) {
+        ctx.fillStyle = "#c00000";
+        ctx.beginPath();
+        ctx.moveTo(x - 5, y - this.height * 0.45);
+        ctx.lineTo(x + 5, y - this.height * 0.45);
+        ctx.lineTo(x, y - this.height * 0.45 + 8);
+        ctx.fill();
+      }
+      const room = Math.min(next, this.width) - x - 8;
+      if (this.height >= 16 && room > 40) {
+        const text = run.label(e);
+        if (width > 30 && !this.colour.values) {
+          ctx.fillStyle = light(colour(e)) ? "#101820" : "#ffffff";
+          ctx.fillText(clip(ctx, text, width - 8), Math.max(x, 0) + 4, y + 0.5);
+        } else if (width < 30) {
+          ctx.fillStyle = ink;
+          ctx.fillText(clip(ctx, text, room - 6), x + Math.max(width, 5) + 4, y + 0.5);
+        }
+      }
+    });
+    ctx.restore();
+  }
+
+  edges(ctx, inView, quiet, ink) {
+    const { run } = this;
+    const { src, dst, edge } = run.columns;
+    const arrow = (x, strong) => {
+      const [s, d] = [src[x], dst[x]];
+      const lanes = [run.lane[run.columns.agent[s]], run.lane[run.columns.agent[d]]];
+      if (lanes[0] === lanes[1] || lanes[0] < 0 || lanes[1] < 0) return;
+      const leaves = run.x1[s] > run.x0[s] && run.x1[s] <= run.x0[d] ? run.x1[s] : run.x0[s];
+      const [x0, y0, x1, y1] = [this.px(leaves), this.middle(s), this.px(run.x0[d]), this.middle(d)];
+      if (Number.isNaN(x0 + x1) || Math.max(x0, x1) < 0 || Math.min(x0, x1) > this.width) return;
+      ctx.strokeStyle = strong ? ink : quiet;
+      ctx.globalAlpha = strong ? 0.9 : 0.45;
+      ctx.setLineDash(run.columns.inferred[x] ? [4, 3] : []);
+      ctx.beginPath();
+      ctx.moveTo(x0, y0);
+      const bend = Math.max(12, Math.abs(x1 - x0) / 2);
+      ctx.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1, y1);
+      ctx.stroke();
+      ctx.fillStyle = ctx.strokeStyle;
+      ctx.beginPath();
+      ctx.moveTo(x1, y1);
+      ctx.lineTo(x1 - 6, y1 - 3);
+      ctx.lineTo(x1 - 6, y1 + 3);
+      ctx.fill();
+    };
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(0, AXIS, this.width, this.room());
+    ctx.clip();
+    ctx.lineWidth = 1;
+    if (inView <= ARROWS) {
+      const first = Math.floor(this.top / this.height);
+      const last = Math.min(run.lanes.length, Math.ceil((this.top + this.room()) / this.height));
+      this.each(first, last, (e) => run.causesOf(e).forEach((x) => run.header.edge_types[edge[x]] !== "temporal" && arrow(x, false)));
+    }
+    ctx.lineWidth = 1.5;
+    for (const e of [this.hover, this.selected]) if (e >= 0) [...run.causesOf(e), ...run.effectsOf(e)].forEach((x) => arrow(x, true));
+    ctx.restore();
+  }
+
+  outline(ctx, e, colour) {
+    if (e < 0 || Number.isNaN(this.run.x0[e])) return;
+    const x = this.px(this.run.x0[e]);
+    const y = this.middle(e);
+    if (y < AXIS) return;
+    const width = Math.max(8, this.px(this.run.x1[e]) - x);
+    const half = Math.max(5, Math.min(this.height * 0.4, 12));
+    ctx.strokeStyle = colour;
+    ctx.lineWidth = 2;
+    ctx.strokeRect(x - (width <= 8 ? 5 : 1), y - half, width + 2, 2 * half);
+  }
+
+  axis(ctx, ink, quiet) {
+    const { run } = this;
+    ctx.font = "11px system-ui, sans-serif";
+    ctx.textBaseline = "top";
+    ctx.textAlign = "center";
+    const step = niceStep((this.b - this.a) / Math.max(2, this.width / 110));
+    for (let x = Math.ceil(this.a / step) * step; x <= this.b; x += step) {
+      const p = this.px(x);
+      ctx.fillStyle = quiet;
+      ctx.fillRect(p, AXIS - 5, 1, 5);
+      ctx.fillStyle = ink;
+      const at = run.clock(x);
+      ctx.fillText(run.timed ? seconds(Math.abs(at) < step / 1e6 ? 0 : at) : `event ${Math.round(at)}`, Math.min(Math.max(p, 26), this.width - 26), 4);
+    }
+    if (run.warp) {
+      ctx.fillStyle = quiet;
+      for (let i = 2; i < run.warp.to.length; i += 2) {
+        const p = this.px(run.warp.to[i]);
+        if (p > 0 && p < this.width) ctx.fillText("≈", p, AXIS - 13);
+      }
+    }
+  }
+
+  label(first, last) {
+    const { run, height } = this;
+    const rows = [];
+    if (height >= 11) {
+      for (let i = first; i < last; i++) {
+        const { agent, folded } = run.lanes[i];
+        const kids = run.children[agent].length > 0;
+        const y = AXIS + i * height - this.top;
+        if (y < AXIS - height / 2) continue;
+        const name = run.header.agents[agent];
+        const row = h("div.name", {
+          role: "treeitem", title: name, "aria-level": String(run.depth[agent] + 1), "aria-expanded": kids ? String(!folded) : null,
+          "aria-label": `${name}, ${run.count[agent]} events`,
+        }, kids ? h("button.fold", { "aria-label": `${folded ? "unfold" : "fold"} ${name}`, tabindex: "-1", onclick: () => this.fold(agent) }, folded ? "▸" : "▾") : h("span.fold"),
+        h("span", { onclick: () => this.onagent?.(agent) }, name + (folded ? ` +${run.last[agent] - run.place[agent] - 1}` : "")));
+        row.style.top = `${y}px`;
+        row.style.height = `${height}px`;
+        row.style.lineHeight = `${height}px`;
+        row.style.fontSize = `${Math.min(12, height - 1)}px`;
+        row.style.paddingLeft = `${4 + Math.min(run.depth[agent], 8) * 10}px`;
+        rows.push(row);
+      }
+    }
+    this.names.replaceChildren(...rows);
+    const all = run.lanes.length * height;
+    const thumb = this.bar.firstChild;
+    this.bar.hidden = all <= this.room();
+    thumb.style.height = `${Math.max(14, (this.room() / all) * this.bar.clientHeight)}px`;
+    thumb.style.top = `${(this.top / all) * this.bar.clientHeight}px`;
+  }
+}
+
+const HUES = ["#0072b2", "#e69f00", "#009e73", "#aa4499", "#56b4e9", "#d55e00", "#b8a000", "#882255", "#44aa99", "#6b6b6b"];
+const paintCache = new Map();
+const paintOf = (hex) => {
+  if (!paintCache.has(hex)) paintCache.set(hex, paint(hex));
+  return paintCache.get(hex);
+};
+const css = (c) => `rgb(${c & 255} ${(c >> 8) & 255} ${(c >> 16) & 255})`;
+
+function faint(c, base) {
+  const mix = (shift) => ((((c >> shift) & 255) + 3 * ((base >> shift) & 255)) >> 2) << shift;
+  return (255 << 24) | mix(0) | mix(8) | mix(16);
+}
+
+// Credit: blue above nothing, orange below, grey where there is none.
+function creditPaint(v, scale) {
+  if (v === undefined || Number.isNaN(v)) return paintOf("#b4bcc4");
+  const share = Math.min(1, Math.abs(v) / (scale || 1));
+  const [r, g, b] = v >= 0 ? [0, 90, 181] : [220, 90, 0];
+  const mix = (x) => Math.round(225 + (x - 225) * (0.15 + 0.85 * share));
+  return (255 << 24) | (mix(b) << 16) | (mix(g) << 8) | mix(r);
+}
+
+const light = (c) => 0.299 * (c & 255) + 0.587 * ((c >> 8) & 255) + 0.114 * ((c >> 16) & 255) > 130;
+
+function clip(ctx, text, room) {
+  if (ctx.measureText(text).width <= room) return text;
+  const keep = Math.max(0, Math.floor((text.length * room) / ctx.measureText(text).width) - 1);
+  return keep > 1 ? text.slice(0, keep) + "…" : "";
+}
+
+function niceStep(x) {
+  const minutes = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
+  if (x > 1 && x < 86400) return minutes.find((m) => m >= x);
+  const power = 10 ** Math.floor(Math.log10(x || 1));
+  return [1, 2, 5, 10].find((m) => m * power >= x) * power;
+}

@@ -1,0 +1,124 @@
+// What ties the screens together: the head of the page, addresses that name any view, keys, light and dark, and what is new on disk.
+
+let screen = null;
+let live = false;
+
+const KEYS = "Arrows move · + and − zoom, 0 shows all · j and k: next and previous event · / searches, n and p go through what was found · c: critical path · f: fold the agent of the chosen event · d: light or dark · Esc: nothing chosen · ?: these keys";
+
+const stateOf = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+
+function remember(state) {
+  const address = "#" + new URLSearchParams(Object.entries(state).filter(([, v]) => v !== undefined && v !== "")).toString();
+  if (address !== location.hash) history.replaceState(null, "", location.pathname + location.search + address);
+}
+
+function go(state) {
+  history.pushState(null, "", location.pathname + location.search + "#" + new URLSearchParams(state).toString());
+  return open();
+}
+
+async function open() {
+  const state = stateOf();
+  const body = document.getElementById("body");
+  try {
+    const index = await ask("index");
+    const [kind, number] = (state.screen || first(index)).split("/");
+    const kinds = { run: RunScreen, runs: FolderScreen, compare: CompareScreen, train: TrainScreen };
+    if (!(kind in kinds)) throw new Error(`There is no view called ${kind}.`);
+    screen = await kinds[kind].open(number === undefined ? undefined : +number, state);
+    body.replaceChildren(screen.element);
+    navigation(index, kind, number);
+    screen.lanes?.draw();
+    document.body.dataset.ready = kind;
+  } catch (error) {
+    body.replaceChildren(h("main.page", {}, h("h1", {}, "This cannot be shown"), h("p.fault", {}, String(error.message || error)), h("p", {}, h("button", { onclick: () => go({ screen: "runs" }) }, "All runs"))));
+    document.body.dataset.ready = "fault";
+    screen = null;
+  }
+}
+
+const first = (index) => (index.report || (index.trainings.length && !index.static) ? "train/0" : index.runs.length === 1 ? "run/0" : "runs");
+
+function navigation(index, kind, number) {
+  const items = [];
+  if (index.report || index.trainings.length) items.push(["Training", { screen: "train/0" }, kind === "train"]);
+  if (index.runs.length !== 1) items.push(["Runs", { screen: "runs" }, kind === "runs"]);
+  if (index.runs.length) items.push([kind === "run" ? `Run: ${index.runs[number]?.name ?? number}` : "Run", { screen: `run/${kind === "run" ? number : 0}` }, kind === "run"]);
+  if (index.runs.length > 1) items.push(["Compare", { screen: "compare", ...(kind === "run" ? { a: number } : {}) }, kind === "compare"]);
+  document.getElementById("nav").replaceChildren(...items.map(([name, state, here]) => h("button", { "aria-current": here ? "page" : null, onclick: () => go(state) }, name)));
+}
+
+function theme(next) {
+  const now = document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  const chosen = next || (now === "dark" ? "light" : "dark");
+  document.documentElement.dataset.theme = chosen;
+  try {
+    localStorage.setItem("podium-theme", chosen);
+  } catch {
+    // a file opened from disk may have no storage
+  }
+  screen?.lanes?.draw();
+  screen?.boards?.forEach((b) => b.draw());
+}
+
+function frame() {
+  const search = h("input", { type: "search", placeholder: "Search", "aria-label": "Search agents, tools, types, choices; or agent:NAME, tool:NAME", id: "search" });
+  search.addEventListener("change", () => screen?.searched?.(search.value));
+  search.addEventListener("keydown", (k) => k.key === "Escape" && search.blur());
+  const help = h("dialog", { id: "help", "aria-label": "Keys" }, h("p", {}, KEYS), h("form", { method: "dialog" }, h("button", {}, "Close")));
+  help.querySelector("form").addEventListener("submit", (s) => {
+    s.preventDefault();
+    help.close();
+  });
+  document.body.append(
+    h("header", {}, h("strong", {}, "Podium"), h("nav", { id: "nav", "aria-label": "Views" }), h("span.spacer"), h("span.quiet", { id: "live", role: "status" }), search,
+      h("button", { "aria-label": "Light or dark", onclick: () => theme() }, "◐"), h("button", { "aria-label": "Keys", onclick: () => help.showModal() }, "?")),
+    h("div", { id: "body" }), h("p.hidden", { id: "keys" }, KEYS), help);
+}
+
+document.addEventListener("keydown", (k) => {
+  const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(k.target.tagName) || k.ctrlKey || k.metaKey || k.altKey;
+  if (typing || document.getElementById("help").open) return;
+  if (k.key === "/") document.getElementById("search").focus();
+  else if (k.key === "?") document.getElementById("help").showModal();
+  else if (k.key === "d") theme();
+  else if (k.target.closest(".dock, .page") && !k.target.closest(".lanes") && /^(Arrow|Page|Home|End)/.test(k.key)) return;
+  else if (!screen?.key(k)) return;
+  k.preventDefault();
+});
+
+// Follows what is on disk: a run that goes on, an iteration that is done.
+async function follow() {
+  if (carried.size) return;
+  const note = document.getElementById("live");
+  try {
+    const { stamp } = JSON.parse(new TextDecoder().decode(await bytesOf("changed", {})));
+    if (live && stamp !== live) {
+      answers.clear();
+      const state = screen?.state();
+      if (screen?.refresh) await screen.refresh();
+      else if (state) {
+        history.replaceState(null, "", location.pathname + location.search + "#" + new URLSearchParams(Object.entries(state).filter(([, v]) => v !== undefined)).toString());
+        await open();
+      }
+      note.textContent = "updated";
+      setTimeout(() => (note.textContent = ""), 2000);
+    }
+    live = stamp;
+  } catch {
+    note.textContent = "the server has stopped";
+  }
+  setTimeout(follow, 1000);
+}
+
+window.podium = { screen: () => screen, ask }; // for tests
+frame();
+try {
+  const kept = localStorage.getItem("podium-theme");
+  if (kept) document.documentElement.dataset.theme = kept;
+} catch {
+  // no storage
+}
+addEventListener("popstate", open);
+addEventListener("hashchange", () => screen && JSON.stringify(stateOf().screen) !== JSON.stringify(screen.state().screen) && open());
+open().then(follow);

@@ -1,0 +1,328 @@
+"""The page in a real browser: every view, by mouse and keyboard, in light and dark, on a phone; and what a trace must not be able to do.
+
+Needs Debian's Chromium, playwright and axe-core: `make browser`. Without them these tests are skipped and say so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+import podium
+from podium import graph
+from podium.trace.columns import Trace, concat
+from podium.view.answers import Library, json_of
+from podium.view.page import file_page
+from podium.view.serve import Server
+from podium.view.summary import summary
+from tests.view.conftest import HOSTILE, plain_run
+from tests.view.conftest import run as run  # a fixture
+from tests.view.test_answers import world_runs as world_runs
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `make browser`")
+ROOT = Path(__file__).parents[2]
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
+AXE = ROOT / ".venv/axe/node_modules/axe-core/axe.min.js"
+LOGS = ROOT.parent / "shared/data/logs/claude_code"
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: `make browser`")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def tab(browser: Any) -> Iterator[Any]:
+    """A page that fails the test if a script fails or anything but the page itself is asked for."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    page = context.new_page()
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on(
+        "request",
+        lambda r: faults.append(r.url) if not r.url.startswith(("file:", "http://127.0.0.1", "data:")) else None,
+    )
+    page.faults = faults
+    yield page
+    context.close()
+    assert not faults
+
+
+@pytest.fixture
+def opened(tab: Any, tmp_path: Path) -> Callable[..., Any]:
+    """Opens a page of some runs from disk, at a view."""
+
+    def go(*runs: Trace, at: str = "", **how: Any) -> Any:
+        file = tmp_path / "page.html"
+        if not file.exists():
+            file.write_text(file_page([("", run) for run in runs], **how), encoding="utf-8")
+        tab.goto("about:blank")
+        tab.goto(file.as_uri() + at)
+        tab.wait_for_selector("body[data-ready]", state="attached")
+        return tab
+
+    return go
+
+
+def board(tab: Any, expression: str) -> Any:
+    return tab.evaluate(f"() => {{ const b = window.podium.screen().lanes; return {expression}; }}")
+
+
+def settled(tab: Any) -> None:
+    tab.evaluate("() => new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r)))")
+
+
+def test_a_run_opens_zooms_folds_and_selects(opened: Callable[..., Any], run: Trace) -> None:
+    tab = opened(run)
+    assert "6 events, 2 agents" in tab.text_content("[role=status].status")
+    before = board(tab, "b.b - b.a")
+    tab.click("button[aria-label='Zoom in']")
+    assert board(tab, "b.b - b.a") == pytest.approx(before / 2)
+    tab.click("text=All")
+    tab.hover("canvas.lanes")
+    tab.mouse.wheel(0, -240)
+    assert board(tab, "b.b - b.a") < before
+    assert tab.locator("[role=treeitem]").count() == 2
+    tab.click("button[aria-label='fold lead']")
+    settled(tab)
+    assert tab.locator("[role=treeitem]").count() == 1
+    tab.click("button[aria-label='unfold lead']")
+    tab.keyboard.press("0")
+    place = board(
+        tab,
+        "[b.canvas.getBoundingClientRect().left + b.px(b.run.x0[2]) + 3, b.canvas.getBoundingClientRect().top + b.middle(2)]",
+    )
+    tab.mouse.click(*place)
+    tab.wait_for_selector(".panel h2")
+    assert "tool call web" in tab.text_content(".panel h2")
+    assert "event=2" in tab.url
+
+
+def test_the_keyboard_is_enough(opened: Callable[..., Any], run: Trace) -> None:
+    tab = opened(run)
+    tab.focus("canvas.lanes")
+    for key in ("j", "j", "+", "-", "ArrowLeft", "ArrowRight", "ArrowUp", "End", "Home", "c"):
+        tab.keyboard.press(key)
+    assert board(tab, "b.selected") >= 0
+    assert board(tab, "b.critical") is True
+    tab.keyboard.press("Escape")
+    assert board(tab, "b.selected") == -1
+    tab.keyboard.press("?")
+    assert tab.locator("#help").is_visible()
+    tab.keyboard.press("Escape")
+    tab.keyboard.press("/")
+    tab.keyboard.type("tool:web")
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector("text=2 events match")
+    tab.click("#tab-event")
+    tab.keyboard.press("ArrowRight")
+    assert tab.get_attribute("#tab-list", "aria-selected") == "true"
+
+
+@pytest.mark.parametrize("panel", ["event", "list", "summary", "credit", "safety"])
+def test_every_panel_has_an_address(opened: Callable[..., Any], run: Trace, panel: str) -> None:
+    tab = opened(run, at=f"#screen=run/0&panel={panel}&event=3&method=puppeteer", methods=["puppeteer"])
+    tab.wait_for_selector(f"#tab-{panel}[aria-selected=true]")
+    time.sleep(0.4)
+    told = tab.text_content(".panel")
+    assert {
+        "event": "Causes",
+        "list": "6 events",
+        "summary": "lead",
+        "credit": "puppeteer",
+        "safety": "1 event brought",
+    }[panel] in told
+    address = tab.url
+    tab.goto("about:blank")
+    tab.goto(address)
+    tab.wait_for_selector(f"#tab-{panel}[aria-selected=true]")
+    assert board(tab, "b.selected") == 3
+
+
+def test_compare_shows_where_a_branch_left(opened: Callable[..., Any], world_runs: Trace) -> None:
+    tab = opened(*world_runs, at="#screen=compare&a=0&b=6")
+    assert "branched from" in tab.text_content("main")
+    assert "Reward of the team" in tab.text_content("main")
+    tab.click("nav >> text=Runs")
+    tab.wait_for_selector("body[data-ready=runs]")
+    assert tab.locator("[aria-label=Runs] tbody tr").count() == 7
+    tab.click("[aria-label=Runs] thead >> text=Events")
+    tab.click("[aria-label=Runs] tbody tr:first-child button")
+    tab.wait_for_selector("body[data-ready=run]")
+
+
+def test_dark_is_remembered_and_a_phone_is_wide_enough(browser: Any, tmp_path: Path, run: Trace) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(file_page([("", run)]), encoding="utf-8")
+    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark", has_touch=True)
+    tab = context.new_page()
+    tab.goto(file.as_uri())
+    tab.wait_for_selector("body[data-painted]", state="attached")
+    assert tab.evaluate("() => document.documentElement.scrollWidth") <= 390
+    dark = tab.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    tab.click("button[aria-label='Light or dark']")
+    assert tab.evaluate("() => getComputedStyle(document.body).backgroundColor") != dark
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_serious_fault(
+    browser: Any, tmp_path: Path, world_runs: Trace, run: Trace, scheme: str
+) -> None:
+    if not AXE.exists():
+        pytest.skip("axe-core is not installed: `make browser`")
+    file = tmp_path / "page.html"
+    file.write_text(file_page([("", r) for r in concat([world_runs, run])]), encoding="utf-8")
+    context = browser.new_context(color_scheme=scheme, bypass_csp=True)  # axe is a script of its own
+    found = []
+    for view in (
+        "runs",
+        "compare",
+        *(f"run/7&panel={p}&event=2" for p in ("event", "list", "summary", "credit", "safety")),
+    ):
+        tab = context.new_page()
+        tab.goto(f"{file.as_uri()}#screen={view}")
+        tab.wait_for_selector("body[data-ready]", state="attached")
+        time.sleep(0.3)
+        tab.add_script_tag(path=str(AXE))
+        told = tab.evaluate("() => axe.run()")
+        found += [
+            (view, v["id"], v["nodes"][0]["html"][:160])
+            for v in told["violations"]
+            if v["impact"] in ("serious", "critical")
+        ]
+        tab.close()
+    context.close()
+    assert not found
+
+
+def test_nothing_in_a_trace_runs_or_fetches(opened: Callable[..., Any], run: Trace) -> None:
+    tab = opened(run, at="#screen=run/0&event=3&panel=event")
+    tab.wait_for_selector(".panel h2")
+    tab.evaluate("() => { window.alert = () => { throw new Error('ran'); }; }")
+    for panel in ("event", "list", "summary", "credit", "safety"):
+        tab.click(f"#tab-{panel}")
+        time.sleep(0.2)
+    assert HOSTILE in tab.evaluate("() => window.podium.screen().run.header.agents.join()")
+    assert tab.locator("img, iframe, object, embed, link").count() == 0
+    blocked = tab.evaluate("() => fetch('http://127.0.0.1:9/').then(() => 'sent', () => 'blocked')")
+    assert blocked == "blocked"
+    tab.evaluate(
+        "() => { const s = document.createElement('script'); s.textContent = 'window.ran = 1'; document.body.append(s); }"
+    )
+    assert tab.evaluate("() => window.ran") is None
+
+
+@pytest.mark.parametrize(
+    ("trace", "says"),
+    [
+        (plain_run(0), "nothing to draw"),
+        (plain_run(5, times=False), "no event says when it happened"),
+        (plain_run(1), "1 event, 1 agent"),
+        (plain_run(5_000, 5_000), "5,000 agents"),
+    ],
+    ids=["empty", "no times", "one", "5,000 lanes"],
+)
+def test_odd_runs_are_shown(opened: Callable[..., Any], trace: Trace, says: str) -> None:
+    tab = opened(trace)
+    assert says in tab.text_content("[role=status].status")
+    if trace.n_events > 1:
+        assert board(tab, "b.run.lanes.reduce((n, l) => n + l.n, 0)") == trace.n_events
+
+
+def test_three_days_with_five_minutes_of_work(opened: Callable[..., Any]) -> None:
+    trace = plain_run(300)
+    late = np.where(np.arange(300) < 150, trace.t_e, trace.t_e + 3 * 86_400)
+    days = Trace.of(
+        **{
+            n: getattr(trace, n)
+            for n in ("trace_id_n", "rollout_a", "name_a", "rollout_e", "id_e", "type_e", "agent_e")
+        },
+        t_e=late,
+        end_e=late + 1,
+    )
+    tab = opened(days)
+    assert "idle time is cut short" in tab.text_content("[role=status].status")
+    assert board(tab, "b.run.high - b.run.low") < 1_000
+    assert board(tab, "b.run.clock(b.run.high)") == pytest.approx(float(np.nanmax(days.end_e)))
+    tab.select_option("select >> nth=0", "clock")
+    assert board(tab, "b.run.high - b.run.low") > 2 * 86_400
+
+
+def test_the_served_page_follows_what_is_on_disk(tab: Any, tmp_path: Path, run: Trace) -> None:
+    podium.save(run, tmp_path / "a.jsonl")
+    server = Server(Library([tmp_path]))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        tab.goto(server.address)
+        tab.wait_for_selector("body[data-ready=run]", state="attached")
+        tab.click("#tab-credit")
+        tab.select_option(".panel select >> nth=0", "puppeteer")
+        tab.wait_for_selector(".panel svg.chart")
+        tab.select_option(".panel select >> nth=1", "team")
+        tab.wait_for_selector("text=units (team) are paid")
+        time.sleep(1.2)
+        podium.save(concat([run, plain_run(3)]), tmp_path / "b.jsonl")
+        tab.wait_for_selector("#live:has-text('updated')", timeout=10_000)
+        tab.wait_for_selector("nav >> text=Runs")
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def ten_runs(world_runs: Trace, run: Trace) -> list[Trace]:
+    runs = [run, *(world_runs[i] for i in range(3))]
+    if not LOGS.is_dir():
+        return runs
+    return [*runs, *(podium.load(file) for file in sorted(LOGS.glob("*.jsonl.xz"))[:6])]
+
+
+def test_figures_on_the_page_equal_those_of_json(
+    browser: Any, tmp_path: Path, world_runs: Trace, run: Trace
+) -> None:
+    """Ten runs, six of them real logs: what the summary shows, and what the page computes itself."""
+    context = browser.new_context()
+    for number, trace in enumerate(ten_runs(world_runs, run)):
+        file = tmp_path / f"{number}.html"
+        file.write_text(file_page([("", trace)], methods=()), encoding="utf-8")
+        tab = context.new_page()
+        tab.goto(file.as_uri())
+        tab.wait_for_selector("body[data-painted]", state="attached")
+        told = tab.evaluate("() => window.podium.ask('summary', { run: 0 })")
+        assert told["facts"] == msgspec.json.decode(json_of(summary(trace)))
+        tab.wait_for_selector(".panel pre.screen")
+        assert tab.text_content(".panel pre.screen") == "\n".join(told["lines"])
+        mine = tab.evaluate("""() => {
+          const { run } = window.podium.screen();
+          const counts = {};
+          for (let e = 0; e < run.n; e++) counts[run.type(e)] = (counts[run.type(e)] || 0) + 1;
+          run.setTimes("clock");
+          const sums = run.totals();
+          const busy = Math.max(0, ...Array.from(sums.starts, (x) => upper(sums.starts, x) - upper(sums.ends, x)));
+          const tokens = sums.tokens ? sums.tokens[sums.tokens.length - 1] : 0;
+          return { counts, busy, tokens, makespan: [1, 2, 4].map((k) => run.schedule(k).makespan) };
+        }""")
+        codes, many = np.unique(trace.type_e, return_counts=True)
+        names = podium.trace.vocabulary.EVENT_TYPES
+        assert mine["counts"] == {names[c]: n for c, n in zip(codes.tolist(), many.tolist(), strict=True)}
+        for k, makespan in zip((1, 2, 4), mine["makespan"], strict=True):
+            assert makespan == pytest.approx(np.nan_to_num(graph.with_workers(trace, k).time_n[0]), rel=1e-9)
+        timed = ~np.isnan(trace.t_e)
+        columns = (trace.tokens_in_e, trace.tokens_out_e, trace.cache_read_e, trace.cache_write_e)
+        assert mine["tokens"] == pytest.approx(sum(np.nansum(c[timed]) for c in columns), rel=1e-6)
+        tab.close()
+    context.close()
