@@ -55,9 +55,9 @@ def run_columns(trace: Trace, prices: Sequence[PriceRow]) -> RunColumns:
     person_e = (kind_e == HUMAN) | (trace.role_e.codes == trace.role_e.code("user"))
     acts_e = ~person_e & np.isin(kind_e, (DECISION, MESSAGE, RETURN, AGGREGATE))
     works_a = np.zeros(trace.n_agents + 1, np.bool_)
-    works_a[trace.agent_e[call_e | (bill.turn_e & (trace.model_e.codes >= 0)) | ~np.isnan(trace.tokens_in_e)]] = (
-        True
-    )
+    counts = trace.tokens_in_e, trace.tokens_out_e, trace.cache_read_e, trace.cache_write_e
+    counted_e = ~np.isnan(counts).all(axis=0)  # not what only a return says of a last turn
+    works_a[trace.agent_e[call_e | (trace.model_e.codes >= 0) | counted_e]] = True
     silent_a = spawned(trace) & ~works_a[:-1] & bill.turn_e.any()
     silent_e = np.append(silent_a, False)[trace.agent_e]
     return RunColumns(
