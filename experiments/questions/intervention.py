@@ -222,7 +222,6 @@ def report(how: How, found: Measurements) -> Report:
     def of(arm: str, what: str) -> Any:
         return column(found, arm, what)
 
-    headline = _headline(how, found)
     names = {
         **{s: f"told in {float(s):.0%} of training" for s in shares},
         HIDDEN: "words not shown",
@@ -243,11 +242,10 @@ def report(how: How, found: Measurements) -> Report:
             ]
         )
     head = ["policy", "regret", '"stop now" followed at once', 'looks after "go on"', "decisions played"]
-    xs = _xs(how.shares)
 
     def line(name: str, what: str, arm: str | None = None) -> Any:
         cells = [of(arm or s, what) for s in shares]
-        return lines_of(name, xs, np.array(cells).T)
+        return lines_of(name, _xs(how.shares), np.array(cells).T)
 
     x = "share of training episodes with a person"
     shown = {
@@ -275,7 +273,9 @@ def report(how: How, found: Measurements) -> Report:
         for what, (title, low) in shown.items()
     ]
     return Report(
-        headline, {"arms": table(head, rows)}, picture("What a person says in the middle of a run", panels)
+        _headline(how, found),
+        {"arms": table(head, rows)},
+        picture("What a person says in the middle of a run", panels),
     )
 
 
