@@ -23,7 +23,6 @@ from podium.graph.grouping import (
     count_by,
     count_of,
     first_by,
-    group_totals,
     mean_by,
     ratio,
     sum_by,
@@ -76,19 +75,26 @@ def alternatives(credit: Credit, same: Same = "option") -> Alternatives:
     if same not in ("node", "option"):
         raise BadCredit(f"same must be node or option, got {same!r}")
     trace, rows = credit.trace, credit.rows
-    context = numbered_together(groups(credit, "batch"), contexts(trace, rows))
-    node = numbered_together(nodes(trace, rows))
+    context = numbered_together(groups(credit, "batch"), contexts(credit.runs, rows))
+    node = numbered_together(nodes(credit.runs, rows))
     counts_u = ~np.isnan(credit.value)
     if same == "option":
-        chosen = trace.chosen_e.codes[rows].astype(np.int64)
-        node = np.where(chosen >= 0, chosen, node + len(trace.chosen_e.words))
-        counts_u &= ~copies(trace, rows)
+        node = _options_taken(trace, rows, node)
+        counts_u &= ~copies(credit.runs, rows) & (trace.tells_n != 0)[credit.rollout]
     of_u = numbered_together(context, node)
     many = count_of(of_u)
     mean, n = mean_by(of_u, np.where(counts_u, credit.value, np.nan), many), count_by(of_u, counts_u, many)
     at = np.zeros(many, np.int64)
     at[of_u] = context
     return Alternatives(of_u, counts_u, at, n.astype(np.float64), mean)
+
+
+def _options_taken(trace: Trace, rows: I, node: I) -> I:
+    """The option taken at each row: its place among the options there, else the label, else the node that it is."""
+    place, chosen = chosen_options(trace, rows), trace.chosen_e.codes[rows].astype(np.int64)
+    listed = place - trace.options_of(rows)[0]
+    most, words = count_of(listed), len(trace.chosen_e.words)
+    return np.where(place >= 0, listed, np.where(chosen >= 0, chosen + most, node + most + words))
 
 
 @register("step")
@@ -119,8 +125,8 @@ def same_prefix(
     "policy".
     """
     alts = alternatives(credit, same)
-    told = alts.n > 0
-    weight = np.where(told, alts.n if same == "node" else 1.0, 0.0)
+    known = alts.n > 0
+    weight = np.where(known, alts.n if same == "node" else 1.0, 0.0)
     if baseline == "loo":
         base = _others(alts, weight, alts.mean)
     elif baseline == "mean":
@@ -132,10 +138,10 @@ def same_prefix(
         base = mix * _others(alts, np.where(worth.n > 0, weight, 0.0), worth.mean)
         base = base + (1.0 - mix) * _others(alts, weight, alts.mean) if mix != 1.0 else base
     elif baseline == "policy":
-        base = _mean(alts, np.where(told, odds(credit, alts, pi), 0.0), alts.mean)
+        base = _mean(alts, np.where(known, odds(credit, alts, pi), 0.0), alts.mean)
     else:
         raise BadCredit(f"baseline must be loo, mean, value or policy, got {baseline!r}")
-    several = told & (sums(alts, told.astype(np.float64)) > 1)
+    several = known & (sums(alts, known.astype(np.float64)) > 1)
     return lonely(credit, (alts.mean - base)[alts.of_u], ~several[alts.of_u], alone, in_a_tree(credit))
 
 
@@ -143,14 +149,18 @@ def in_a_tree(credit: Credit) -> I:
     """For each unit the tree of runs that its run is in; -1 where nothing branched from its run and it branched
     from nothing.
     """
-    root_n = roots(credit.trace)
+    root_n = roots(credit.runs)
     branched_n = (np.bincount(root_n)[root_n] > 1) | (credit.trace.parent_n.codes >= 0)
     return np.where(branched_n, root_n, -1)[credit.rollout]
 
 
 def sums(alts: Alternatives, values: F) -> F:
     """Of each alternative the sum over its context."""
-    return group_totals(alts.context, values)
+    first = np.flatnonzero(np.diff(alts.context, prepend=-1))
+    if not len(first):
+        return values
+    total: F = np.repeat(np.add.reduceat(values, first), np.diff(first, append=len(values)))
+    return total
 
 
 def _others(alts: Alternatives, w: F, q: F) -> F:
@@ -249,14 +259,14 @@ class _Ends(NamedTuple):
 
 
 def _ends(credit: Credit, alts: Alternatives) -> _Ends:
-    held = np.flatnonzero(alts.counts_u)
-    value, where = credit.value[held], alts.context[alts.of_u[held]]
+    tellers = np.flatnonzero(alts.counts_u)
+    value, where = credit.value[tellers], alts.context[alts.of_u[tellers]]
     many = count_of(alts.context)
     low, high = _range(where, value, many)
     between = any_by(where, (value != low[where]) & (value != high[where]), many)
     binary = ~any_by(where, ~np.isin(value, (0.0, 1.0)), many)
     only = binary | (~between & (np.bincount(where, minlength=many) > 1 + (high > low)))
-    task = groups(credit, "task")[held]
+    task = groups(credit, "task")[tellers]
     task = np.where(task < 0, count_of(task), task)
     widest = _range(task, value, count_of(task))
     at = np.zeros(many, np.int64)
@@ -315,8 +325,8 @@ def _half(freedom: F, level: float) -> F:
     """
     whole = np.where(np.isfinite(freedom), np.clip(freedom, 1, 100_000), 100_000).astype(np.int64)
     different, which = np.unique(whole, return_inverse=True)
-    found: F = np.array([student(int(f), level) for f in different] or [np.nan])[which]
-    return found
+    half: F = np.array([student(int(f), level) for f in different] or [np.nan])[which]
+    return half
 
 
 def _sets(credit: Credit, alts: Alternatives) -> B:
@@ -324,19 +334,19 @@ def _sets(credit: Credit, alts: Alternatives) -> B:
     two or more.
     """
     trace, run = credit.trace, credit.rollout
-    held = np.flatnonzero(alts.counts_u & (trace.seed_n.codes >= 0)[run])
-    of = alts.of_u[held]
+    tellers = np.flatnonzero(alts.counts_u & (trace.seed_n.codes >= 0)[run])
+    of = alts.of_u[tellers]
     where, many = alts.context[of], count_of(alts.context)
-    pair = numbered_together(where, trace.seed_n.codes[run[held]])
+    pair = numbered_together(where, trace.seed_n.codes[run[tellers]])
     twice = numbered_together(pair, of)
     whole = np.bincount(pair)[pair] == _options(alts)[of]
     whole &= ~any_by(pair, np.bincount(twice)[twice] > 1, count_of(pair))[pair]
     branch = (trace.parent_n.codes >= 0)[run]
-    inside, in_all = count_by(where, whole, many), count_by(where, whole & branch[held], many)
+    inside, in_all = count_by(where, whole, many), count_by(where, whole & branch[tellers], many)
     branches = count_by(alts.context[alts.of_u], alts.counts_u & branch, many)
     options = count_by(alts.context, alts.n > 0, many)
     fine = (in_all == branches) & (inside >= 2 * options) & (options > 1)
-    return np.isin(np.arange(len(alts.of_u)), held[whole & fine[where]])
+    return np.isin(np.arange(len(alts.of_u)), tellers[whole & fine[where]])
 
 
 def chance(credit: Credit, alts: Alternatives) -> tuple[F, F]:
@@ -346,9 +356,9 @@ def chance(credit: Credit, alts: Alternatives) -> tuple[F, F]:
     Where several options were tried with a seed, each of those runs is taken less their mean, and the square made
     up for that.
     """
-    held = np.flatnonzero(alts.counts_u)
-    value, of, where = credit.value[held], alts.of_u[held], alts.context[alts.of_u[held]]
-    seed = credit.trace.seed_n.codes[credit.rollout[held]].astype(np.int64)
+    tellers = np.flatnonzero(alts.counts_u)
+    value, of, where = credit.value[tellers], alts.of_u[tellers], alts.context[alts.of_u[tellers]]
+    seed = credit.trace.seed_n.codes[credit.rollout[tellers]].astype(np.int64)
     alone = np.arange(len(seed)) + len(credit.trace.seed_n.words)
     luck = numbered_together(where, np.where(seed >= 0, seed, alone))
     size = np.bincount(luck)[luck]
@@ -363,10 +373,10 @@ def chance(credit: Credit, alts: Alternatives) -> tuple[F, F]:
 
 
 def _paired(credit: Credit, alts: Alternatives, paired_u: B, ends: _Ends, level: float) -> Effects:
-    held = np.flatnonzero(paired_u)
-    of = alts.of_u[held]
-    pair = numbered_together(alts.context[of], credit.trace.seed_n.codes[credit.rollout[held]])
-    value, k = credit.value[held], _options(alts)[of]
+    tellers = np.flatnonzero(paired_u)
+    of = alts.of_u[tellers]
+    pair = numbered_together(alts.context[of], credit.trace.seed_n.codes[credit.rollout[tellers]])
+    value, k = credit.value[tellers], _options(alts)[of]
     apart = value - (np.bincount(pair, value)[pair] - value) / (k - 1)
     n, mean, square = _moments(of, apart, len(alts.context))
     adds = ends.only | ends.flat(n, square)
