@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from podium.credit import BadCredit, apply
+from podium.credit import BadCredit
 from podium.envs.draws import seeds
 from podium.envs.jury import Jury
 from podium.envs.scouts import Scouts
@@ -27,11 +27,12 @@ from podium.envs.world import World, make, play
 from podium.learn.evaluate import DICE, Judged, beside
 from podium.learn.params import held_out, training
 from podium.learn.policy import Net
-from podium.learn.traced import at_rows, branching, cannot, credited, dressed, record
-from podium.learn.train import Learner, Recipe, begin, taught
-from podium.methods import METHODS, Method, scored
+from podium.learn.requirements import branching, cannot
+from podium.learn.source import iterations
+from podium.learn.train import NetPolicy, Recipe, begin
+from podium.methods import METHODS, Method
 from podium.registry import register
-from podium.rewards.ledger import BadReward, Now
+from podium.rewards.ledger import BadReward
 from podium.study.figure import dots
 from podium.study.loop import OURS, SHUFFLED, Lesson, learned, marks, recipe_of
 from podium.study.question import Experiment, Measurements, Report, column, summarise, table
@@ -131,26 +132,10 @@ def _single(world: World, episodes: int) -> Judged:
 
 def shuffled(env: str, recipe: Recipe, seed: int) -> Lesson:
     """GRPO, what decisions are paid dealt out anew among all of a kind."""
-    net, method, played = Net(training(env, seed, 0, 0)), METHODS["grpo"], 0
-    learner: Learner = begin(net, seed)
-    dice = np.random.default_rng([seed, 0x5F1E])
-    while learner.iteration < recipe.iterations:
-        rows = []
-        for number in range(recipe.worlds):
-            each = recipe.episodes // recipe.worlds
-            start = seeds(seed * 1_000_003 + learner.iteration, each, number * each)
-            one = record(
-                training(env, seed, learner.iteration + 1, number), net, learner.w, start, f"{number}", recipe.most
-            )
-            given = apply(scored(dressed(one.trace), method, Now(0.0, ())), method.credit)
-            for made in one.made:
-                paid = at_rows(given, made.row)
-                there = ~np.isnan(paid)
-                paid[there] = dice.permutation(paid[there])
-                rows += credited(made, paid)
-                played += len(made.entry)
-        learner = replace(taught(net, recipe, rows, learner)[0], iteration=learner.iteration + 1)
-    return Lesson(net, learner, played, {})
+    policy = NetPolicy(net := Net(training(env, seed, 0, 0)), recipe, begin(net, seed))
+    policy.deal = np.random.default_rng([seed, 0x5F1E]).permutation
+    done = list(iterations(policy, lambda i, k: training(env, seed, i + 1, k), "grpo"))
+    return Lesson(net, policy.learner, sum(one.decisions for one in done), {})
 
 
 def report(how: How, found: Measurements) -> Report:
