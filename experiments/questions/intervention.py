@@ -232,15 +232,9 @@ def report(how: How, found: Measurements) -> Report:
     rows = []
     for arm, name in names.items():
         r = summarise("", "", of(arm, "regret"))
-        rows.append(
-            [
-                name,
-                f"{r.mean:.1%} ({r.low:.1%} to {r.high:.1%})",
-                _where_told(of(arm, "followed"), ".1%"),
-                _where_told(of(arm, "more"), ".2f"),
-                f"{of(arm, 'decisions').mean():,.0f}",
-            ]
-        )
+        regret, followed = f"{r.mean:.1%} ({r.low:.1%} to {r.high:.1%})", _where_told(of(arm, "followed"), ".1%")
+        more, decisions = _where_told(of(arm, "more"), ".2f"), f"{of(arm, 'decisions').mean():,.0f}"
+        rows.append([name, regret, followed, more, decisions])
     head = ["policy", "regret", '"stop now" followed at once', 'looks after "go on"', "decisions played"]
 
     def line(name: str, what: str, arm: str | None = None) -> Any:

@@ -21,29 +21,10 @@ _TOP = {
     "content_ref": "content_ref_e",
     "trusted": "trusted_e",
 }
-_EXTENSION = [
-    "end",
-    "tokens_in",
-    "tokens_out",
-    "cache_read",
-    "cache_write",
-    "cache_write_1h",
-    "task",
-    "cost",
-    "stage",
-    "decision",
-    "chosen",
-    "logp",
-    "call",
-    "chance",
-    "valid",
-    "truncated",
-    "model",
-    "version",
-    "context",
-    "start",
-    "random",
-]
+_EXTENSION = (
+    "end tokens_in tokens_out cache_read cache_write cache_write_1h task cost stage decision chosen logp call "
+    "chance valid truncated model version context start random"
+).split()
 _RAW = {"random_e"}
 
 
