@@ -75,15 +75,6 @@ class Suspects:
         return Suspects(found, figure_n[found], nobody, row, place_n[rollout_e[row]], ~np.isnan(figure_n))
 
     @staticmethod
-    def of_agents(figure_a: F, threshold: float, evidence_e: B, trace: Trace, tells_n: B) -> Suspects:
-        """Agents whose figure reaches the threshold. Evidence: the marked rows of those agents."""
-        found = np.flatnonzero(figure_a >= threshold)
-        place_a = np.full(trace.n_agents + 1, -1)
-        place_a[found] = np.arange(len(found))
-        row = np.flatnonzero(evidence_e & (place_a[trace.agent_e] >= 0))
-        return Suspects(trace.rollout_a[found], figure_a[found], found, row, place_a[trace.agent_e[row]], tells_n)
-
-    @staticmethod
     def of_rows(figure_e: F, threshold: float, trace: Trace, tells_n: B) -> Suspects:
         """Events whose figure reaches the threshold, each its own suspect and its own evidence."""
         found = np.flatnonzero(figure_e >= threshold)

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from podium.audit.detector import Second, Suspects
+from podium.audit.relations import about_agents
 from podium.graph.grouping import changes
 from podium.graph.labels import number
 from podium.registry import register
@@ -109,7 +110,7 @@ def sequence_gap(trace: Trace, second: Second, threshold: float) -> Suspects:
     step = np.diff(seq_e[rows], prepend=0.0)
     after = np.flatnonzero(same & (step > 1))
     missing_a = np.bincount(trace.agent_e[rows[after]], step[after] - 1, minlength=trace.n_agents)
-    evidence_e = np.zeros(trace.n_events, np.bool_)
-    evidence_e[rows[after]] = evidence_e[rows[after - 1]] = True
+    sides = np.unique(np.concatenate([rows[after], rows[after - 1]]))
     tells_n = np.bincount(trace.rollout_e[whole_e], minlength=len(trace)) > 0
-    return Suspects.of_agents(missing_a.astype(np.float64), max(threshold, 1.0), evidence_e, trace, tells_n)
+    about = trace.agent_e[sides]
+    return about_agents(trace, missing_a.astype(np.float64), max(threshold, 1.0), sides, about, tells_n)

@@ -13,6 +13,7 @@ from staged import staged
 
 import podium.audit.report as reports
 from podium.audit import BadAudit, Second, Suspects, audit, detectors
+from podium.audit.relations import about_agents
 from podium.audit.report import described, report
 from podium.envs import draws
 from podium.envs.world import make, play
@@ -42,7 +43,7 @@ def test_suspects_of_rollouts() -> None:
 def test_suspects_of_agents_and_rows() -> None:
     trace = staged("decide ann", "decide bob", "decide ann")
     tells_n = np.array([True])
-    suspects = Suspects.of_agents(np.array([3.0, 1.0]), 2.0, np.array([True, True, False]), trace, tells_n)
+    suspects = about_agents(trace, np.array([3.0, 1.0]), 2.0, np.arange(2), trace.agent_e[:2], tells_n)
     assert (suspects.agent.tolist(), suspects.row.tolist()) == ([0], [0])
     suspects = Suspects.of_rows(np.array([0.0, 1.0, np.nan]), 1.0, trace, tells_n)
     assert (suspects.agent.tolist(), suspects.row.tolist(), suspects.of.tolist()) == ([1], [1], [0])
