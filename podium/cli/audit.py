@@ -55,6 +55,9 @@ def audit(
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 1 if there is a finding; observations are none.")
     ] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Also write it, with the runs, as a page.", metavar="FILE")
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Say what the detectors are and how good.")] = False,
     json: Json = False,
 ) -> None:
@@ -77,11 +80,26 @@ def audit(
     )
     only = None if only is None else [use("detector", name) for name in only]
     audited = report(trace, second, only, None if json else 3)
+    if html is not None:
+        from podium.view.page import file_page  # with it come all methods and metrics
+
+        page = file_page([("", run) for run in trace], title="Audit", report=_page_report(audited), methods=())
+        files.write_whole(html, page.encode())
     if json:
         say(audited)
     else:
         show_audit(audited)
     raise typer.Exit(1 if strict and audited["found"] else 0)
+
+
+def _page_report(audited: dict[str, Any]) -> dict[str, Any]:
+    """The audit as the table that a page opens with; its runs show where each suspect is."""
+    table = [
+        {key: one[key] for key in ("detector", "level", "severity", "count", "runs", "finds", "todo")}
+        for one in (*audited["found"], *audited["observed"])
+    ]
+    facts = {"runs": audited["runs"], "events": audited["events"], "detectors": audited["detectors"]}
+    return {"title": "Audit", "facts": facts, "table": table, "lessons": []}
 
 
 def _check_channels(trace: Trace, truth: str | None, judge: str | None) -> None:
