@@ -27,7 +27,7 @@ from podium.rewards.ledger import Now
 from podium.trace.columns import Text, Trace, concat
 from podium.trace.vocabulary import event
 
-__all__ = ["measure"]
+__all__ = ["measure", "tested"]
 
 SIZES, RUNS, AGENTS = (10_000, 100_000, 1_000_000), 8, 1000
 SMALL_SIZES = (400, 1_600)
@@ -52,8 +52,8 @@ def measure(full: bool) -> list[Row]:
     if peers.ready():
         rows += _verl()
     if full:
-        rows += _tested("5.1.parity", "comparisons with verl, TRL and CoMLRL to 1e-6", "test_parity.py")
-        rows += _tested(
+        rows += tested("5.1.parity", "comparisons with verl, TRL and CoMLRL to 1e-6", "test_parity.py")
+        rows += tested(
             "5.2.laws", "laws of steps and methods, and liars that each breaks one", "test_credit_laws.py"
         )
     return [
@@ -160,7 +160,8 @@ def _applied(trace: Trace, reward: np.ndarray, credit: str) -> Credit:
     return apply(Credit(replace(trace), "team", reward), credit)
 
 
-def _tested(id: str, what: str, file: str) -> list[Row]:
+def tested(id: str, what: str, file: str) -> list[Row]:
+    """How many tests of a file hold, and that none does not. `file` is a path below tests/credit."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", TESTS / file], capture_output=True, text=True, cwd=TESTS.parents[1]
     )

@@ -19,6 +19,7 @@ from bench.table import Row, figure, missed, show
 BENCHES = (
     "cli",
     "size",
+    "outside",
     "trace",
     "exchange",
     "screen",

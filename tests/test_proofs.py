@@ -20,6 +20,7 @@ ELSEWHERE = {  # whose small size is a test of its own
     "counterfactual": "tests/experiments/test_counterfactual.py",
     "demo": "tests/test_demo.py",
     "lm": "tests/learn/lm",
+    "outside": "tests/test_outside.py",
     "sb3": "tests/test_sb3.py",
     "study": "tests/study",
     "view": "tests/doors/test_browser.py",

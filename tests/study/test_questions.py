@@ -180,6 +180,52 @@ def test_the_verb(tmp_path: Path) -> None:
     assert "diffusion: " in podium("all")
 
 
+COIN = """
+from dataclasses import dataclass
+import numpy as np
+from podium.registry import register
+from podium.study.question import Experiment, Told, column, says
+
+@dataclass(frozen=True)
+class Settings:
+    tosses: int
+
+def arms(settings):
+    return ["fair", "bent"]
+
+def measure(settings, arm, seed):
+    heads = np.random.default_rng(seed).random(settings.tosses) < (0.5 if arm == "fair" else 0.9)
+    return {"heads": heads.mean()}
+
+def told(settings, found):
+    return Told([says(arm, f"heads, {arm}", column(found, arm, "heads")) for arm in arms(settings)], {}, "<svg/>")
+
+coin = register("study", "coin")(Experiment(Settings, arms, measure, told))
+"""
+
+
+def test_a_study_of_a_users_file_runs_in_processes_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "toss.py").write_text(COIN)
+    (tmp_path / "coin.toml").write_text('question = "Is it fair?"\nseeds = 2\ntosses = 500\n')
+    command = [sys.executable, "-m", "podium.cli", "study", "toss.py:coin", "--json"]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=environment)
+    rows = {row["id"]: row["figure"] for row in json.loads(done.stdout)["rows"]}
+    assert rows["7.coin.fair"] == pytest.approx(0.5, abs=0.1)
+    assert rows["7.coin.bent"] == pytest.approx(0.9, abs=0.1)
+
+
+@pytest.mark.parametrize("words", [["study", "all"], ["study", "width"], ["bench", "fidelity"]])
+def test_without_a_checkout_one_line_says_where_the_questions_are(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "podium").symlink_to(ROOT / "podium")
+    code = "import sys, podium; podium.__path__ = [sys.argv.pop(1)]; from podium.cli import main; main()"
+    command = [sys.executable, "-c", code, str(tmp_path / "podium"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert f"`experiments` of a checkout of Podium, and {tmp_path}/experiments is not there" in line
+
+
 def test_found_is_plain() -> None:
     assert question._plain({"a": [1.0, float("nan")]}) == {"a": [1.0, None]}
     assert Found({}, {}, {}).arms == {}
