@@ -30,7 +30,7 @@ CEILINGS = {  # as measured, and a little room; a change may lower one and never
     "long_lines": 230,
     "long_functions": 2,
     "private_imports": 1,
-    "participles": 350,
+    "participles": 280,
     "shared_names": 155,
 }
 FIGURES = figures(all_sources("podium", "experiments"))

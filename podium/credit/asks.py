@@ -58,8 +58,8 @@ def asks(
     k = np.bincount(arms.context)[arms.context]
     odds = 1.0 / k if pi is None else _told(trace, arms, pi)
     weight = np.where(np.array(arms.option) == np.array(taken), 1.0 - odds, odds) ** 2
-    asked = _greedy(arms, weight, _noise(trace, reward, arms), budget)
-    return [Do(int(arms.row[a]), "choose", arms.option[a]) for a in asked]
+    queue = _greedy(arms, weight, _noise(trace, reward, arms), budget)
+    return [Do(int(arms.row[a]), "choose", arms.option[a]) for a in queue]
 
 
 def _greedy(arms: _Arms, weight: F, noise: F, budget: int) -> list[int]:
@@ -79,14 +79,14 @@ def _greedy(arms: _Arms, weight: F, noise: F, budget: int) -> list[int]:
 
     heap = [gain(d) for d in range(len(first) - 1) if first[d + 1] > first[d]]
     heapify(heap)
-    asked: list[int] = []
-    while len(asked) < budget:
+    queue: list[int] = []
+    while len(queue) < budget:
         decision = heap[0][-1]
         for arm in least(decision)[1]:
-            asked.append(arm)
+            queue.append(arm)
             have[arm] += 1
         heapreplace(heap, gain(decision))
-    return asked[:budget]
+    return queue[:budget]
 
 
 def _decisions(trace: Trace, rows: I | None) -> I:
@@ -120,11 +120,11 @@ def _tries(trace: Trace, at: I) -> dict[tuple[int, int], int]:
     alts = alternatives(credit, "option")
     where = contexts(trace, credit.rows)
     place = {c: i for i, c in enumerate(contexts(trace, at).tolist())}
-    held = np.flatnonzero(alts.counts_u & (alts.of_u >= 0))
-    pair = np.column_stack([where[held], trace.chosen_e.codes[credit.rows[held]]])
+    tellers = np.flatnonzero(alts.counts_u & (alts.of_u >= 0))
+    pair = np.column_stack([where[tellers], trace.chosen_e.codes[credit.rows[tellers]]])
     different, count = np.unique(pair, axis=0, return_counts=True)
-    found = zip(different.tolist(), count.tolist(), strict=True)
-    return {(place[c], o): n for (c, o), n in found if c in place}
+    pairs = zip(different.tolist(), count.tolist(), strict=True)
+    return {(place[c], o): n for (c, o), n in pairs if c in place}
 
 
 def _noise(trace: Trace, reward: str, arms: _Arms) -> F:
@@ -134,8 +134,8 @@ def _noise(trace: Trace, reward: str, arms: _Arms) -> F:
     square, freedom = chance(credit, alts)
     everywhere = float(square.sum() / freedom.sum()) if freedom.sum() > 0 else 1.0
     spread = (square + PRIOR * everywhere) / (freedom + PRIOR)
-    held = np.flatnonzero(alts.of_u >= 0)
-    row, where = credit.rows[held], alts.context[alts.of_u[held]]
+    tellers = np.flatnonzero(alts.of_u >= 0)
+    row, where = credit.rows[tellers], alts.context[alts.of_u[tellers]]
     of_row = dict(zip(contexts(trace, row).tolist(), where.tolist(), strict=True))
     place = [of_row.get(c, -1) for c in contexts(trace, arms.row).tolist()]
     noise: F = np.append(spread, everywhere)[place]

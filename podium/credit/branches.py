@@ -119,8 +119,8 @@ def same_prefix(
     "policy".
     """
     alts = alternatives(credit, same)
-    told = alts.n > 0
-    weight = np.where(told, alts.n if same == "node" else 1.0, 0.0)
+    known = alts.n > 0
+    weight = np.where(known, alts.n if same == "node" else 1.0, 0.0)
     if baseline == "loo":
         base = _others(alts, weight, alts.mean)
     elif baseline == "mean":
@@ -132,10 +132,10 @@ def same_prefix(
         base = mix * _others(alts, np.where(worth.n > 0, weight, 0.0), worth.mean)
         base = base + (1.0 - mix) * _others(alts, weight, alts.mean) if mix != 1.0 else base
     elif baseline == "policy":
-        base = _mean(alts, np.where(told, odds(credit, alts, pi), 0.0), alts.mean)
+        base = _mean(alts, np.where(known, odds(credit, alts, pi), 0.0), alts.mean)
     else:
         raise BadCredit(f"baseline must be loo, mean, value or policy, got {baseline!r}")
-    several = told & (sums(alts, told.astype(np.float64)) > 1)
+    several = known & (sums(alts, known.astype(np.float64)) > 1)
     return lonely(credit, (alts.mean - base)[alts.of_u], ~several[alts.of_u], alone, in_a_tree(credit))
 
 
@@ -249,14 +249,14 @@ class _Ends(NamedTuple):
 
 
 def _ends(credit: Credit, alts: Alternatives) -> _Ends:
-    held = np.flatnonzero(alts.counts_u)
-    value, where = credit.value[held], alts.context[alts.of_u[held]]
+    tellers = np.flatnonzero(alts.counts_u)
+    value, where = credit.value[tellers], alts.context[alts.of_u[tellers]]
     many = count_of(alts.context)
     low, high = _range(where, value, many)
     between = any_by(where, (value != low[where]) & (value != high[where]), many)
     binary = ~any_by(where, ~np.isin(value, (0.0, 1.0)), many)
     only = binary | (~between & (np.bincount(where, minlength=many) > 1 + (high > low)))
-    task = groups(credit, "task")[held]
+    task = groups(credit, "task")[tellers]
     task = np.where(task < 0, count_of(task), task)
     widest = _range(task, value, count_of(task))
     at = np.zeros(many, np.int64)
@@ -315,8 +315,8 @@ def _half(freedom: F, level: float) -> F:
     """
     whole = np.where(np.isfinite(freedom), np.clip(freedom, 1, 100_000), 100_000).astype(np.int64)
     different, which = np.unique(whole, return_inverse=True)
-    found: F = np.array([student(int(f), level) for f in different] or [np.nan])[which]
-    return found
+    half: F = np.array([student(int(f), level) for f in different] or [np.nan])[which]
+    return half
 
 
 def _sets(credit: Credit, alts: Alternatives) -> B:
@@ -324,19 +324,19 @@ def _sets(credit: Credit, alts: Alternatives) -> B:
     two or more.
     """
     trace, run = credit.trace, credit.rollout
-    held = np.flatnonzero(alts.counts_u & (trace.seed_n.codes >= 0)[run])
-    of = alts.of_u[held]
+    tellers = np.flatnonzero(alts.counts_u & (trace.seed_n.codes >= 0)[run])
+    of = alts.of_u[tellers]
     where, many = alts.context[of], count_of(alts.context)
-    pair = numbered_together(where, trace.seed_n.codes[run[held]])
+    pair = numbered_together(where, trace.seed_n.codes[run[tellers]])
     twice = numbered_together(pair, of)
     whole = np.bincount(pair)[pair] == _options(alts)[of]
     whole &= ~any_by(pair, np.bincount(twice)[twice] > 1, count_of(pair))[pair]
     branch = (trace.parent_n.codes >= 0)[run]
-    inside, in_all = count_by(where, whole, many), count_by(where, whole & branch[held], many)
+    inside, in_all = count_by(where, whole, many), count_by(where, whole & branch[tellers], many)
     branches = count_by(alts.context[alts.of_u], alts.counts_u & branch, many)
     options = count_by(alts.context, alts.n > 0, many)
     fine = (in_all == branches) & (inside >= 2 * options) & (options > 1)
-    return np.isin(np.arange(len(alts.of_u)), held[whole & fine[where]])
+    return np.isin(np.arange(len(alts.of_u)), tellers[whole & fine[where]])
 
 
 def chance(credit: Credit, alts: Alternatives) -> tuple[F, F]:
@@ -346,9 +346,9 @@ def chance(credit: Credit, alts: Alternatives) -> tuple[F, F]:
     Where several options were tried with a seed, each of those runs is taken less their mean, and the square made
     up for that.
     """
-    held = np.flatnonzero(alts.counts_u)
-    value, of, where = credit.value[held], alts.of_u[held], alts.context[alts.of_u[held]]
-    seed = credit.trace.seed_n.codes[credit.rollout[held]].astype(np.int64)
+    tellers = np.flatnonzero(alts.counts_u)
+    value, of, where = credit.value[tellers], alts.of_u[tellers], alts.context[alts.of_u[tellers]]
+    seed = credit.trace.seed_n.codes[credit.rollout[tellers]].astype(np.int64)
     alone = np.arange(len(seed)) + len(credit.trace.seed_n.words)
     luck = numbered_together(where, np.where(seed >= 0, seed, alone))
     size = np.bincount(luck)[luck]
@@ -363,10 +363,10 @@ def chance(credit: Credit, alts: Alternatives) -> tuple[F, F]:
 
 
 def _paired(credit: Credit, alts: Alternatives, paired_u: B, ends: _Ends, level: float) -> Effects:
-    held = np.flatnonzero(paired_u)
-    of = alts.of_u[held]
-    pair = numbered_together(alts.context[of], credit.trace.seed_n.codes[credit.rollout[held]])
-    value, k = credit.value[held], _options(alts)[of]
+    tellers = np.flatnonzero(paired_u)
+    of = alts.of_u[tellers]
+    pair = numbered_together(alts.context[of], credit.trace.seed_n.codes[credit.rollout[tellers]])
+    value, k = credit.value[tellers], _options(alts)[of]
     apart = value - (np.bincount(pair, value)[pair] - value) / (k - 1)
     n, mean, square = _moments(of, apart, len(alts.context))
     adds = ends.only | ends.flat(n, square)

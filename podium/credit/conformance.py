@@ -59,14 +59,14 @@ def judged(expression: str, unit: str = "turn", **claims: Any) -> Judged:
 
 def faults(credit: Judged, traces: Sequence[Trace]) -> list[str]:
     """What a credit does against the laws on these traces: "law: what happened", each law at most once."""
-    found = []
+    findings = []
     for law, check in LAWS.items():
         why = next((why for trace in traces for why in check(credit, trace)), None)
         if why is not None:
-            found.append(f"{law}: {credit.name} {why}")
+            findings.append(f"{law}: {credit.name} {why}")
             if check is one_number_a_unit:
                 break  # nor can the other laws tell which number is whose
-    return found
+    return findings
 
 
 def _same(a: F | None, b: F | None, rtol: float = 1e-7, atol: float = 1e-9) -> bool:
@@ -85,13 +85,13 @@ def _made(credit: Judged, trace: Trace) -> Credit:
 def one_number_a_unit(credit: Judged, trace: Trace) -> Iterator[str]:
     """A number for each unit, and the same ones again."""
     for some in (trace, trace[:0]):
-        made = _made(credit, some)
-        want = len(units.rows(some, made.unit))
-        for values in (made.value, made.weight):
+        result = _made(credit, some)
+        want = len(units.rows(some, result.unit))
+        for values in (result.value, result.weight):
             if values is None:
                 continue
             if values.shape != (want,) or values.dtype != np.float64:
-                yield f"gives {values.dtype} of shape {values.shape}; there are {want} units ({made.unit})"
+                yield f"gives {values.dtype} of shape {values.shape}; there are {want} units ({result.unit})"
             elif np.isinf(values).any():
                 yield "gives an infinity"
     first, again = _made(credit, trace), _made(credit, trace)
@@ -119,11 +119,11 @@ def interleaving(credit: Judged, trace: Trace) -> Iterator[str]:
         other, old = reordered(trace, dice, _luck(trace, dice))
         start = credit.start(trace)
         given = start.value[matched(trace, other, old, start.unit)]
-        made = credit.of(Credit(other, start.unit, given))
-        at = matched(trace, other, old, made.unit)
-        if not _same(made.value, here.value[at]):
+        result = credit.of(Credit(other, start.unit, given))
+        at = matched(trace, other, old, result.unit)
+        if not _same(result.value, here.value[at]):
             yield "depends on how concurrent events interleave"
-        if here.weight is not None and not _same(made.weight, here.weight[at]):
+        if here.weight is not None and not _same(result.weight, here.weight[at]):
             yield "weighs by how concurrent events interleave"
 
 
@@ -132,8 +132,8 @@ def names_and_ids(credit: Judged, trace: Trace) -> Iterator[str]:
     other, agent = renamed(trace, np.random.default_rng(8))
     start, here = credit.start(trace), _made(credit, trace)
     given = start.value[agent] if start.unit == "agent" else start.value
-    made = credit.of(Credit(other, start.unit, given))
-    for values, want in ((made.value, here.value), (made.weight, here.weight)):
+    result = credit.of(Credit(other, start.unit, given))
+    for values, want in ((result.value, here.value), (result.weight, here.weight)):
         if not _same(values, want[agent] if here.unit == "agent" and want is not None else want):
             yield "depends on names or ids"
 
@@ -142,13 +142,13 @@ def absent_stays_absent(credit: Judged, trace: Trace) -> Iterator[str]:
     """A run of which nothing is known gets nothing; nor does a unit, unless credit is brought to it from others."""
     start = credit.start(trace)
     for run in range(0, len(trace), 2):
-        made = credit.of(start.of(np.where(start.rollout == run, np.nan, start.value)))
-        if not np.isnan(made.value[made.rollout == run]).all():
+        result = credit.of(start.of(np.where(start.rollout == run, np.nan, start.value)))
+        if not np.isnan(result.value[result.rollout == run]).all():
             yield "pays a run that was not scored"
     lost = np.random.default_rng(9).random(len(start.value)) < 0.2
-    made = credit.of(start.of(np.where(lost, np.nan, start.value)))
-    if made.unit == start.unit and not credit.moves and not np.isnan(made.value[lost]).all():
-        yield f"pays a unit ({made.unit}) that was not scored"
+    result = credit.of(start.of(np.where(lost, np.nan, start.value)))
+    if result.unit == start.unit and not credit.moves and not np.isnan(result.value[lost]).all():
+        yield f"pays a unit ({result.unit}) that was not scored"
 
 
 # claims
@@ -162,12 +162,12 @@ def splitting(credit: Judged, trace: Trace) -> Iterator[str]:
     for row in _spans(trace)[:3].tolist():
         other, old = split(trace, row)
         at = matched(trace, other, old, start.unit)
-        made = credit.of(Credit(other, start.unit, start.value[at]))
-        of = matched(trace, other, old, made.unit)
-        if not _same(made.value, here.value[of]):
+        result = credit.of(Credit(other, start.unit, start.value[at]))
+        of = matched(trace, other, old, result.unit)
+        if not _same(result.value, here.value[of]):
             yield "changes where a span of work is recorded as two"
-        if made.weight is not None and here.weight is not None:
-            shared: F = np.bincount(of, np.nan_to_num(made.weight), minlength=len(here.weight)).astype(np.float64)
+        if result.weight is not None and here.weight is not None:
+            shared: F = np.bincount(of, np.nan_to_num(result.weight), minlength=len(here.weight)).astype(np.float64)
             if not _same(shared, np.nan_to_num(here.weight)):
                 yield "weighs a span of work otherwise if it is recorded as two"
 
@@ -180,9 +180,9 @@ def scale(credit: Judged, trace: Trace) -> Iterator[str]:
         return
     start, here = credit.start(trace), _made(credit, trace).value
     for factor in (2.0, 3.0):
-        made = credit.of(start.of(factor * start.value)).value
+        result = credit.of(start.of(factor * start.value)).value
         kept, more = (
-            np.isclose(made, want, rtol=1e-4, atol=1e-5, equal_nan=True) for want in (here, factor * here)
+            np.isclose(result, want, rtol=1e-4, atol=1e-5, equal_nan=True) for want in (here, factor * here)
         )
         if not (kept | more).all():
             yield f"is neither {factor:g} times as much nor the same for {factor:g} times the reward"
@@ -193,11 +193,11 @@ def conservation(credit: Judged, trace: Trace) -> Iterator[str]:
     if not credit.conserves:
         return
     start = credit.start(trace)
-    made = credit.of(start)
-    held = np.bincount(made.rollout, ~np.isnan(made.value), minlength=len(trace)) > 0
+    result = credit.of(start)
+    scored_n = np.bincount(result.rollout, ~np.isnan(result.value), minlength=len(trace)) > 0
     total, paid = (
-        np.bincount(c.rollout, np.nan_to_num(c.value), minlength=len(trace)).astype(np.float64)[held]
-        for c in (made, start)
+        np.bincount(c.rollout, np.nan_to_num(c.value), minlength=len(trace)).astype(np.float64)[scored_n]
+        for c in (result, start)
     )
     if not _same(total, paid):
         yield "mints or loses reward"
@@ -208,14 +208,14 @@ def broadcasting(credit: Judged, trace: Trace) -> Iterator[str]:
     if not credit.broadcasts:
         return
     start = credit.start(trace)
-    made = credit.of(start)
-    if not _same(made.value, take(start.value, units.within(trace, made.unit, start.unit))):
+    result = credit.of(start)
+    if not _same(result.value, take(start.value, units.within(trace, result.unit, start.unit))):
         yield f"does not give what is inside a unit ({start.unit}) the advantage of the unit"
     weighed = credit.of(replace(start, weight=np.ones(len(start.value)))).weight
     if weighed is not None:
-        held = np.isin(np.arange(len(start.value)), inside := units.within(trace, made.unit, start.unit))
+        filled = np.isin(np.arange(len(start.value)), inside := units.within(trace, result.unit, start.unit))
         total = np.bincount(inside[inside >= 0], weighed[inside >= 0], minlength=len(start.value))
-        if not _same(total.astype(np.float64), held.astype(np.float64)):
+        if not _same(total.astype(np.float64), filled.astype(np.float64)):
             yield "does not share the weight of a unit among what is inside"
 
 
@@ -257,8 +257,8 @@ def _luck(trace: Trace, dice: np.random.Generator) -> F:
         before += family * ((local >= trace.branch_n[run]).astype(float) + (local > trace.branch_n[run]))
     _, node = np.unique(nodes(trace, np.arange(trace.n_events)), return_inverse=True)
     luck = before + dice.random(count_of(node))[node]
-    found: F = luck / (luck.max(initial=0.0) + 1.0)
-    return found
+    scaled: F = luck / (luck.max(initial=0.0) + 1.0)
+    return scaled
 
 
 def _spans(trace: Trace) -> NDArray[np.int64]:

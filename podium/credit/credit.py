@@ -83,8 +83,8 @@ def _fold(credit: Credit, node: Node) -> Credit:
         case Sum(parts=parts):
             return _added([_fold(credit, part) for part in parts], node)
         case Scaled(weight=weight, part=part):
-            made = _fold(credit, part)
-            return made.of(weight * made.value)
+            result = _fold(credit, part)
+            return result.of(weight * result.value)
         case Call(name=name, args=args, options=options):
             given = [_given(a) for a in args]
             return _called(node, find("step", name), credit, *given, **{k: _given(v) for k, v in options})
@@ -111,5 +111,5 @@ def _called(call: Call, function: Callable[..., Any], *args: Any, **options: Any
         inspect.signature(function).bind(*args, **options)
     except TypeError as error:
         raise BadCredit(f"{spell(call)}: {error}") from None
-    made: Credit = function(*args, **options)
-    return made
+    result: Credit = function(*args, **options)
+    return result

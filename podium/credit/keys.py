@@ -48,10 +48,10 @@ def batch(trace: Trace, unit: str) -> I:
 @register("key", of="run")
 def task(trace: Trace, unit: str) -> I:
     """The runs it is compared with: its group where one is recorded, else its task."""
-    told = np.where(
+    code_n = np.where(
         trace.group_n.codes >= 0, trace.group_n.codes + len(trace.task_id_n.words), trace.task_id_n.codes
     )
-    return told[units.rollouts(trace, unit)]
+    return code_n[units.rollouts(trace, unit)]
 
 
 @register("key", of="run")
@@ -75,8 +75,8 @@ def role(trace: Trace, unit: str) -> I:
 @register("key")
 def player(trace: Trace, unit: str) -> I:
     """The side it plays: the label `player` where it is recorded, else the agent."""
-    told = _label(trace, unit, "player")
-    return np.where(told >= 0, told + len(trace.name_a.words), agent(trace, unit))
+    code = _label(trace, unit, "player")
+    return np.where(code >= 0, code + len(trace.name_a.words), agent(trace, unit))
 
 
 @register("key")
@@ -143,11 +143,11 @@ def upstream(trace: Trace, unit: str) -> I:
     who = units.actor(trace)  # the result of its own tool call is no other agent's, whoever recorded it
     crosses = (who[trace.src_x] != who[trace.dst_x]) & (trace.type_x != TEMPORAL)
     own = who[trace.src_x] == who[trace.dst_x]
-    told = any_by(trace.dst_x, crosses, trace.n_events)
-    last = sweep.latest(told, trace.src_x[own], trace.dst_x[own])
+    hears = any_by(trace.dst_x, crosses, trace.n_events)
+    last = sweep.latest(hears, trace.src_x[own], trace.dst_x[own])
     inputs = _sets(trace.dst_x[crosses], nodes(trace, trace.src_x[crosses]), trace.n_events)
-    found: I = np.append(inputs, 0)[take(last, units.rows(trace, unit))]
-    return found
+    number: I = np.append(inputs, 0)[take(last, units.rows(trace, unit))]
+    return number
 
 
 def _sets(of: I, member: I, n: int) -> I:
@@ -163,6 +163,6 @@ def _sets(of: I, member: I, n: int) -> I:
     by_place = np.argsort(nth, kind="stable")
     number = np.zeros(n, np.int64)
     ends = np.flatnonzero(np.diff(nth[by_place])) + 1
-    for here in np.split(by_place, ends):  # the first member of each set, then the second, ...
-        number[of[here]] = numbered_together(number[of[here]], member[here]) + count_of(number)
+    for rank in np.split(by_place, ends):  # the first member of each set, then the second, ...
+        number[of[rank]] = numbered_together(number[of[rank]], member[rank]) + count_of(number)
     return number

@@ -45,10 +45,10 @@ def team_value(credit: Credit) -> F:
 
 def mask_runs(trace: Trace) -> Masks:
     """Who is masked where."""
-    said = [_masked(word) for word in trace.do_n.words]
+    absent = [_masked(word) for word in trace.do_n.words]
     words = {name: place for place, name in enumerate(trace.name_a.words)}
-    many = np.array([-1 if names is None else len(names) for names in said] + [-1])
-    flat = [words.setdefault(name, len(words)) for names in said if names for name in names]
+    many = np.array([-1 if names is None else len(names) for names in absent] + [-1])
+    flat = [words.setdefault(name, len(words)) for names in absent if names for name in names]
     made_n = many[trace.do_n.codes] >= 0
     runs = np.flatnonzero(made_n)
     count = many[trace.do_n.codes[runs]]
@@ -59,8 +59,8 @@ def mask_runs(trace: Trace) -> Masks:
     acts = np.unique(_pair(trace.rollout_e, trace.name_a.codes[trace.agent_e], trace.agent_e >= 0, len(words)))
     partly = np.isin(run * len(words) + name, acts)
     made_n[run[partly]] = False
-    kept = made_n[run]
-    return Masks(made_n, run[kept], name[kept], tuple(words))
+    whole = made_n[run]
+    return Masks(made_n, run[whole], name[whole], tuple(words))
 
 
 def _pair(run: I, name: I, there: B, words: int) -> NDArray[np.int64]:

@@ -84,11 +84,11 @@ def _soft(credit: Credit, group: I, scored: I, tau: float) -> F:
         for some in np.split(starts, range(most, len(starts), most)):
             at = some[:, None] + np.arange(m)
             for k in range(0, m, max(1, 2**22 // m)):  # a large group a piece at a time
-                here = at[:, k : k + max(1, 2**22 // m)]
-                off = np.clip((v[at][:, None, :] - v[here][:, :, None]) / tau, -500, 500)
-                rank[here] = 0.5 + (many[at][:, None, :] / (1.0 + np.exp(off))).sum(axis=2)
-    found: F = rank[same]
-    return found
+                piece = at[:, k : k + max(1, 2**22 // m)]
+                off = np.clip((v[at][:, None, :] - v[piece][:, :, None]) / tau, -500, 500)
+                rank[piece] = 0.5 + (many[at][:, None, :] / (1.0 + np.exp(off))).sum(axis=2)
+    ranks: F = rank[same]
+    return ranks
 
 
 def _inverse_normal(quantile: F) -> F:

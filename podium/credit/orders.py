@@ -100,8 +100,8 @@ def _token_places(owner: I, when: F) -> F:
     place = np.empty(len(owner))
     place[order] = np.arange(len(owner)) - np.repeat(at, np.diff(at, append=len(owner)))
     times = np.unique(when, return_inverse=True)[1]
-    found: F = times * (place.max(initial=0.0) + 1.0) + place
-    return found
+    moment: F = times * (place.max(initial=0.0) + 1.0) + place
+    return moment
 
 
 def sum_at(line: Timeline, value: F) -> F:
@@ -138,13 +138,13 @@ def before(line: Timeline, value: F) -> F:
     opens = changes(line.chain)
     mean = mean_at(line, value)
     past = np.where(opens, np.nan, np.append(np.nan, mean[:-1])[: len(mean)])
-    found: F = take(past, line.at)
-    return found
+    value_u: F = take(past, line.at)
+    return value_u
 
 
 def previous(line: Timeline) -> I:
     """For each unit a unit of the moment before its own in its chain (the lowest); -1 for the first."""
     first = first_by(line.at, line.at >= 0, len(line.last))
     before = np.where(changes(line.chain), -1, np.arange(len(line.last)) - 1)
-    found: I = take(first, take(before, line.at))
-    return found
+    unit: I = take(first, take(before, line.at))
+    return unit

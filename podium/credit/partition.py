@@ -69,13 +69,13 @@ class Partition:
         for part in self.parts:
             if units.finer(part.unit, unit):
                 moved = _up(self.trace, part.unit, unit, part.paid)
-                kept = units.within(self.trace, part.unit, unit) >= 0
+                has_place = units.within(self.trace, part.unit, unit) >= 0
             else:
                 moved = down(self.trace, part.paid, part.unit, unit, by)
                 moved = np.where(units.within(self.trace, unit, part.unit) < 0, 0.0, moved)
                 inside = units.within(self.trace, unit, part.unit)
-                kept = any_by(inside, inside >= 0, len(part.paid))
-            if (lost := ~kept & (np.nan_to_num(part.paid) != 0.0)).any():
+                has_place = any_by(inside, inside >= 0, len(part.paid))
+            if (lost := ~has_place & (np.nan_to_num(part.paid) != 0.0)).any():
                 raise BadCredit(
                     f"{part.channel} pays {int(lost.sum())} of its units ({part.unit}) that have no {unit}; "
                     "it would be lost"
@@ -105,14 +105,14 @@ def partition(trace: Trace, whole: F, claims: Sequence[Claim], rest: str = "rest
         if claim.unit not in order or len(claim.value) != len(units.rows(trace, claim.unit)):
             raise BadCredit(f"{claim.channel} does not have one number for each {claim.unit}")
     ranked = sorted(claims, key=lambda c: order.index(c.unit))
-    said = [np.nan_to_num(c.value) for c in ranked]
-    kept = [s.copy() for s in said]
+    claimed = [np.nan_to_num(c.value) for c in ranked]
+    own = [s.copy() for s in claimed]
     for i, claim in enumerate(ranked):
-        _take_out(trace, claim.unit, said[i], [(c, k) for c, k in zip(ranked[:i], kept[:i], strict=True)])
+        _take_out(trace, claim.unit, claimed[i], [(c, k) for c, k in zip(ranked[:i], own[:i], strict=True)])
     run_of = [units.rollouts(trace, c.unit) for c in ranked]
     parts = [
         Part(c.channel, c.unit, np.where(np.isnan(whole)[n], np.nan, k))
-        for c, k, n in zip(ranked, kept, run_of, strict=True)
+        for c, k, n in zip(ranked, own, run_of, strict=True)
     ]
     paid = np.zeros(len(trace))
     for part in parts:
@@ -123,12 +123,12 @@ def partition(trace: Trace, whole: F, claims: Sequence[Claim], rest: str = "rest
 def _take_out(trace: Trace, unit: str, said: F, coarser: list[tuple[Claim, F]]) -> None:
     """Takes claims out of the nearest inclusive ones that hold them, in place."""
     left = said != 0.0
-    for claim, kept in reversed(coarser):
+    for claim, own in reversed(coarser):
         if not claim.inclusive or claim.unit == unit:
             continue
         inside = units.within(trace, unit, claim.unit)
         holds = left & ~np.isnan(take(claim.value, inside))
-        kept -= total_by(np.where(holds, inside, -1), said, len(kept))
+        own -= total_by(np.where(holds, inside, -1), said, len(own))
         left &= ~holds
 
 
@@ -155,13 +155,13 @@ def closed(credit: Credit, part: Step, by: Share = "equal") -> Credit:
     given = part(credit)
     trace, value_n = credit.trace, team_value(credit)
     run = given.rollout
-    held = ~np.isnan(given.value)
+    paid_u = ~np.isnan(given.value)
     one = down(trace, np.ones(len(trace)), "team", given.unit, by)
-    share = np.where(held, one, 0.0)
+    share = np.where(paid_u, one, 0.0)
     n = len(trace)
-    whole, many = total_by(run, share, n), count_by(run, held, n)
+    whole, many = total_by(run, share, n), count_by(run, paid_u, n)
     even = whole[run] <= 0
-    left = value_n - total_by(run, np.where(held, given.value, 0.0), n)
+    left = value_n - total_by(run, np.where(paid_u, given.value, 0.0), n)
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(even, 1.0 / many[run], share / whole[run])
-        return given.of(np.where(held, given.value + share * left[run], np.nan))
+        return given.of(np.where(paid_u, given.value + share * left[run], np.nan))

@@ -43,12 +43,12 @@ def pooled_prefix(
     if baseline not in ("policy", "mean"):
         raise BadCredit(f"baseline must be policy or mean, got {baseline!r}")
     alts = alternatives(credit, "option")
-    told = alts.n > 0
-    weight = np.where(told, odds(credit, alts, pi) if baseline == "policy" else 1.0, 0.0)
+    known = alts.n > 0
+    weight = np.where(known, odds(credit, alts, pi) if baseline == "policy" else 1.0, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         weight = weight / sums(alts, weight)
-        own = alts.mean - sums(alts, weight * np.where(told, alts.mean, 0.0))
-    several = told & (sums(alts, told.astype(np.float64)) > 1) & ~np.isnan(own)
+        own = alts.mean - sums(alts, weight * np.where(known, alts.mean, 0.0))
+    several = known & (sums(alts, known.astype(np.float64)) > 1) & ~np.isnan(own)
     place = np.where(several, _places(credit, alts, by), -1)
     noise = _noise(credit, alts, weight, place)
     paid = _drawn(credit, alts, own, noise, place)

@@ -22,12 +22,12 @@ def column(credit: Credit, name: str) -> F:
     units.
     """
     trace = credit.trace
-    held = trace.reward_n if credit.unit == "team" else trace.reward_e
-    if name not in held:
+    channels = trace.reward_n if credit.unit == "team" else trace.reward_e
+    if name not in channels:
         raise BadCredit(
-            f"needs the column {name!r} at unit {credit.unit}; the trace has {', '.join(held) or 'none there'}"
+            f"needs the column {name!r} at unit {credit.unit}; the trace has {', '.join(channels) or 'none there'}"
         )
-    return held[name] if credit.unit == "team" else take(held[name], credit.rows)
+    return channels[name] if credit.unit == "team" else take(channels[name], credit.rows)
 
 
 @register("step")
@@ -50,13 +50,13 @@ def _along_edges(trace: Trace, credit: Credit, gamma: float) -> F:
     rows = credit.rows
     if credit.unit in ("team", "token") or (rows < 0).any():
         raise BadCredit(f"edges join events; there is no way along them at unit {credit.unit}")
-    held = np.zeros(trace.n_events)
-    held[rows] = credit.value
+    worth_e = np.zeros(trace.n_events)
+    worth_e[rows] = credit.value
     share_x = gamma / np.bincount(trace.dst_x, minlength=trace.n_events)[trace.dst_x]
-    back, src, dst, share = held.data, trace.src_x.tolist(), trace.dst_x.tolist(), share_x.tolist()
+    back, src, dst, share = worth_e.data, trace.src_x.tolist(), trace.dst_x.tolist(), share_x.tolist()
     for x in range(len(src) - 1, -1, -1):  # an effect is final before it pays its causes
         back[src[x]] += share[x] * back[dst[x]]
-    return held[rows]
+    return worth_e[rows]
 
 
 @register("step")
@@ -89,8 +89,8 @@ def advantages(line: Timeline, reward: F, value: F, gamma: float, lam: float) ->
     delta = reward + gamma * take(follows, line.at) - value
     mean = mean_at(line, delta)
     after = backward(mean, np.where(line.last, 0.0, gamma * lam)) - mean
-    found: F = delta + take(after, line.at)
-    return found
+    advantage: F = delta + take(after, line.at)
+    return advantage
 
 
 @register("step")

@@ -240,17 +240,17 @@ def resample(credit: Credit, by: By, d: int, seed: int = 0) -> Credit:
     if d < 1:
         raise BadCredit(f"resample needs d of 1 or more, got {d!r}")
     group = groups(credit, by)
-    held = np.flatnonzero((group >= 0) & ~np.isnan(credit.value))
-    keys = credit.value[held], timeline(credit, "rollout").at[held], credit.rollout[held], group[held]
-    order = held[np.lexsort(keys)]  # no row decides, so how a log interleaves does not matter
+    scored = np.flatnonzero((group >= 0) & ~np.isnan(credit.value))
+    keys = credit.value[scored], timeline(credit, "rollout").at[scored], credit.rollout[scored], group[scored]
+    order = scored[np.lexsort(keys)]  # no row decides, so how a log interleaves does not matter
     of = group[order]
     nth, size = np.arange(len(order)) - np.searchsorted(of, of), np.bincount(of)[of]
     luck = _hashed(_hashed(_run_addresses(credit, seed)[credit.rollout[order]], d), nth)
     ranked = np.lexsort((luck, of))
     place = np.empty(len(order), np.int64)
     place[ranked] = nth  # of each unit how many of its group were luckier
-    drawn = (d // size + (place < d % size)).astype(np.float64)
+    places = (d // size + (place < d % size)).astype(np.float64)
     like = np.cumsum(np.any([changes(key[np.lexsort(keys)]) for key in keys], axis=0)) - 1
     weight = np.full(len(group), np.nan)
-    weight[order] = mean_by(like, drawn, count_of(like))[like]
+    weight[order] = mean_by(like, places, count_of(like))[like]
     return replace(credit, weight=weight)

@@ -122,8 +122,8 @@ def antithetic_orders(
     """
     dice, pairs = np.random.default_rng([seed, n]), (permutations + 1) // 2
     if spawner is None or max(spawner, default=-1) < 0:
-        drawn = np.argsort(dice.random((pairs, n)), axis=1)
-        both = np.stack([drawn, drawn[:, ::-1]], axis=1)
+        order = np.argsort(dice.random((pairs, n)), axis=1)
+        both = np.stack([order, order[:, ::-1]], axis=1)
     else:
         u = dice.random((pairs, n))
         both = np.stack([_grown(u, spawner), _grown(1.0 - u, spawner)], axis=1)
@@ -179,7 +179,7 @@ def _games(credit: Credit, by: By) -> _Games:
     names = len(masks.words)
     masked = group[masks.run] >= 0
     run, name = masks.run[masked], masks.name[masked]
-    game_n = _looked_up(found := np.unique(group[run]), np.arange(len(found)), group)
+    game_n = _looked_up(played := np.unique(group[run]), np.arange(len(played)), group)
     game_a = game_n[trace.rollout_a]
     key_a = np.where(game_a >= 0, game_a.astype(np.int64) * names + trace.name_a.codes, -1)
     key = np.unique(game_n[run].astype(np.int64) * names + name)
@@ -244,16 +244,16 @@ def _paid(credit: Credit, games: _Games, permutations: int | None, seed: int, sp
     shape = numbered_together(games.many, *((above + 1).T))
     run = np.flatnonzero((games.game_n >= 0) & ~np.isnan(games.value_n))
     for kind in range(count_of(shape)):  # games of one size and shape at once
-        here = np.flatnonzero(shape == kind)
-        n, spawner = int(games.many[here[0]]), tuple(above[here[0], : games.many[here[0]]].tolist())
-        place = _looked_up(here, np.arange(len(here)), games.game_n[run])
+        alike = np.flatnonzero(shape == kind)
+        n, spawner = int(games.many[alike[0]]), tuple(above[alike[0], : games.many[alike[0]]].tolist())
+        place = _looked_up(alike, np.arange(len(alike)), games.game_n[run])
         mine, place = run[place >= 0], place[place >= 0]
         coalition, value = (np.int64(1) << n) - 1 - masked_n[mine], games.value_n[mine]
         if permutations is None:
-            phi[here, :n] = _exact(place, coalition, value, len(here), spawner)
+            phi[alike, :n] = _exact(place, coalition, value, len(alike), spawner)
         else:
-            phi[here, :n] = _sampled(
-                place, coalition, value, len(here), antithetic_orders(n, permutations, seed, spawner)
+            phi[alike, :n] = _sampled(
+                place, coalition, value, len(alike), antithetic_orders(n, permutations, seed, spawner)
             )
     whole_a = (games.masked_n == 0)[trace.rollout_a] & ~np.isnan(games.value_n)[trace.rollout_a]
     phi_a = phi[games.game_n[trace.rollout_a], games.player_a]
@@ -285,8 +285,8 @@ def _put_spawners(above: NDArray[np.int64], trace: Trace, games: _Games) -> None
     up = take(trace.agent_e, spawns(trace))
     for _ in range(trace.n_agents.bit_length()):  # over those who are no players, twice as far in every round
         up = np.where(take(games.player_a, up) < 0, take(up, up), up)
-    told = np.flatnonzero((games.player_a >= 0) & (up >= 0))[::-1]
-    above[games.game_n[trace.rollout_a[told]], games.player_a[told]] = games.player_a[up[told]]
+    child = np.flatnonzero((games.player_a >= 0) & (up >= 0))[::-1]
+    above[games.game_n[trace.rollout_a[child]], games.player_a[child]] = games.player_a[up[child]]
 
 
 def _closed_down(games: _Games, above: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -112,16 +112,16 @@ def _best(chances: _Chances, group: I) -> F:
     order = rows_by(chances.stage)
     first = np.searchsorted(chances.stage[order], np.arange(count_of(chances.stage) + 1))
     for stage in range(len(first) - 2, -1, -1):
-        here = order[first[stage] : first[stage + 1]]
-        after = np.where(chances.next[here] >= 0, worth[chances.next[here]], chances.final[here])
-        of = np.unique(group[here], return_inverse=True)[1]
-        tells = chances.went_on[here] & ~np.isnan(after) & (group[here] >= 0)
-        held = np.where(tells, after, 0.0)
-        total, many = np.bincount(of, held), np.bincount(of, tells)
+        now = order[first[stage] : first[stage + 1]]
+        after = np.where(chances.next[now] >= 0, worth[chances.next[now]], chances.final[now])
+        of = np.unique(group[now], return_inverse=True)[1]
+        tells = chances.went_on[now] & ~np.isnan(after) & (group[now] >= 0)
+        value = np.where(tells, after, 0.0)
+        total, many = np.bincount(of, value), np.bincount(of, tells)
         with np.errstate(divide="ignore", invalid="ignore"):
-            others = (total[of] - held) / (many[of] - tells)
-        beyond[here] = others
-        grade, on = chances.grade[here], chances.went_on[here]
-        kept = np.where(np.isnan(others) | (grade >= others), grade, np.where(on, after, others))
-        worth[here] = np.where(np.isnan(others) & on, after, kept)
+            others = (total[of] - value) / (many[of] - tells)
+        beyond[now] = others
+        grade, on = chances.grade[now], chances.went_on[now]
+        best = np.where(np.isnan(others) | (grade >= others), grade, np.where(on, after, others))
+        worth[now] = np.where(np.isnan(others) & on, after, best)
     return beyond

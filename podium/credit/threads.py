@@ -25,9 +25,9 @@ def parent(trace: Trace, unit: str) -> I:
     rows = units.rows(trace, unit)
     line = timeline(Credit(trace, unit, np.zeros(len(rows))), "agent")
     before = previous(line)
-    told = find("key", "task")(trace, unit)
-    node = nodes(trace, take(rows, before)) + count_of(told)
-    return np.where(line.at < 0, -1, np.where(before >= 0, node, told))
+    task = find("key", "task")(trace, unit)
+    node = nodes(trace, take(rows, before)) + count_of(task)
+    return np.where(line.at < 0, -1, np.where(before >= 0, node, task))
 
 
 @register("step")
@@ -60,10 +60,10 @@ def _returned(credit: Credit, along: str, gamma: float) -> Credit:
     read by units.
     """
     node, line = _nodes(credit), timeline(credit, along)
-    held = np.flatnonzero(line.at >= 0)
-    held = held[np.argsort(credit.rows[held], kind="stable")]
+    units_ = np.flatnonzero(line.at >= 0)
+    units_ = units_[np.argsort(credit.rows[units_], kind="stable")]
     last = unset(len(line.last))
-    last[line.at[held]] = node[held]  # the highest row is written last, so it stays
+    last[line.at[units_]] = node[units_]  # the highest row is written last, so it stays
     moment = numbered_together(last)
     n = count_of(moment)
     above, reward = unset(n), np.full(n, np.nan)
@@ -85,8 +85,8 @@ def _mean_of_children(trace: Trace, node: I, child: I, worth: F) -> F:
         pairs = pairs[first_by(same, same >= 0, count_of(same))]
     n = count_of(node)
     total, many = total_by(node[pairs], worth[child[pairs]], n), np.bincount(node[pairs], minlength=n)
-    found: F = np.append(total / np.maximum(many, 1), 0.0)[node]
-    return found
+    mean: F = np.append(total / np.maximum(many, 1), 0.0)[node]
+    return mean
 
 
 def backed_up(reward: F, above: I, gamma: float) -> F:
@@ -98,9 +98,9 @@ def backed_up(reward: F, above: I, gamma: float) -> F:
     y, up, n = reward.astype(np.float64), above, len(reward)
     ways = np.append(np.bincount(up[up >= 0], minlength=n), 1)
     share = np.where(up >= 0, gamma / ways[up], 0.0)
-    while len(held := np.flatnonzero(up >= 0)):
-        paid = np.where(share[held] != 0.0, share[held] * y[held], 0.0)
-        y = y + np.bincount(up[held], paid, minlength=n)
+    while len(below := np.flatnonzero(up >= 0)):
+        paid = np.where(share[below] != 0.0, share[below] * y[below], 0.0)
+        y = y + np.bincount(up[below], paid, minlength=n)
         share, up = share * np.append(share, 0.0)[up], take(up, up)
     return y
 
@@ -117,10 +117,10 @@ def once(credit: Credit, inner: Step) -> Credit:
     node = _nodes(credit)
     first = first_by(node, ~np.isnan(credit.value), count_of(node))
     stands = np.isin(np.arange(len(node)), first)
-    made = inner(credit.of(np.where(stands, credit.value, np.nan)))
-    if made.unit != credit.unit:
-        raise BadCredit(f"once must stay at unit {credit.unit}, not go to {made.unit}")
-    return credit.where_known(take(made.value, take(first, node)))
+    result = inner(credit.of(np.where(stands, credit.value, np.nan)))
+    if result.unit != credit.unit:
+        raise BadCredit(f"once must stay at unit {credit.unit}, not go to {result.unit}")
+    return credit.where_known(take(result.value, take(first, node)))
 
 
 def _nodes(credit: Credit) -> NDArray[np.int64]:

@@ -159,8 +159,8 @@ def total_by(group: I, values: NDArray[Any], n: int) -> F:
     >>> total_by(np.array([0, -1, 0, 2]), np.array([1.0, 2.0, 4.0, np.nan]), 3).tolist()
     [5.0, 0.0, nan]
     """
-    held = group >= 0
-    total: F = np.bincount(group[held], values[held], minlength=n).astype(np.float64)
+    inside = group >= 0
+    total: F = np.bincount(group[inside], values[inside], minlength=n).astype(np.float64)
     return total
 
 
@@ -239,8 +239,8 @@ def numbered_together(*columns: I) -> NDArray[np.int64]:
     every = bool(there.all())
     number: NDArray[np.int64] | None = None
     for column in columns:
-        found = (column if every else column[there]).astype(np.int64)
-        number = _dense(found if number is None else number * count_of(found) + found)
+        code = (column if every else column[there]).astype(np.int64)
+        number = _dense(code if number is None else number * count_of(code) + code)
     assert number is not None
     if every:
         return number

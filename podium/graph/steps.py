@@ -84,10 +84,10 @@ def critical_steps(trace: Trace) -> I:
     first = np.searchsorted(depth[order], np.arange(int(depth.max(initial=0)) + 2))
     below, longest = key[:0], own[:0]
     for level in range(len(first) - 2, -1, -1):
-        here = order[first[level] : first[level + 1]]
-        key_g, group = np.unique(np.concatenate([key[here], below]), return_inverse=True)
+        of_level = order[first[level] : first[level + 1]]
+        key_g, group = np.unique(np.concatenate([key[of_level], below]), return_inverse=True)
         total_g = np.zeros(len(key_g), np.int64)
-        np.add.at(total_g, group, np.concatenate([own[here], longest]))
+        np.add.at(total_g, group, np.concatenate([own[of_level], longest]))
         if level == 0:
             break
         above, group = np.unique(parent_a[key_g // stages] * stages + key_g % stages, return_inverse=True)

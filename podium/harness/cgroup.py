@@ -79,6 +79,10 @@ def _parents(controller: str) -> list[Path]:
                 parents += [Path(at + path), Path(at)]
             elif kind == "cgroup2" and not controllers:
                 parents += [Path(at + path), Path(at + path).parent]
+    for folder in (left for parent in parents for left in parent.glob("podium-*-*")):
+        if not os.path.exists(f"/proc/{folder.name.split('-')[1]}"):  # of a harness that was killed
+            with suppress(OSError):
+                folder.rmdir()
     return parents
 
 

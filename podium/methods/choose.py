@@ -151,8 +151,8 @@ def _yes(question: str, trait: str, holds: bool | None, because: str) -> Answer:
 def _dynamic(trace: Trace) -> Answer:
     spawns = any_by(trace.rollout_e, trace.type_e == SPAWN, len(trace))
     agents = np.bincount(trace.rollout_a, minlength=len(trace))
-    told = f"{_of(spawns.sum(), len(trace))} runs spawn; {_range(agents)} agents a run"
-    return _yes("Is the set of agents dynamic?", "dynamic", bool(spawns.any()) if trace.n_events else None, told)
+    because = f"{_of(spawns.sum(), len(trace))} runs spawn; {_range(agents)} agents a run"
+    return _yes("Is the set of agents dynamic?", "dynamic", bool(spawns.any()) if trace.n_events else None, because)
 
 
 def _bottleneck(trace: Trace) -> Answer:
@@ -216,10 +216,10 @@ def _range(many: I) -> str:
 
 def _keys(row: Method) -> set[str]:
     """The keys that a method's groups have."""
-    found: set[str] = set()
+    keys: set[str] = set()
     for call in calls(read(row.credit)):
-        found |= _by(call)
-    return found
+        keys |= _by(call)
+    return keys
 
 
 def _by(call: Call) -> set[str]:

@@ -29,10 +29,10 @@ def fidelity() -> dict[str, list[dict[str, Any]]]:
     """
     if not FIDELITY.exists():
         return {}
-    found: dict[str, list[dict[str, Any]]] = {}
+    rows: dict[str, list[dict[str, Any]]] = {}
     for row in msgspec.json.decode(FIDELITY.read_bytes(), type=dict[str, list[dict[str, Any]]])["rows"]:
-        found.setdefault(row["method"], []).append({k: v for k, v in row.items() if k != "method"})
-    return found
+        rows.setdefault(row["method"], []).append({k: v for k, v in row.items() if k != "method"})
+    return rows
 
 
 def described() -> list[dict[str, Any]]:

@@ -74,8 +74,8 @@ def _topology(trace: Trace) -> dict[str, Any]:
 
 
 def _distinct(column: Text) -> list[str] | None:
-    found = np.unique(column.codes[column.codes >= 0]).tolist()
-    return sorted(column.words[c] for c in found) or None
+    codes = np.unique(column.codes[column.codes >= 0]).tolist()
+    return sorted(column.words[c] for c in codes) or None
 
 
 def _scale(trace: Trace) -> dict[str, Any]:
@@ -154,15 +154,15 @@ def _shared(trace: Trace) -> Any:
 
 def _dimensions(measured: Sequence[Measured]) -> dict[str, Any]:
     """Which of E1-E4 the runs report: by a metric that says something, and whether without assumptions."""
-    found = {}
+    dimensions = {}
     for dimension, about in DIMENSIONS.items():
         of = [m for m in measured if m.metric.dimension == dimension]
-        said = [m for m in of if m.score is not None]
-        found[dimension] = {
+        reported = [m for m in of if m.score is not None]
+        dimensions[dimension] = {
             "about": about,
-            "reported": bool(said),
-            "by": [m.metric.name for m in said],
-            "assuming": [m.metric.name for m in said if m.assumes],
+            "reported": bool(reported),
+            "by": [m.metric.name for m in reported],
+            "assuming": [m.metric.name for m in reported if m.assumes],
             "silent": [m.metric.name for m in of if m.score is None],
         }
-    return found
+    return dimensions

@@ -104,13 +104,13 @@ def judged(
     many judgements may be under way together. A unit without contents, or with one that `contents` does not hold,
     is not judged.
     """
-    asked = judge if isinstance(judge, Judge) else PythonJudge(judge)
+    asking = judge if isinstance(judge, Judge) else PythonJudge(judge)
     texts, whys = _texts(trace, unit, contents)
     ask = dict.fromkeys(t for t in texts if t is not None)
     with ThreadPoolExecutor(max(1, at_once)) as pool:
-        answers = dict(zip(ask, pool.map(lambda t: _asked(asked, t), ask), strict=True))
-    found = [(np.nan, why) if t is None else answers[t] for t, why in zip(texts, whys, strict=True)]
-    return Judged(np.array([s for s, _ in found], np.float64), tuple(w for _, w in found))
+        answers = dict(zip(ask, pool.map(lambda t: _asked(asking, t), ask), strict=True))
+    pairs = [(np.nan, why) if t is None else answers[t] for t, why in zip(texts, whys, strict=True)]
+    return Judged(np.array([s for s, _ in pairs], np.float64), tuple(w for _, w in pairs))
 
 
 def _texts(trace: Trace, unit: str, contents: Mapping[str, str]) -> tuple[list[tuple[str, ...] | None], list[str]]:

@@ -11,9 +11,10 @@ from made import kind, parents, thrown
 from podium.graph import lives, peak, units
 from podium.graph.ancestry import ancestors, descendants
 from podium.graph.grouping import first_by, last_by, mean_by, sum_by
+from podium.graph.labels import label, number, stated
 from podium.graph.spans import wall_clock
 from podium.graph.steps import spawned, spawns
-from podium.trace.columns import Trace, concat
+from podium.trace.columns import Text, Trace, concat
 
 SEEDS = range(12)
 COARSE = ("team", "orchestrator", "role", "agent", "turn", "message", "tool_call")
@@ -34,7 +35,7 @@ def agent_of(trace: Trace, unit: str, row: int) -> int:
     return -1 if row < 0 else actor(trace, row) if unit == "turn" else int(trace.agent_e[row])
 
 
-def stated(trace: Trace, unit: str, nth: int, rows: list[int], codes: list[int]) -> int:
+def code_of(trace: Trace, unit: str, nth: int, rows: list[int], codes: list[int]) -> int:
     """The first code that a unit states; of an agent or a turn the first in an event that its own agent recorded."""
     if unit not in ("agent", "turn"):
         return codes[rows[nth]] if rows[nth] >= 0 else -1
@@ -64,9 +65,9 @@ def test_rows_rollouts_agents_and_roles_of_units(seed: int) -> None:
         assert units.rollouts(trace, unit).tolist() == runs.get(unit, [int(trace.rollout_e[r]) for r in rows])
         agents = [u if unit == "agent" else agent_of(trace, unit, r) for u, r in enumerate(rows)]
         assert units.agents(trace, unit).tolist() == agents
-        said = [stated(trace, unit, u, rows, codes) for u in range(n)]
+        said = [code_of(trace, unit, u, rows, codes) for u in range(n)]
         by_agent = [
-            stated(trace, "agent", a, units.rows(trace, "agent").tolist(), codes) for a in range(trace.n_agents)
+            code_of(trace, "agent", a, units.rows(trace, "agent").tolist(), codes) for a in range(trace.n_agents)
         ]
         roles = [
             s if s >= 0 or unit == "agent" or a < 0 else by_agent[a] for s, a in zip(said, agents, strict=True)
@@ -89,7 +90,7 @@ def test_what_a_finer_unit_is_inside_of(seed: int) -> None:
         else:
             place = units.place(trace, coarser).tolist()
             if (coarser, unit) == ("role", "turn"):
-                assert inside == [stated(trace, unit, u, rows, place) for u in range(len(rows))]
+                assert inside == [code_of(trace, unit, u, rows, place) for u in range(len(rows))]
             else:
                 assert inside == [place[r] if r >= 0 else -1 for r in rows]
     assert units.within(trace, "turn", "turn").tolist() == list(range(len(units.rows(trace, "turn"))))
@@ -168,3 +169,18 @@ def test_groups_one_by_one() -> None:
         known = [[values[i] for i in range(rows) if group[i] == g and values[i] == values[i]] for g in range(n)]
         np.testing.assert_allclose(mean_by(group, values, n), [sum(k) / len(k) if k else np.nan for k in known])
         np.testing.assert_allclose(sum_by(group, values, n)[0], [sum(k) if k else np.nan for k in known])
+
+
+def test_labels_word_by_word() -> None:
+    words = [None, "true", "false", "null", "3", "-0.5", '"x"', "true"]
+    trace = Trace.of(
+        trace_id_n=Text.of(["run"]),
+        rollout_e=np.zeros(8, int),
+        t_e=np.arange(8.0),
+        extra_e={"mark": Text.of(words)},
+    )
+    assert label(trace, "mark").tolist() == [-1, 1, 0, -1, -1, -1, -1, 1]
+    np.testing.assert_equal(number(trace, "mark"), [np.nan] * 4 + [3.0, -0.5] + [np.nan] * 2)
+    assert stated(trace, "mark").tolist() == [False, True, True, False, True, True, True, True]
+    for nothing in (label(trace, "other"), ~stated(trace, "other"), np.isnan(number(trace, "other"))):
+        assert nothing.tolist() in ([-1] * 8, [True] * 8)
