@@ -81,10 +81,7 @@ def audit(
     only = None if only is None else [use("detector", name) for name in only]
     audited = report(trace, second, only, None if json else 3)
     if html is not None:
-        from podium.view.page import file_page  # with it come all methods and metrics
-
-        page = file_page([("", run) for run in trace], title="Audit", report=_page_report(audited), methods=())
-        files.write_whole(html, page.encode())
+        _write_page(html, trace, audited)
     if json:
         say(audited)
     else:
@@ -92,14 +89,17 @@ def audit(
     raise typer.Exit(1 if strict and audited["found"] else 0)
 
 
-def _page_report(audited: dict[str, Any]) -> dict[str, Any]:
+def _write_page(html: Path, trace: Trace, audited: dict[str, Any]) -> None:
     """The audit as the table that a page opens with; its runs show where each suspect is."""
+    from podium.view.page import file_page  # with it come all methods and metrics
+
     table = [
         {key: one[key] for key in ("detector", "level", "severity", "count", "runs", "finds", "todo")}
         for one in (*audited["found"], *audited["observed"])
     ]
     facts = {"runs": audited["runs"], "events": audited["events"], "detectors": audited["detectors"]}
-    return {"title": "Audit", "facts": facts, "table": table, "lessons": []}
+    told = {"title": "Audit", "facts": facts, "table": table, "lessons": []}
+    files.write_whole(html, file_page([("", r) for r in trace], "Audit", told, methods=()).encode())
 
 
 def _check_channels(trace: Trace, truth: str | None, judge: str | None) -> None:
