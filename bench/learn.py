@@ -5,10 +5,9 @@ python -m bench.learn [--full] [--json]
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -16,11 +15,11 @@ from bench.table import Row, adding, at_least, best, command, fact
 from podium.envs.draws import seeds
 from podium.envs.world import World, make
 from podium.learn.collect import played
+from podium.learn.loop import Iteration
 from podium.learn.params import training
 from podium.learn.policy import Net
-from podium.learn.traced import traced_step
-from podium.learn.train import Learner, Progress, Recipe, begin, one_thread, players, step, train
-from podium.methods import METHODS
+from podium.learn.source import OURS, Mapped, iterations
+from podium.learn.train import NetPolicy, Recipe, begin, one_thread, players
 
 __all__ = ["measure"]
 
@@ -36,11 +35,11 @@ def measure(full: bool) -> list[Row]:
 
 
 def _speed(how: Recipe) -> list[Row]:
-    """Decisions a second of whole trainings on both cores, others playing while one learns; how long each stage was waited for; for a method of the table, paid from traces, too."""
-    iterations = how.iterations - 1
+    """Decisions a second of whole trainings on both cores, how long each stage was waited for; for a method of the table, paid from traces, too."""
+    iterations_ = how.iterations - 1
     with one_thread(), players(CORES) as mapped:
-        ours = {name: _timed(_ours(name, how, mapped), iterations) for name in WORLDS}
-        traced = _timed(_by_method("costly_search", "dr_mas", how), min(iterations, 12))
+        ours = {name: _timed(_training(name, how, mapped=mapped), iterations_) for name in WORLDS}
+        traced = _timed(_training("costly_search", how, "dr_mas"), min(iterations_, 12))
     total = sum(sum(t.decisions for t in told) for told, _ in ours.values()) / sum(s for _, s in ours.values())
     rows = [
         at_least(
@@ -66,28 +65,18 @@ def _speed(how: Recipe) -> list[Row]:
     return rows
 
 
-Steps = Iterator[tuple[Learner, Progress]]
-
-
-def _timed(steps: Steps, iterations: int) -> tuple[list[Progress], float]:
+def _timed(steps: Iterator[Iteration], iterations: int) -> tuple[list[Iteration], float]:
     """Some iterations after the first, and their seconds."""
     next(steps)
     clock = perf_counter()
-    told = [next(steps)[1] for _ in range(iterations)]
-    return told, perf_counter() - clock
+    done = [next(steps) for _ in range(iterations)]
+    return done, perf_counter() - clock
 
 
-def _ours(name: str, how: Recipe, mapped: Callable[..., Any]) -> Steps:
+def _training(name: str, how: Recipe, method: str = OURS, mapped: Mapped = map) -> Iterator[Iteration]:
     net = Net(training(name, 0, 0, 0))
-    return train(net, replace(how, staleness=1), lambda i, k: training(name, 0, i + 1, k), begin(net, 0), mapped)
-
-
-def _by_method(name: str, method: str, how: Recipe) -> Steps:
-    net = Net(training(name, 0, 0, 0))
-    learner = begin(net, 0)
-    while True:
-        learner, told = traced_step(net, how, lambda i, k: training(name, 0, i + 1, k), METHODS[method], learner)
-        yield learner, told
+    policy = NetPolicy(net, how, begin(net, 0))
+    return iterations(policy, lambda i, k: training(name, 0, i + 1, k), method, mapped=mapped)
 
 
 def _trap(how: Recipe, iterations: int, seeds_: int, judged: int) -> list[Row]:
@@ -95,17 +84,9 @@ def _trap(how: Recipe, iterations: int, seeds_: int, judged: int) -> list[Row]:
     world = make("expedition", **TRAP)
     recipe = replace(how, iterations=iterations, rows=min(how.rows, 1_000), worlds=1)
     with one_thread():
-        ours = [_worth(world, recipe, seed, judged, lambda *a: step(*a)) for seed in range(seeds_)]
-        plain = [
-            _worth(
-                world,
-                recipe,
-                seed,
-                judged,
-                lambda net, how, worlds, old: traced_step(net, how, worlds, METHODS[PLAIN], old),
-            )
-            for seed in range(seeds_)
-        ]
+        ours, plain = (
+            [_worth(world, recipe, seed, judged, method) for seed in range(seeds_)] for method in (OURS, PLAIN)
+        )
     at_random, optimum = world.random_value(), world.optimum()
     where = f"a small expedition, {seeds_} seeds"
     return [
@@ -130,14 +111,13 @@ def _trap(how: Recipe, iterations: int, seeds_: int, judged: int) -> list[Row]:
     ]
 
 
-def _worth(
-    world: World, recipe: Recipe, seed: int, judged: int, once: Callable[..., tuple[Learner, Progress]]
-) -> float:
+def _worth(world: World, recipe: Recipe, seed: int, judged: int, method: str) -> float:
     net = Net(world)
-    learner = begin(net, seed)
-    for _ in range(recipe.iterations):
-        learner, _ = once(net, recipe, lambda i, k: world, learner)
-    return float(played(world, net, learner.w, seeds(99, judged), most=recipe.most, sharp=np.inf).score.mean())
+    policy = NetPolicy(net, recipe, begin(net, seed))
+    for _ in iterations(policy, lambda i, k: world, method):
+        pass
+    dice, w = seeds(99, judged), policy.learner.w
+    return float(played(world, net, w, dice, most=recipe.most, sharp=np.inf).score.mean())
 
 
 if __name__ == "__main__":

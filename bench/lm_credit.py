@@ -22,7 +22,8 @@ from podium.envs.branch import branch, choices
 from podium.envs.draws import U, seeds, uniform
 from podium.envs.planted import Planted
 from podium.learn.lm.text_world import PlaySettings, TextActor, record
-from podium.learn.traced import at_rows, stepped
+from podium.learn.requirements import with_step_rewards
+from podium.learn.unpaid import at_rows
 from podium.methods import credit_of
 from podium.trace.columns import F, Trace
 from podium.trace.do import Do
@@ -146,7 +147,7 @@ def fidelity(
         lines.append(_line(name, told, here.decisions, tokens))
     more = max(runs, runs * most // max(here.tokens, 1))
     flat = played(world, team, play, tables, seed + 1, more)
-    trace = stepped(flat.trace)
+    trace = with_step_rewards(flat.trace)
     for method in ("magrpo", "grpo"):
         told = at_rows(credit_of(trace, method), flat.event)
         lines.append(_line(method, told, flat.decisions, flat.tokens))

@@ -38,6 +38,7 @@ BENCHES = (
     "harness_jail",
     "demo",
     "learn",
+    "one_loop",
     "regret",
     "counterfactual",
     "sb3",

@@ -341,6 +341,10 @@ class Events:
             back = self.add("unseen", name, t if took is None else max(t, ended - took / 1000), ended)
             self.causes[back].add(spawn)
         one["back"] = self.returned[name] = back
+        said = re.search(r"<result>(.*?)(?:</result>|\Z)", one["notice"], re.DOTALL)
+        one["text"] = said[1] if said else "" if alone else texts(result["content"]) if result else ""
+        if last is not None and self.rows[back][0] == "model" and self.s.turns[last]["texts"]:
+            one["text"] = "\n".join(self.s.turns[last]["texts"])
         if alone:
             self.unread.add(name)
         else:
@@ -565,9 +569,9 @@ def tools(s: Session, e: Events, turns: list[dict[str, Any]]) -> dict[str, dict[
     return found
 
 
-def context_again(s: Session, e: Events, turns: list[dict[str, Any]]) -> tuple[int, float]:
-    """Turns that read again what the turn before had read, and how many tokens."""
-    times, tokens = 0, 0.0
+def context_again(s: Session, e: Events, turns: list[dict[str, Any]]) -> list[tuple[dict[str, Any], float]]:
+    """Turns that read again what the turn before had read, and how many tokens of it."""
+    found = []
     breaks = [(r[1], i) for i, r in enumerate(e.rows) if r[0] == "compaction"]
     for name in {t["who"] for t in turns}:
         mine = sorted(
@@ -580,8 +584,74 @@ def context_again(s: Session, e: Events, turns: list[dict[str, Any]]) -> tuple[i
             again = min(a, b) - after["usage"]["cache_read_input_tokens"]
             apart = any(before["row"] < i < after["row"] for _, i in breaks)
             if again >= 1000 and again >= 0.1 * a and not apart:
-                times, tokens = times + 1, tokens + again
-    return times, tokens
+                found.append((after, again))
+    return found
+
+
+def paid_again(table: list[dict[str, Any]], day: str, pairs: list[tuple[dict[str, Any], float]]) -> float:
+    """What reading a context again cost more than reading it from the cache."""
+    total = 0.0
+    for turn, again in pairs:
+        name = re.sub(r"-\d{8}$", "", turn["model"])
+        row = max(
+            (r for r in table if name in r["models"] and str(r.get("since", "")) <= day),
+            key=lambda r: str(r.get("since", "")),
+        )
+        hour = turn["usage"].get("hour") or 0
+        for kind, much in (
+            ("cache_write_1h", hour),
+            ("cache_write", (turn["usage"].get("cache_creation_input_tokens") or 0) - hour),
+            ("input", again),
+        ):
+            part = min(again, much)
+            total += part * (row[kind] - row["cache_read"]) / 1e6 if part else 0.0
+            again -= part
+    return total
+
+
+# ---- what was said
+
+
+def own_words(text: str) -> set[str]:
+    """Names of files, identifiers and numbers: words that are no plain words."""
+    found = set()
+    for word in re.split(r"[^\w./\\@#$%&*+~-]+", text):
+        bare = re.split(r"[/\\]", word.strip(".-*~"))[-1]
+        if len(bare) >= 4 and not (bare.isalpha() and (bare.islower() or bare.istitle() or bare.isupper())):
+            found.add(bare)
+    return found
+
+
+def leaves(value: Any) -> list[str]:
+    """Every text inside a value."""
+    if isinstance(value, dict | list):
+        return [text for inner in (value.values() if isinstance(value, dict) else value) for text in leaves(inner)]
+    return [value] if isinstance(value, str) else []
+
+
+def outputs(s: Session, e: Events, who: str) -> list[tuple[float, set[str]]]:
+    """What an agent wrote, its texts and the inputs of its calls, and when it began to."""
+    wrote = [(e.turn_rows[i], "\n".join(t["texts"])) for i, t in s.turns.items() if t["who"] == who]
+    wrote += [(e.made[i], "\n".join(leaves(c["input"]))) for i, c in s.calls.items() if c["who"] == who]
+    return [(e.rows[row][2], own_words(text)) for row, text in wrote]
+
+
+def fates(s: Session, e: Events) -> dict[str, list[int]]:
+    """Of each sub-agent that returned how many words of its own it brought up, and how many its parent wrote later."""
+    found = {}
+    for name, agent in e.agents.items():
+        rounds = [one for one in agent.get("rounds", []) if "back" in one]
+        if not rounds:
+            continue
+        wrote = outputs(s, e, agent["parent"])
+        own_all, later_all = 0, 0
+        for one in rounds:
+            came = e.rows[one["back"]][3] or e.rows[one["back"]][2]
+            own = own_words(one["text"]).difference(*(w for t, w in wrote if t < came))
+            later = set().union(*(w for t, w in wrote if t >= came))
+            own_all, later_all = own_all + len(own), later_all + len(own & later)
+        found[name] = [own_all, later_all]
+    return found
 
 
 def repeated(s: Session) -> int:
@@ -612,15 +682,16 @@ def recount(lines: Iterable[str], table: list[dict[str, Any]]) -> dict[str, Any]
     models = {
         m or "not recorded": tallied([t for t in turns if t["model"] == m]) for m in {t["model"] for t in turns}
     }
-    times, tokens = context_again(s, e, turns)
+    again = context_again(s, e, turns)
+    again_usd = paid_again(table, day, again) if again else 0.0
     return {
         "tasks": e.prompts, "clock": clock(e), "critical": critical(e), "spending": bill, "models": models,
-        "missing_agents": missing, "agents": found, "tools": tools(s, e, turns), "again": (times, tokens), "repeats": repeated(s),
+        "missing_agents": missing, "agents": found, "tools": tools(s, e, turns), "again": [len(again), sum(n for _, n in again), again_usd], "repeats": repeated(s),
         "trouble": {
             "calls": len(s.calls), "failed_calls": sum(bool(s.results.get(i, {}).get("failed")) for i in s.calls),
             "open_calls": sum(i not in s.results for i in s.calls), "interruptions": e.interrupts, "refusals": e.refusals,
             "denials": e.denials, "model_errors": sum(t["model"] == "<synthetic>" for t in s.turns.values()),
             "failed_agents": sum(any(one.get("failed") for one in a.get("rounds", [])) for a in e.agents.values()),
         },
-        "compactions": e.compactions,
+        "compactions": e.compactions, "fates": fates(s, e),
     }  # fmt: skip

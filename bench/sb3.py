@@ -40,7 +40,8 @@ from podium.envs.world import Policy, View, World, play
 from podium.learn.collect import capped, greedy
 from podium.learn.params import held_out, training
 from podium.learn.policy import Net
-from podium.learn.train import Recipe, begin, one_thread, players, step
+from podium.learn.source import iterations
+from podium.learn.train import NetPolicy, Recipe, begin, one_thread, players
 from podium.study.question import meaning
 from podium.study.regret import _code
 from podium.trace.files import write_whole
@@ -206,16 +207,16 @@ def ours(world: str, seconds: float, seed: int, clock: Callable[[], float] = per
     """What Podium's own trainer learned in as many seconds: its one recipe, whose rates fall to 0 over the seconds instead of a number of
     iterations, episodes played on both cores as by `podium train --cores 2`."""
     net, decisions = Net(training(world, seed, 0, 0)), 0
-    learner = begin(net, seed)
+    policy = NetPolicy(net, Recipe(), begin(net, seed))
     with one_thread(), players(CORES) as mapped:
         start = clock()
         while (spent := (clock() - start) / seconds) < 1.0:
-            ends = max(learner.iteration + 1, round(learner.iteration / max(spent, 1e-9)))
-            recipe = replace(Recipe(), iterations=ends)
-            learner, told = step(net, recipe, partial(training, world, seed), learner, mapped)
-            decisions += told.decisions
+            ends = max(policy.iteration + 1, round(policy.iteration / max(spent, 1e-9)))
+            policy.recipe = replace(Recipe(), iterations=ends)
+            worlds, last = partial(training, world, seed), policy.iteration + 1
+            decisions += sum(one.decisions for one in iterations(policy, worlds, mapped=mapped, last=last))
         took = clock() - start
-    return Run(partial(greedy, net, learner.w), decisions, took)
+    return Run(partial(greedy, net, policy.learner.w), decisions, took)
 
 
 class Judged(NamedTuple):

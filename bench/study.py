@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from bench.table import Row, at_least, at_most, command, fact
-from podium.study.question import SHIPPED, Says, answered, kept, names, read
+from podium.study.question import SHIPPED, Headline, load_measurements, read_study, report_or_measure, study_names
 
 __all__ = ["measure", "of_all"]
 
@@ -21,11 +21,11 @@ CORES = 2
 def measure(full: bool) -> list[Row]:
     """All studies; the quick size, which `tests/study` holds instead, has no rows."""
     rows: list[Row] = []
-    for name in names() if full else ():
+    for name in study_names() if full else ():
         if not (SHIPPED / f"{name}.json").exists():
             continue
         print(f"study {name} ...", file=sys.stderr, flush=True)
-        for s in answered(read(name), ROOT / "out" / "study").headline:
+        for s in report_or_measure(read_study(name), ROOT / "out" / "study").headline:
             rows += _rows(f"7.{name}.{s.id}", s)
     return rows + of_all() if full else rows
 
@@ -34,8 +34,8 @@ def of_all() -> list[Row]:
     """How many studies have a result of this code, their fewest seeds, and how long the longest takes: its jobs share no state, so two cores take
     half of the seconds that they took on one."""
     minutes, seeds = {}, []
-    for name in names():
-        there = kept(question := read(name))
+    for name in study_names():
+        there = load_measurements(question := read_study(name))
         if there is not None and there[1]:
             minutes[name] = sum(map(sum, there[0].seconds.values())) / 60 / CORES
             seeds.append(len(question.seeds))
@@ -62,7 +62,7 @@ def of_all() -> list[Row]:
     ]
 
 
-def _rows(id: str, s: Says) -> list[Row]:
+def _rows(id: str, s: Headline) -> list[Row]:
     if s.least is not None:
         made = at_least(id, s.what, s.mean, s.least, "sampled")
     elif s.most is not None:

@@ -23,7 +23,7 @@ from podium.envs.planted import Planted
 from podium.envs.planted_credit import Worth, credit, shapley, worth
 from podium.envs.world import View, play
 from podium.graph import units
-from podium.learn.traced import stepped
+from podium.learn.requirements import with_step_rewards
 from podium.methods import METHODS, Method, credit_of
 from podium.rewards.ledger import BadReward, Now
 from podium.trace.columns import F, Text, Trace, concat
@@ -144,7 +144,7 @@ def dressed(world: Planted, trace: Trace) -> Trace:
         q_e[stand] = final
     chosen = np.flatnonzero((row >= 0) & ~np.isnan(credit(team, values)[run, at]))
     extra = _labels(world, tables, row, values, run)
-    trace = stepped(trace)
+    trace = with_step_rewards(trace)
     return replace(
         trace,
         reward_e={**trace.reward_e, **dict.fromkeys(EVENTS, value_e), "q": q_e, "mixer": np.ones(trace.n_events)},

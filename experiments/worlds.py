@@ -22,7 +22,7 @@ from podium.envs.draws import U, seeds, uniform
 from podium.envs.scouts import Scouts
 from podium.envs.world import Policy, View, World, make, play
 from podium.graph import units
-from podium.learn.traced import stepped
+from podium.learn.requirements import with_step_rewards
 from podium.methods import METHODS, Method, credit_of
 from podium.rewards.ledger import BadReward, Now
 from podium.trace.columns import F, Trace, concat
@@ -104,7 +104,7 @@ def _along(trace: Trace, rows: Any, worth: F) -> F:
 
 
 def _paid(trace: Trace, method: Method) -> Any:
-    return credit_of(stepped(trace), method, Now(1.0, ()))
+    return credit_of(with_step_rewards(trace), method, Now(1.0, ()))
 
 
 def _mixed(

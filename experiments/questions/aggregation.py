@@ -20,9 +20,9 @@ from podium.envs.world import View, World, make, play
 from podium.registry import register
 from podium.study.figure import Line, Panel, band, lines_of, picture
 from podium.study.loop import OURS, SAID, budget, learned, marks
-from podium.study.question import Experiment, Found, Says, Told, column, says, table
+from podium.study.question import Experiment, Headline, Measurements, Report, column, summarise, table
 
-__all__ = ["How", "arms", "by_source", "measure", "told"]
+__all__ = ["How", "arms", "by_source", "measure", "report"]
 
 DICE = 20_011
 
@@ -93,30 +93,32 @@ def _rules(how: How, tests: list[Jury], seed: int) -> dict[str, Any]:
     }
 
 
-def _headline(how: How, found: Found, curves: dict[str, Any]) -> list[Says]:
+def _headline(how: How, found: Measurements, curves: dict[str, Any]) -> list[Headline]:
     at = next(copies[0] for copies in how.controls.values())
     k = how.copies.index(at)
     best, lost = curves["Bayes' rule (optimum)"][:, k], f"{OURS}/{at:g}"
     return [
-        says(
+        summarise(
             "lost",
             f"accuracy that the learned rule loses against Bayes' rule, mean over copying {how.copies}",
             np.mean([column(found, f"{OURS}/{c:g}", "lost") for c in how.copies], axis=0),
             most=0.015,
         ),
-        says(
+        summarise(
             "majority",
             f"accuracy that the majority of ballots loses at copying {at:g}",
             best - curves["majority of ballots"][:, k],
         ),
-        says("learned", f"accuracy that the learned rule loses at copying {at:g}", column(found, lost, "lost")),
-        *(says(c, f"the same, {SAID[c]}", column(found, f"{c}/{at:g}", "lost")) for c in how.controls),
-        says(
+        summarise(
+            "learned", f"accuracy that the learned rule loses at copying {at:g}", column(found, lost, "lost")
+        ),
+        *(summarise(c, f"the same, {SAID[c]}", column(found, f"{c}/{at:g}", "lost")) for c in how.controls),
+        summarise(
             "team",
             f"what a jury with Bayes' rule adds to one agent asked as often, at copying {at:g}",
             best - curves["one agent, asked as often"][:, k],
         ),
-        says(
+        summarise(
             "free",
             "the same without copying",
             curves["Bayes' rule (optimum)"][:, 0] - curves["one agent, asked as often"][:, 0],
@@ -124,7 +126,7 @@ def _headline(how: How, found: Found, curves: dict[str, Any]) -> list[Says]:
     ]
 
 
-def told(how: How, found: Found) -> Told:
+def report(how: How, found: Measurements) -> Report:
     lines = {
         "Bayes' rule (optimum)": ("rules", "optimum"),
         "learned, same-prefix credit": (OURS, "accuracy"),
@@ -161,7 +163,7 @@ def told(how: How, found: Found) -> Told:
         Panel("accuracy lost against Bayes' rule", x, gap),
     ]
     tables = {"accuracy": table(["", *(f"copying {c:g}" for c in how.copies)], rows)}
-    return Told(headline, tables, picture("Whom to believe when voters copy one another", panels))
+    return Report(headline, tables, picture("Whom to believe when voters copy one another", panels))
 
 
 def _points(how: How, curves: dict[str, Any], name: str) -> list[tuple[float, ...]]:
@@ -169,4 +171,4 @@ def _points(how: How, curves: dict[str, Any], name: str) -> list[tuple[float, ..
     return [(c, float(lost[:, i].mean())) for i, c in enumerate(how.copies)]
 
 
-register("study", "aggregation")(Experiment(How, arms, measure, told))
+register("study", "aggregation")(Experiment(How, arms, measure, report))

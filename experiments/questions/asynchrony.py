@@ -20,9 +20,9 @@ from podium.learn.params import held_out, training
 from podium.registry import register
 from podium.study.figure import Line, Panel, band, lines_of, picture
 from podium.study.loop import OURS, SHUFFLED, learned, marks, recipe_of
-from podium.study.question import Experiment, Found, Says, Told, column, says, table
+from podium.study.question import Experiment, Headline, Measurements, Report, column, summarise, table
 
-__all__ = ["How", "arms", "measure", "told"]
+__all__ = ["How", "arms", "measure", "report"]
 
 WORLD, ALONE = "scouts", "one agent"
 STAGES = ("rollout", "graph", "reward", "credit", "update")
@@ -70,37 +70,37 @@ def _alone(world: World) -> float:
     return (world.optimum() - one.optimum()) / world.optimum()
 
 
-def _headline(how: How, regret: dict[str, Any]) -> list[Says]:
+def _headline(how: How, regret: dict[str, Any]) -> list[Headline]:
     worst, last = how.staleness[-1], how.corrections[-1]
     return [
-        says("sync", "regret without staleness", regret["0/clip"], most=0.05),
+        summarise("sync", "regret without staleness", regret["0/clip"], most=0.05),
         *(
-            says(f"{worst}.{c}", f"regret, {worst} iterations late, correction: {c}", regret[f"{worst}/{c}"])
+            summarise(f"{worst}.{c}", f"regret, {worst} iterations late, correction: {c}", regret[f"{worst}/{c}"])
             for c in how.corrections
         ),
-        says(
+        summarise(
             f"{worst}.bias",
             f"what {worst} iterations late cost in optima, correction: {last}",
             regret[f"{worst}/{last}"] - regret["0/clip"],
         ),
-        says(
+        summarise(
             f"{worst}.long",
             f"the same with {how.faster:g} times the iterations, as many as fit in the same time",
             regret[f"{worst}/{last}/{LONG}"] - regret["0/clip"],
         ),
-        says("shuffled", "regret with shuffled credit", regret[SHUFFLED]),
-        says("alone", "regret of best play with one worker at a time", regret[ALONE]),
+        summarise("shuffled", "regret with shuffled credit", regret[SHUFFLED]),
+        summarise("alone", "regret of best play with one worker at a time", regret[ALONE]),
     ]
 
 
-def told(how: How, found: Found) -> Told:
+def report(how: How, found: Measurements) -> Report:
     regret = {arm: column(found, arm, "regret") for arm in arms(how)}
     worst = how.staleness[-1]
     last = how.corrections[-1]
     headline = _headline(how, regret)
     rows = []
     for arm in arms(how):
-        r, s = says("", "", regret[arm]), says("", "", column(found, arm, "share"))
+        r, s = summarise("", "", regret[arm]), summarise("", "", column(found, arm, "share"))
         rows.append(
             [
                 arm,
@@ -131,11 +131,11 @@ def told(how: How, found: Found) -> Told:
     total = sum(sum(one.values()) for one in took)
     stages = [[stage, f"{sum(one[stage] for one in took) / total:.0%}"] for stage in STAGES]
     head = ["staleness/correction", "regret", "share of the gap", "decisions played", "seconds of one core"]
-    return Told(
+    return Report(
         headline,
         {"arms": table(head, rows), "stages": table(["stage", "share of the time, synchronous"], stages)},
         picture("Collecting with old weights", [panel]),
     )
 
 
-register("study", "asynchrony")(Experiment(How, arms, measure, told))
+register("study", "asynchrony")(Experiment(How, arms, measure, report))

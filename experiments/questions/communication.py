@@ -20,9 +20,9 @@ from podium.learn.evaluate import DICE
 from podium.registry import register
 from podium.study.figure import Line, Panel, lines_of, picture
 from podium.study.loop import FEW, OURS, SAID, SHUFFLED, budget, learned
-from podium.study.question import Experiment, Found, Says, Told, column, says, table
+from podium.study.question import Experiment, Headline, Measurements, Report, column, summarise, table
 
-__all__ = ["How", "arms", "measure", "told"]
+__all__ = ["How", "arms", "measure", "report"]
 
 CREDITS = (OURS, FEW, "grpo", SHUFFLED)
 
@@ -73,30 +73,30 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
     return {"score": [g[0] for g in got], "words": [g[1] for g in got], "decisions": lesson.decisions}
 
 
-def _headline(how: How, found: Found, inside: list[int], lost: dict[str, Any]) -> list[Says]:
+def _headline(how: How, found: Measurements, inside: list[int], lost: dict[str, Any]) -> list[Headline]:
     best = column(found, "rules", "optimum")
     off = np.abs(column(found, OURS, "words") - column(found, "rules", "words"))
     return [
-        says(
+        summarise(
             "lost",
             "score lost against the best team, mean over trained prices, same-prefix credit",
             lost[OURS][:, inside].mean(axis=1),
             most=0.01,
         ),
-        says(
+        summarise(
             "words", "words that it says too many or too few, mean over trained prices", off[:, inside].mean(axis=1)
         ),
-        says(
+        summarise(
             "beyond",
             "score lost at prices outside those of training",
             np.delete(lost[OURS], inside, axis=1).mean(axis=1) if len(inside) < len(how.prices) else np.nan,
         ),
         *(
-            says(c, f"score lost, {SAID[c]}, mean over trained prices", lost[c][:, inside].mean(axis=1))
+            summarise(c, f"score lost, {SAID[c]}, mean over trained prices", lost[c][:, inside].mean(axis=1))
             for c in CREDITS
             if c != OURS
         ),
-        says(
+        summarise(
             "alone",
             "score lost by a lead alone, who hears nothing, mean over trained prices",
             (best - column(found, "rules", "silent"))[:, inside].mean(axis=1),
@@ -104,7 +104,7 @@ def _headline(how: How, found: Found, inside: list[int], lost: dict[str, Any]) -
     ]
 
 
-def told(how: How, found: Found) -> Told:
+def report(how: How, found: Measurements) -> Report:
     best = column(found, "rules", "optimum")
     inside = [i for i, p in enumerate(how.prices) if how.trained[0] <= p <= how.trained[1]]
     lost = {c: best - column(found, c, "score") for c in CREDITS}
@@ -141,7 +141,7 @@ def told(how: How, found: Found) -> Told:
         "score": table(["score at a price of", *prices, "decisions played"], rows),
         "words": table(["words at a price of", *prices], count),
     }
-    return Told(headline, tables, picture("Communication under a price", panels))
+    return Report(headline, tables, picture("Communication under a price", panels))
 
 
-register("study", "communication")(Experiment(How, arms, measure, told))
+register("study", "communication")(Experiment(How, arms, measure, report))

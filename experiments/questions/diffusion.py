@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 
 from podium.registry import register
 from podium.study.figure import Panel, lines_of, picture
-from podium.study.question import Experiment, Found, Told, column, says, table
+from podium.study.question import Experiment, Measurements, Report, column, summarise, table
 from podium.trace.columns import F
 
-__all__ = ["How", "arms", "credit", "learned", "measure", "told"]
+__all__ = ["How", "arms", "credit", "learned", "measure", "report"]
 
 N64 = NDArray[np.int64]
 FEW = 10  # decisions that matter, or parameters that are shared
@@ -100,13 +100,13 @@ def learned(how: How, case: str, paid: str, length: int, rate: float, seed: int)
     at = np.arange(length) % FEW if case == "shared" else np.arange(length)
     matter = np.arange(length) < (FEW if case == "few" else length)
     theta = np.zeros(at.max() + 1)
-    told, curve = _moments(how), []
-    for u in range(told[-1] + 1):
+    report, curve = _moments(how), []
+    for u in range(report[-1] + 1):
         p = 1.0 / (1.0 + np.exp(-theta))
-        if u in told:
+        if u in report:
             curve.append(float(p[at][matter].mean()))
         if curve[-1] > DONE:  # learned: what is left is the same
-            return np.array(curve + [curve[-1]] * (len(told) - len(curve)))
+            return np.array(curve + [curve[-1]] * (len(report) - len(curve)))
         up = credit(how, paid, p[at], matter, dice)
         theta += rate * np.bincount(at, up, minlength=len(theta))
     return np.array(curve)
@@ -151,7 +151,7 @@ def _branches(how: How, p: F, matter: NDArray[np.bool_], spread: float, dice: np
     return np.bincount(at, gap * p[at] * (1 - p[at]), minlength=n).astype(float)
 
 
-def told(how: How, found: Found) -> Told:
+def report(how: How, found: Measurements) -> Report:
     """Episodes to half of the gap by length, and their slope over length, both log."""
     halves = {arm: column(found, arm, "half") for arm in arms(how)}
     rows, headline = [], []
@@ -169,7 +169,7 @@ def told(how: How, found: Found) -> Told:
             for s in range(len(halves[f"{case}/broadcast/{how.lengths[0]}"]))
         ]
         headline.append(
-            says(
+            summarise(
                 f"{case}.slope",
                 f"{WORDS[case]}: episodes that broadcast credit needs, over length, slope of logs",
                 slope,
@@ -179,7 +179,7 @@ def told(how: How, found: Found) -> Told:
     for paid in how.credits:
         end = column(found, f"own/{paid}/{long}", "value")[:, -1]
         headline.append(
-            says(
+            summarise(
                 f"own.{paid}",
                 f"a parameter each, {long:,} decisions: value learned, credit {SAID[paid]} (.5 at random, 1 the "
                 "optimum)",
@@ -187,14 +187,14 @@ def told(how: How, found: Found) -> Told:
             )
         )
     headline.append(
-        says(
+        summarise(
             "own.local.half",
             f"episodes to half of the gap at {long:,}, credit by its own result",
             halves[f"own/local/{long}"],
             most=float(how.episodes) - 1,
         )
     )
-    return Told(
+    return Report(
         headline,
         {"halves": table(["case", "credit", *(f"{n:,} decisions" for n in how.lengths)], rows)},
         _figure(how, found, halves),
@@ -209,7 +209,7 @@ def _slope(how: How, half: F) -> float:
     return float(np.polyfit(np.log(np.array(how.lengths)[there]), np.log(half[there]), 1)[0])
 
 
-def _figure(how: How, found: Found, halves: dict[str, F]) -> str:
+def _figure(how: How, found: Measurements, halves: dict[str, F]) -> str:
     xs = [how.batch * u for u in _moments(how)][1:]
     panels = [
         Panel(
@@ -244,4 +244,4 @@ def _figure(how: How, found: Found, halves: dict[str, F]) -> str:
     return picture("Credit diffusion as learning", panels)
 
 
-register("study", "diffusion")(Experiment(How, arms, measure, told))
+register("study", "diffusion")(Experiment(How, arms, measure, report))

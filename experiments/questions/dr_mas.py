@@ -36,11 +36,23 @@ from podium.envs.log import Log
 from podium.methods import METHODS
 from podium.registry import register
 from podium.study.figure import Panel, lines_of, picture
-from podium.study.question import Experiment, Found, Says, Told, column, says, table
+from podium.study.question import Experiment, Headline, Measurements, Report, column, summarise, table
 from podium.trace.columns import F, Text
 from podium.trace.vocabulary import Decision
 
-__all__ = ["How", "Runs", "arms", "credit", "gradient", "learned", "measure", "moments", "runs_of", "told", "value"]
+__all__ = [
+    "How",
+    "Runs",
+    "arms",
+    "credit",
+    "gradient",
+    "learned",
+    "measure",
+    "moments",
+    "report",
+    "runs_of",
+    "value",
+]
 
 N64 = NDArray[np.int64]
 ROLES: dict[str, tuple[Decision, int]] = {
@@ -249,7 +261,7 @@ def _best_rate(how: How, team: str, name: str) -> float:
     return max(how.rates, key=lambda rate: float(np.mean(learned(how, team, name, rate, 10_007)["value"])))
 
 
-def _headline(how: How, found: Found, best: float) -> list[Says]:
+def _headline(how: How, found: Measurements, best: float) -> list[Headline]:
     start = value(how, {role: np.zeros((places, 3)) for role, (_, places) in ROLES.items()})
     ends = {arm: column(found, arm, "value")[:, -1] for arm in arms(how)}
     right = {arm: column(found, arm, "right") for arm in arms(how)}
@@ -260,22 +272,22 @@ def _headline(how: How, found: Found, best: float) -> list[Says]:
     theory = column(found, f"{three}/grpo", "theory")
     spikes = {arm: column(found, arm, "spikes") for arm in arms(how)}
     return [
-        says(
+        summarise(
             "gain",
             f"success that Dr. MAS gains over GRPO, three roles, as many runs (optimum {best:.3f}, start "
             f"{start:.3f})",
             gain,
         ),
-        says(
+        summarise(
             "moment",
             "second moment of the critic's gradient under GRPO, times that under Dr. MAS, at the start",
             ratio[:, critic],
             least=1.5,
         ),
-        says("theory", "what the theory says of that", theory[:, critic]),
-        says("moment.worker", "the same of the worker's, who acts in every run", ratio[:, 1]),
+        summarise("theory", "what the theory says of that", theory[:, critic]),
+        summarise("moment.worker", "the same of the worker's, who acts in every run", ratio[:, 1]),
         *(
-            says(
+            summarise(
                 f"{c}.spikes",
                 f"{c}: share of the critic's gradients that are spikes, three roles",
                 spikes[f"{three}/{c}"][:, critic],
@@ -283,19 +295,19 @@ def _headline(how: How, found: Found, best: float) -> list[Says]:
             for c in ("grpo", "dr_mas")
         ),
         *(
-            says(
+            summarise(
                 f"{c}.right",
                 f"{c}: how often the critic is right after training, three roles",
                 right[f"{three}/{c}"],
             )
             for c in ("grpo", "dr_mas")
         ),
-        says(
+        summarise(
             "one",
             "success that Dr. MAS gains over GRPO where one agent makes all decisions",
             ends[f"{how.teams[1]}/dr_mas"] - ends[f"{how.teams[1]}/grpo"],
         ),
-        says(
+        summarise(
             "shuffled",
             "how often the critic is right after shuffled credit, three roles",
             right[f"{three}/shuffled"],
@@ -303,7 +315,7 @@ def _headline(how: How, found: Found, best: float) -> list[Says]:
     ]
 
 
-def told(how: How, found: Found) -> Told:
+def report(how: How, found: Measurements) -> Report:
     best = value(how, {role: np.tile([50.0, 0.0, 0.0], (places, 1)) for role, (_, places) in ROLES.items()})
     ends = {arm: column(found, arm, "value")[:, -1] for arm in arms(how)}
     spikes = {arm: column(found, arm, "spikes") for arm in arms(how)}
@@ -313,7 +325,7 @@ def told(how: How, found: Found) -> Told:
     rows = []
     for arm in arms(how):
         team, name = arm.split("/")
-        end = says("", "", ends[arm])
+        end = summarise("", "", ends[arm])
         cells = [f"{x:.1%}" for x in spikes[arm].mean(axis=0)] + [
             f"{x:.2f}" for x in column(found, arm, "moment").mean(axis=0)
         ]
@@ -351,9 +363,9 @@ def told(how: How, found: Found) -> Told:
         Panel("success, three roles", "updates", curves, {"optimum": best}, low=0.8),
         Panel(f"length of the critic's gradient, longest of {block} updates", "updates", norms),
     ]
-    return Told(
+    return Report(
         headline, {"arms": table(head, rows)}, picture("Dr. MAS and GRPO with roles of unequal frequency", panels)
     )
 
 
-register("study", "dr_mas")(Experiment(How, arms, measure, told))
+register("study", "dr_mas")(Experiment(How, arms, measure, report))

@@ -38,10 +38,10 @@ from podium.envs.planted_team import Team, simulate
 from podium.envs.world import BadParameter
 from podium.registry import register
 from podium.study.figure import Panel, lines_of, picture
-from podium.study.question import Experiment, Found, Told, column, in_time, says, table
+from podium.study.question import Experiment, Measurements, Report, column, in_time, summarise, table
 from podium.trace.columns import F
 
-__all__ = ["Case", "How", "arms", "cases", "measure", "told"]
+__all__ = ["Case", "How", "arms", "cases", "measure", "report"]
 
 N64 = NDArray[np.int64]
 MOST = 8.0  # the longest odds, log
@@ -158,11 +158,11 @@ def _learned(how: How, case: Case, credit: str, share: float, rate: float, seed:
     theta = np.log(p[:, 1] / p[:, 0])
     dice = np.random.default_rng([seed, len(credit)])
     best, even = case.best(len(p)), case.value(np.full(p.shape, 0.5))
-    told, left = set(np.linspace(0, how.updates, how.looks + 1).round().astype(int).tolist()), []
+    report, left = set(np.linspace(0, how.updates, how.looks + 1).round().astype(int).tolist()), []
     for u in range(how.updates + 1):
         one = 1.0 / (1.0 + np.exp(-theta))
         p = np.stack([1.0 - one, one], 1)
-        if u in told:
+        if u in report:
             left.append((best - case.value(p)) / max(best - even, 1e-9))
         luck = seeds(1_000 * seed + 17, how.batch, u * how.batch)
         theta += np.clip(rate * _up(_with(team, case.row, p), case.row, one, credit, luck, dice), -1.0, 1.0)
@@ -217,13 +217,13 @@ def _seen(did: N64, state: N64) -> Any:
     return (count.min(axis=0) > 0)[state]
 
 
-def told(how: How, found: Found) -> Told:
+def report(how: How, found: Measurements) -> Report:
     ends = {arm: column(found, arm, "left")[:, -1] for arm in arms(how)}
     alone = ends[SINGLE]
     low = how.coverage[-1]
     headline = [
         *(
-            says(
+            summarise(
                 f"{c}",
                 f"left of the gap after training from a coverage of {low:g}, credit: {SAID[c]}",
                 ends[f"{c}/{low:g}"],
@@ -231,17 +231,17 @@ def told(how: How, found: Found) -> Told:
             )
             for c in how.credits
         ),
-        says(
+        summarise(
             "outcome.even",
             f"the same from even odds, credit: {SAID['outcome']}",
             ends[f"outcome/{how.coverage[0]:g}"],
         ),
-        says(
+        summarise(
             "decision.even",
             f"the same from even odds, credit: {SAID['decision']}",
             ends[f"decision/{how.coverage[0]:g}"],
         ),
-        says("single", "left of the gap by a single agent, which never spawns", alone),
+        summarise("single", "left of the gap by a single agent, which never spawns", alone),
     ]
     rows = [[SAID[c], *(f"{ends[f'{c}/{s:g}'].mean():.2f}" for s in how.coverage)] for c in how.credits]
     rows.append(["none: a single agent, which never spawns", *([f"{alone.mean():.2f}"] * len(how.coverage))])
@@ -274,7 +274,7 @@ def told(how: How, found: Found) -> Told:
     ]
     clock = table(["credit", "seconds", "left after as many seconds", "left after as many runs"], timed)
     tables = {"clock": clock, "ends": table(["credit", *(f"coverage {s:g}" for s in how.coverage)], rows)}
-    return Told(headline, tables, picture("What spawning does, learned from runs that hardly differ", panels))
+    return Report(headline, tables, picture("What spawning does, learned from runs that hardly differ", panels))
 
 
-register("study", "identify")(Experiment(How, arms, measure, told))
+register("study", "identify")(Experiment(How, arms, measure, report))

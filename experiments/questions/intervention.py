@@ -30,10 +30,10 @@ from podium.learn.evaluate import DICE
 from podium.registry import register
 from podium.study.figure import Panel, lines_of, picture
 from podium.study.loop import OURS, SHUFFLED, learned, recipe_of
-from podium.study.question import Experiment, Found, Says, Told, column, says, table
+from podium.study.question import Experiment, Headline, Measurements, Report, column, summarise, table
 from podium.trace.columns import F
 
-__all__ = ["How", "Steered", "arms", "measure", "told"]
+__all__ = ["How", "Steered", "arms", "measure", "report"]
 
 N64 = NDArray[np.int64]
 SPEAKS, WORD, WHO = 0x5BEA, 0x303D, 0x3E05  # where it is drawn whether, what and in which episodes somebody speaks
@@ -190,39 +190,38 @@ def _played(world: Steered, policy: Policy, dice: U) -> dict[str, float]:
     }
 
 
-def _headline(how: How, found: Found) -> list[Says]:
+def _headline(how: How, found: Measurements) -> list[Headline]:
     top, none = f"{how.shares[-1]:g}", f"{how.shares[0]:g}"
 
     def of(arm: str, what: str) -> Any:
         return column(found, arm, what)
 
     return [
-        says(
+        summarise(
             "followed",
             f'share of runs told "stop now" that stop at once, trained with words in {float(top):.0%} of episodes',
             of(top, "followed"),
             least=0.95,
         ),
-        says("untold", "the same, never told in training", of(none, "followed")),
-        says(
+        summarise("untold", "the same, never told in training", of(none, "followed")),
+        summarise(
             "regret",
             f"regret where somebody may always speak, trained with words in {float(top):.0%}",
             of(top, "regret"),
             most=0.03,
         ),
-        says("untold.regret", "the same, never told in training", of(none, "regret")),
-        says("hidden", "regret of a policy that is not shown the word", of(HIDDEN, "regret")),
-        says("shuffled", "regret with shuffled credit", of(SHUFFLED, "regret")),
+        summarise("untold.regret", "the same, never told in training", of(none, "regret")),
+        summarise("hidden", "regret of a policy that is not shown the word", of(HIDDEN, "regret")),
+        summarise("shuffled", "regret with shuffled credit", of(SHUFFLED, "regret")),
     ]
 
 
-def told(how: How, found: Found) -> Told:
+def report(how: How, found: Measurements) -> Report:
     shares = [f"{s:g}" for s in how.shares]
 
     def of(arm: str, what: str) -> Any:
         return column(found, arm, what)
 
-    headline = _headline(how, found)
     names = {
         **{s: f"told in {float(s):.0%} of training" for s in shares},
         HIDDEN: "words not shown",
@@ -232,7 +231,7 @@ def told(how: How, found: Found) -> Told:
     }
     rows = []
     for arm, name in names.items():
-        r = says("", "", of(arm, "regret"))
+        r = summarise("", "", of(arm, "regret"))
         rows.append(
             [
                 name,
@@ -243,11 +242,10 @@ def told(how: How, found: Found) -> Told:
             ]
         )
     head = ["policy", "regret", '"stop now" followed at once', 'looks after "go on"', "decisions played"]
-    xs = _xs(how.shares)
 
     def line(name: str, what: str, arm: str | None = None) -> Any:
         cells = [of(arm or s, what) for s in shares]
-        return lines_of(name, xs, np.array(cells).T)
+        return lines_of(name, _xs(how.shares), np.array(cells).T)
 
     x = "share of training episodes with a person"
     shown = {
@@ -274,7 +272,11 @@ def told(how: How, found: Found) -> Told:
         )
         for what, (title, low) in shown.items()
     ]
-    return Told(headline, {"arms": table(head, rows)}, picture("What a person says in the middle of a run", panels))
+    return Report(
+        _headline(how, found),
+        {"arms": table(head, rows)},
+        picture("What a person says in the middle of a run", panels),
+    )
 
 
 def _xs(shares: Sequence[float]) -> list[float]:
@@ -294,4 +296,4 @@ def _where_told(values: F, form: str) -> str:
     )
 
 
-register("study", "intervention")(Experiment(How, arms, measure, told))
+register("study", "intervention")(Experiment(How, arms, measure, report))

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from podium.credit import BadCredit, apply
+from podium.credit import BadCredit
 from podium.envs.draws import seeds
 from podium.envs.jury import Jury
 from podium.envs.scouts import Scouts
@@ -27,16 +27,17 @@ from podium.envs.world import World, make, play
 from podium.learn.evaluate import DICE, Judged, beside
 from podium.learn.params import held_out, training
 from podium.learn.policy import Net
-from podium.learn.traced import at_rows, branching, cannot, credited, dressed, record
-from podium.learn.train import Learner, Recipe, begin, taught
-from podium.methods import METHODS, Method, scored
+from podium.learn.requirements import branching, cannot
+from podium.learn.source import iterations
+from podium.learn.train import NetPolicy, Recipe, begin
+from podium.methods import METHODS, Method
 from podium.registry import register
-from podium.rewards.ledger import BadReward, Now
+from podium.rewards.ledger import BadReward
 from podium.study.figure import dots
 from podium.study.loop import OURS, SHUFFLED, Lesson, learned, marks, recipe_of
-from podium.study.question import Experiment, Found, Told, column, says, table
+from podium.study.question import Experiment, Measurements, Report, column, summarise, table
 
-__all__ = ["How", "arms", "different", "measure", "shuffled", "told"]
+__all__ = ["How", "arms", "different", "measure", "report", "shuffled"]
 
 LONGER, SINGLE = "longer", "one agent"
 KNOWN = (
@@ -131,29 +132,13 @@ def _single(world: World, episodes: int) -> Judged:
 
 def shuffled(env: str, recipe: Recipe, seed: int) -> Lesson:
     """GRPO, what decisions are paid dealt out anew among all of a kind."""
-    net, method, played = Net(training(env, seed, 0, 0)), METHODS["grpo"], 0
-    learner: Learner = begin(net, seed)
-    dice = np.random.default_rng([seed, 0x5F1E])
-    while learner.iteration < recipe.iterations:
-        rows = []
-        for number in range(recipe.worlds):
-            each = recipe.episodes // recipe.worlds
-            start = seeds(seed * 1_000_003 + learner.iteration, each, number * each)
-            one = record(
-                training(env, seed, learner.iteration + 1, number), net, learner.w, start, f"{number}", recipe.most
-            )
-            given = apply(scored(dressed(one.trace), method, Now(0.0, ())), method.credit)
-            for made in one.made:
-                paid = at_rows(given, made.row)
-                there = ~np.isnan(paid)
-                paid[there] = dice.permutation(paid[there])
-                rows += credited(made, paid)
-                played += len(made.entry)
-        learner = replace(taught(net, recipe, rows, learner)[0], iteration=learner.iteration + 1)
-    return Lesson(net, learner, played, {})
+    policy = NetPolicy(net := Net(training(env, seed, 0, 0)), recipe, begin(net, seed))
+    policy.deal = np.random.default_rng([seed, 0x5F1E]).permutation
+    done = list(iterations(policy, lambda i, k: training(env, seed, i + 1, k), "grpo"))
+    return Lesson(net, policy.learner, sum(one.decisions for one in done), {})
 
 
-def told(how: How, found: Found) -> Told:
+def report(how: How, found: Measurements) -> Report:
     rows, marks_, headline, refused = [], [], [], []
     for env in how.envs:
         own = [arm for arm in arms(how) if arm.startswith(f"{env}/")]
@@ -166,7 +151,7 @@ def told(how: How, found: Found) -> Told:
         ranked = sorted(there, key=lambda arm: float(column(found, arm, "share").mean()))
         for arm in ranked:
             rows.append(_row(how, found, arm, ranked))
-            made, name = says("", "", column(found, arm, "share")), arm.split("/")[1]
+            made, name = summarise("", "", column(found, arm, "share")), arm.split("/")[1]
             if name in (*_shown(how, found), OURS, SHUFFLED, SINGLE):
                 marks_.append((f"{env}: {name}", min(made.mean, 3.0), min(made.low, 3.0), min(made.high, 3.0)))
         best = next(arm for arm in ranked if arm.split("/")[1] in different(how.methods))
@@ -178,7 +163,7 @@ def told(how: How, found: Found) -> Told:
             ("single", f"{env}/{SINGLE}"),
         ):
             what = f"{env}: share of the gap left, {'the best method, ' if id == 'best' else ''}{arm.split('/')[1]}"
-            headline.append(says(f"{env}.{id}", what, column(found, arm, "share")))
+            headline.append(summarise(f"{env}.{id}", what, column(found, arm, "share")))
     head = ["world", "method", "share of the gap", "95 % interval", "regret", "decisions paid", "the same here as"]
     tables = {
         "board": table([*head, "decisions played", "seconds"], rows),
@@ -191,10 +176,10 @@ def told(how: How, found: Found) -> Told:
         marks_,
         {"optimum": 0.0, "best trivial": 1.0},
     )
-    return Told(headline, tables, figure)
+    return Report(headline, tables, figure)
 
 
-def _refused(found: Found, arm: str) -> str:
+def _refused(found: Measurements, arm: str) -> str:
     """Why a method is not ranked in a world, empty if it is; and on how many seeds, if not on all."""
     why = [one["refused"] for one in found.arms[arm] if one["refused"]]
     return (
@@ -204,17 +189,17 @@ def _refused(found: Found, arm: str) -> str:
     )
 
 
-def _percent(found: Found, arm: str) -> str:
+def _percent(found: Measurements, arm: str) -> str:
     """The share of decisions that is paid, where it was recorded."""
     there = [one["paid"] for one in found.arms[arm] if one.get("paid") is not None]
     return f"{np.mean(there):.0%}" if there else ""
 
 
-def _row(how: How, found: Found, arm: str, ranked: list[str]) -> list[str]:
+def _row(how: How, found: Measurements, arm: str, ranked: list[str]) -> list[str]:
     """A row of the board. Methods that leave the same figures on every seed to the last bit gave every
     decision the same credit."""
     env, name = arm.split("/")
-    made, lost = says("", "", column(found, arm, "share")), says("", "", column(found, arm, "regret"))
+    made, lost = summarise("", "", column(found, arm, "share")), summarise("", "", column(found, arm, "regret"))
     names = ", ".join(f"`{n}`" for n in different(how.methods).get(name, (name,)))
     same = [f"`{other.split('/')[1]}`" for other in ranked if other != arm and found.arms[other] == found.arms[arm]]
     cells = [f"{made.mean:.2f}", f"{made.low:.2f} to {made.high:.2f}", f"{lost.mean:.1%}", _percent(found, arm)]
@@ -222,7 +207,7 @@ def _row(how: How, found: Found, arm: str, ranked: list[str]) -> list[str]:
     return [env, names, *cells, ", ".join(same), *spent]
 
 
-def _ranked(how: How, found: Found) -> list[str]:
+def _ranked(how: How, found: Measurements) -> list[str]:
     """The methods that act in all worlds, by the mean of their shares."""
 
     def mean(name: str) -> float:
@@ -232,16 +217,16 @@ def _ranked(how: How, found: Found) -> list[str]:
     return sorted(whole, key=mean)
 
 
-def _shown(how: How, found: Found) -> list[str]:
+def _shown(how: How, found: Measurements) -> list[str]:
     """Those that stand first, and the best known ones."""
     return [n for i, n in enumerate(_ranked(how, found)) if i < FIRST or n in KNOWN]
 
 
-def _short(how: How, found: Found) -> str:
+def _short(how: How, found: Measurements) -> str:
     """Methods by worlds, each with the share of decisions paid, and what they are to be compared with."""
 
     def cells(name: str) -> list[str]:
-        shares = [says("", "", column(found, f"{env}/{name}", "share")) for env in how.envs]
+        shares = [summarise("", "", column(found, f"{env}/{name}", "share")) for env in how.envs]
         paid = [_percent(found, f"{env}/{name}") for env in how.envs]
         return [
             f"{s.mean:.2f} ± {s.high - s.mean:.2f}" + (f" ({share} paid)" if share else "")
@@ -256,4 +241,4 @@ def _short(how: How, found: Found) -> str:
     return table([f"share of the gap left, {len(ranked)} rows", *how.envs], rows)
 
 
-register("study", "leaderboard")(Experiment(How, arms, measure, told))
+register("study", "leaderboard")(Experiment(How, arms, measure, report))

@@ -27,10 +27,10 @@ from podium.envs.draws import seeds
 from podium.envs.world import make, play
 from podium.registry import register
 from podium.study.figure import Panel, lines_of, picture
-from podium.study.question import Experiment, Found, Told, column, says, table
+from podium.study.question import Experiment, Measurements, Report, column, summarise, table
 from podium.trace.columns import F
 
-__all__ = ["How", "arms", "events_of", "learned", "measure", "paid", "told"]
+__all__ = ["How", "arms", "events_of", "learned", "measure", "paid", "report"]
 
 TEST, SINGLE = 2_000_000, "one scout"
 SAID = {
@@ -133,7 +133,7 @@ def events_of(legs: int) -> float:
     return legs * trace.n_events / len(trace)
 
 
-def told(how: How, found: Found) -> Told:
+def report(how: How, found: Measurements) -> Report:
     ends = {arm: column(found, arm, "short")[:, -1] for arm in arms(how)}
     xs = [round(events_of(legs)) for legs in how.legs]
     rows = [
@@ -145,7 +145,7 @@ def told(how: How, found: Found) -> Told:
     rows.append(["", "none: the best play with one scout a leg", *([f"{alone:.1%}"] * len(how.legs))])
     long = how.legs[-1]
     headline = [
-        says(
+        summarise(
             f"{b}.{c}",
             f"as many {b} an update, {xs[-1]:,} events a run, credit {SAID[c]}: lacks of the optimum",
             ends[f"{b}/{c}/{long}"],
@@ -156,7 +156,7 @@ def told(how: How, found: Found) -> Told:
     ]
     headline.insert(
         0,
-        says(
+        summarise(
             "gain",
             f"what credit by the graph gains over the outcome at {xs[-1]:,} events, as many legs an update, in "
             "optima",
@@ -164,7 +164,7 @@ def told(how: How, found: Found) -> Told:
             least=0.0,
         ),
     )
-    headline.append(says("single", "best play with one scout a leg: lacks of the optimum", ends[SINGLE]))
+    headline.append(summarise("single", "best play with one scout a leg: lacks of the optimum", ends[SINGLE]))
     panels = [
         Panel(
             f"lacks of the optimum, as many {b} an update",
@@ -180,9 +180,9 @@ def told(how: How, found: Found) -> Told:
     curves = [lines_of(SAID[c], at, column(found, f"legs/{c}/{long}", "short")) for c in how.credits]
     panels.append(Panel(f"learning at {xs[-1]:,} events a run", "updates", curves, high=1.8))
     head = ["an update has", "credit", *(f"{x:,} events" for x in xs)]
-    return Told(
+    return Report(
         headline, {"ends": table(head, rows)}, picture("Uniform and structured credit as runs grow", panels)
     )
 
 
-register("study", "length")(Experiment(How, arms, measure, told))
+register("study", "length")(Experiment(How, arms, measure, report))

@@ -23,10 +23,10 @@ from podium.envs.scouts import Scouts
 from podium.envs.world import make
 from podium.registry import register
 from podium.study.figure import Panel, lines_of, picture
-from podium.study.question import Experiment, Found, Says, Told, column, in_time, says, table
+from podium.study.question import Experiment, Headline, Measurements, Report, column, in_time, summarise, table
 from podium.trace.columns import F
 
-__all__ = ["How", "arms", "measure", "rounds_to", "told"]
+__all__ = ["How", "arms", "measure", "report", "rounds_to"]
 
 N64 = NDArray[np.int64]
 SPAWNS, SINGLE = ("plain", "parl", "entropy", "shuffled"), "one scout"
@@ -168,19 +168,23 @@ def _workers(logits: F, target: float, seed: int) -> float:
     return float(_search(logits, target, seed)[1].mean())
 
 
-def _headline(how: How, found: Found, short: dict[str, Any], faster: dict[str, Any]) -> list[Says]:
+def _headline(how: How, found: Measurements, short: dict[str, Any], faster: dict[str, Any]) -> list[Headline]:
     return [
-        says("plain.width", "the outcome alone: mean width at the end", column(found, "plain", "width"), most=1.2),
-        says("parl.short", "annealed PARL: lacks of the optimum", short["parl"], most=0.1),
-        says("adds", "what annealed PARL gains over entropy alone, in optima", short["entropy"] - short["parl"]),
-        says("constant.short", "constant instantiation reward: lacks of the optimum", short["constant"]),
-        says("plain.short", "the outcome alone: lacks of the optimum", short["plain"]),
-        says("entropy.short", "annealed entropy alone: lacks of the optimum", short["entropy"]),
-        says(
+        summarise(
+            "plain.width", "the outcome alone: mean width at the end", column(found, "plain", "width"), most=1.2
+        ),
+        summarise("parl.short", "annealed PARL: lacks of the optimum", short["parl"], most=0.1),
+        summarise(
+            "adds", "what annealed PARL gains over entropy alone, in optima", short["entropy"] - short["parl"]
+        ),
+        summarise("constant.short", "constant instantiation reward: lacks of the optimum", short["constant"]),
+        summarise("plain.short", "the outcome alone: lacks of the optimum", short["plain"]),
+        summarise("entropy.short", "annealed entropy alone: lacks of the optimum", short["entropy"]),
+        summarise(
             "single.short", "best play with one scout a leg: lacks of the optimum", column(found, SINGLE, "short")
         ),
         *(
-            says(
+            summarise(
                 f"time.{arm}",
                 f"{WORDS[arm]}: times faster than one agent to an answer of {how.targets[-1]:g}",
                 faster[arm][:, -1],
@@ -188,12 +192,12 @@ def _headline(how: How, found: Found, short: dict[str, Any], faster: dict[str, A
             )
             for arm in SPAWNS
         ),
-        says(
+        summarise(
             "time.parl.easy",
             f"annealed PARL: times faster to an answer of {how.targets[0]:g}",
             faster["parl"][:, 0],
         ),
-        says(
+        summarise(
             "time.parl.workers",
             f"annealed PARL: workers to an answer of {how.targets[-1]:g}, times those of one agent",
             column(found, "time/parl", "workers")[:, -1],
@@ -201,7 +205,7 @@ def _headline(how: How, found: Found, short: dict[str, Any], faster: dict[str, A
     ]
 
 
-def _time_table(how: How, found: Found, faster: dict[str, Any]) -> str:
+def _time_table(how: How, found: Measurements, faster: dict[str, Any]) -> str:
     best = found.arms["time/plain"][0]["best_width"]
     timed = []
     for arm in SPAWNS:
@@ -226,14 +230,14 @@ def _time_table(how: How, found: Found, faster: dict[str, Any]) -> str:
     return table(head, timed)
 
 
-def told(how: How, found: Found) -> Told:
+def report(how: How, found: Measurements) -> Report:
     width, checks, _ = optimal_play(2_000)
     short = {arm: column(found, arm, "short") for arm in ARMS}
     faster = {arm: column(found, f"time/{arm}", "faster") for arm in SPAWNS}
     headline = _headline(how, found, short, faster)
     rows = []
     for arm in ARMS:
-        s = says("", "", short[arm])
+        s = summarise("", "", short[arm])
         rows.append(
             [
                 WORDS[arm],
@@ -285,7 +289,7 @@ def told(how: How, found: Found) -> Told:
             {"K2.5: 3": 3.0, "K2.5: 4.5": 4.5},
         ),
     ]
-    return Told(headline, tables, picture("PARL: serial collapse, width and time", panels))
+    return Report(headline, tables, picture("PARL: serial collapse, width and time", panels))
 
 
-register("study", "parl")(Experiment(How, arms, measure, told))
+register("study", "parl")(Experiment(How, arms, measure, report))

@@ -19,9 +19,9 @@ from podium.learn.params import held_out, training
 from podium.registry import register
 from podium.study.figure import dots
 from podium.study.loop import OURS, SHUFFLED, learned, marks, recipe_of
-from podium.study.question import Experiment, Found, Told, column, says, table
+from podium.study.question import Experiment, Measurements, Report, column, summarise, table
 
-__all__ = ["How", "arms", "measure", "told"]
+__all__ = ["How", "arms", "measure", "report"]
 
 WORLD, ALONE = "relay", "lead alone"
 
@@ -76,11 +76,11 @@ def _alone(world: Any, episodes: int) -> Any:
     return beside(world, lambda dice: play(world, silent, dice.copy()).score, episodes, batch=episodes)
 
 
-def told(how: How, found: Found) -> Told:
+def report(how: How, found: Measurements) -> Report:
     regret = {arm: column(found, arm, "regret") for arm in arms(how)}
     share = {arm: column(found, arm, "share") for arm in arms(how)}
     headline = [
-        says(
+        summarise(
             arm.replace(",", "").replace(" ", "_"),
             f"{arm}: regret in held-out worlds",
             regret[arm],
@@ -89,10 +89,12 @@ def told(how: How, found: Found) -> Told:
         for arm in arms(how)
     ]
     gain = share["decoupled"] - share["shared"]
-    headline.append(says("difference", "share of the gap that decoupled training leaves more than shared", gain))
+    headline.append(
+        summarise("difference", "share of the gap that decoupled training leaves more than shared", gain)
+    )
     rows = []
     for arm in arms(how):
-        s, r = says("", "", share[arm]), says("", "", regret[arm])
+        s, r = summarise("", "", share[arm]), summarise("", "", regret[arm])
         rows.append(
             [
                 arm,
@@ -102,10 +104,10 @@ def told(how: How, found: Found) -> Told:
                 f"{column(found, arm, 'decisions').mean():,.0f}",
             ]
         )
-    marks_ = [(arm, *says("", "", regret[arm])[2:5]) for arm in arms(how)]
+    marks_ = [(arm, *summarise("", "", regret[arm])[2:5]) for arm in arms(how)]
     figure = dots("Who learns with whose parameters: regret in held-out worlds", "regret", marks_, {"optimum": 0.0})
     head = ["regime", "share of the gap", "95 % interval", "regret", "decisions played"]
-    return Told(headline, {"arms": table(head, rows)}, figure)
+    return Report(headline, {"arms": table(head, rows)}, figure)
 
 
-register("study", "regimes")(Experiment(How, arms, measure, told))
+register("study", "regimes")(Experiment(How, arms, measure, report))

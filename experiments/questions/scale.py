@@ -17,9 +17,9 @@ from podium.envs.world import World, make
 from podium.registry import register
 from podium.study.figure import Panel, lines_of, picture
 from podium.study.loop import OURS, SHUFFLED, learned, marks, recipe_of
-from podium.study.question import Experiment, Found, Told, column, says, table
+from podium.study.question import Experiment, Measurements, Report, column, summarise, table
 
-__all__ = ["How", "arms", "measure", "told"]
+__all__ = ["How", "arms", "measure", "report"]
 
 ALONE = "one agent a leg"
 
@@ -73,22 +73,22 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
     }
 
 
-def told(how: How, found: Found) -> Told:
+def report(how: How, found: Measurements) -> Report:
     headline = []
     for i, size in enumerate(how.sizes):
         share, regret = (column(found, OURS, what)[:, i] for what in ("share", "regret"))
         most = 0.3 if size > how.trained else None
-        headline.append(says(f"{size}.share", f"{size} agents: share of the gap left", share, most=most))
-        headline.append(says(f"{size}.regret", f"{size} agents: regret", regret))
+        headline.append(summarise(f"{size}.share", f"{size} agents: share of the gap left", share, most=most))
+        headline.append(summarise(f"{size}.regret", f"{size} agents: regret", regret))
     headline.append(
-        says(
+        summarise(
             "shuffled",
             f"{how.sizes[-1]} agents: share of the gap left with shuffled credit",
             column(found, SHUFFLED, "share")[:, -1],
         )
     )
     headline.append(
-        says(
+        summarise(
             "alone",
             f"{how.sizes[-1]} agents: what best play with one scout a leg lacks",
             column(found, ALONE, "regret")[:, -1],
@@ -105,9 +105,9 @@ def told(how: How, found: Found) -> Told:
     head = ["policy", *(f"regret, {s} agents" for s in how.sizes), *(f"share, {s} agents" for s in how.sizes)]
     lines = [lines_of(arm, how.sizes, column(found, arm, "regret")) for arm in arms(how)]
     panel = Panel("regret", "agents that there are", lines, log_x=True, high=1.2)
-    return Told(
+    return Report(
         headline, {"sizes": table(head, rows)}, picture(f"Trained with at most {how.trained} agents", [panel])
     )
 
 
-register("study", "scale")(Experiment(How, arms, measure, told))
+register("study", "scale")(Experiment(How, arms, measure, report))

@@ -35,10 +35,10 @@ from podium.learn.params import held_out, training
 from podium.registry import register
 from podium.study.figure import Line, Panel, band, picture
 from podium.study.loop import FEW, OURS, SAID, SHUFFLED, budget, learned, marks
-from podium.study.question import Experiment, Found, Told, column, says, table
+from podium.study.question import Experiment, Measurements, Report, column, summarise, table
 from podium.trace.columns import F
 
-__all__ = ["How", "arms", "by_verifier", "measure", "sprt_verified", "told"]
+__all__ = ["How", "arms", "by_verifier", "measure", "report", "sprt_verified"]
 
 N64 = NDArray[np.int64]
 JUDGE, MOST = 0x10D6, 60  # where a verifier draws; the most steps under one
@@ -169,24 +169,26 @@ def _misjudged(world: Pandora, dice: U, factor: float) -> F:
     return play(world, policy, dice.copy()).score
 
 
-def told(how: How, found: Found) -> Told:
+def report(how: How, found: Measurements) -> Report:
     headline, rows = [], []
     for env in how.worlds:
         ours, cap = column(found, f"{env}/{OURS}", "regret"), column(found, f"{env}/{OURS}", "cap")
         headline.append(
-            says(f"{env}.learned", f"{env}: regret of the learned stop, held-out worlds", ours, most=0.02)
+            summarise(f"{env}.learned", f"{env}: regret of the learned stop, held-out worlds", ours, most=0.02)
         )
         headline.append(
-            says(f"{env}.cap", f"{env}: regret of the best fixed cap, tuned on the test world itself", cap)
+            summarise(f"{env}.cap", f"{env}: regret of the best fixed cap, tuned on the test world itself", cap)
         )
         rows.append([env, "learned, same-prefix credit", _cell(ours)])
         rows.append([env, "best fixed cap or set", _cell(cap)])
         single = column(found, f"{env}/rules", "single")
-        headline.append(says(f"{env}.single", f"{env}: regret of a single agent, whose answer is taken", single))
+        headline.append(
+            summarise(f"{env}.single", f"{env}: regret of a single agent, whose answer is taken", single)
+        )
         rows.append([env, "a single agent", _cell(single)])
         for credit in _controls(how, env):
             got = column(found, f"{env}/{credit}", "regret")
-            headline.append(says(f"{env}.{credit}", f"{env}: regret of the learned stop, {SAID[credit]}", got))
+            headline.append(summarise(f"{env}.{credit}", f"{env}: regret of the learned stop, {SAID[credit]}", got))
             rows.append([env, f"learned, {SAID[credit]}", _cell(got)])
     panels = []
     for env, what, xs, title, x in _swept(how):
@@ -198,9 +200,11 @@ def told(how: How, found: Found) -> Told:
             lines.append(Line(name, [band(v, level) for v in xs]))
         panels.append(Panel(f"{env}: regret", x, lines, high=0.35))
     good = column(found, "sprt/rules", "verified")[:, how.verifiers.index(0.9)]
-    headline.append(says("sprt.verifier", "sprt: regret with a verifier that is right about 9 answers of 10", good))
+    headline.append(
+        summarise("sprt.verifier", "sprt: regret with a verifier that is right about 9 answers of 10", good)
+    )
     tables = {"regret": table(["world", "stop", "regret, mean and 95 % interval"], rows)}
-    return Told(
+    return Report(
         headline, tables, picture("When to stop: learned, capped, verified, or by the classical rule", panels)
     )
 
@@ -228,8 +232,8 @@ def _swept(how: How) -> list[tuple[str, str, tuple[float, ...], str, str]]:
 
 
 def _cell(values: Any) -> str:
-    mean = says("", "", values)
+    mean = summarise("", "", values)
     return f"{mean.mean:.1%} ({mean.low:.1%} to {mean.high:.1%})"
 
 
-register("study", "stopping")(Experiment(How, arms, measure, told))
+register("study", "stopping")(Experiment(How, arms, measure, report))

@@ -30,10 +30,10 @@ from podium.learn.train import Recipe
 from podium.registry import register
 from podium.study.figure import dots
 from podium.study.loop import OURS, SHUFFLED, Lesson, learned, recipe_of
-from podium.study.question import Experiment, Found, Told, column, says, table
+from podium.study.question import Experiment, Measurements, Report, column, summarise, table
 from podium.trace.columns import B, F
 
-__all__ = ["How", "arms", "measure", "narrowed", "told"]
+__all__ = ["How", "arms", "measure", "narrowed", "report"]
 
 ROUNDS = 2  # the place of the rounds among the facts
 MOST = 20  # rounds after which anybody stops
@@ -136,38 +136,42 @@ def _policy(world: World, lessons: dict[str, Lesson], held: dict[str, Callable[[
     return both
 
 
-def told(how: How, found: Found) -> Told:
+def report(how: How, found: Measurements) -> Report:
     names = {arm: arm if arm != SHUFFLED else "together, shuffled credit" for arm in ARMS}
     regret = {arm: column(found, arm, "regret") for arm in ARMS}
     headline = [
-        says(
+        summarise(
             "together", "regret of width and stop learned together, held-out prices", regret["together"], most=0.02
         ),
-        says("apart", "regret of the two learned apart and put together", regret["apart"]),
-        says(
+        summarise("apart", "regret of the two learned apart and put together", regret["apart"]),
+        summarise(
             "apart.long",
             f"the same, with {how.longer:g} times the branched decisions: as long by the clock as together",
             regret[f"apart{LONG}"],
         ),
-        says(
+        summarise(
             "one",
             "regret of one agent at a time, whose stop is learned, against the team's optimum",
             regret["one agent"],
         ),
-        says("one.long", f"the same, with {how.longer:g} times the branched decisions", regret[f"one agent{LONG}"]),
-        says("gain", "what learning together gains over apart, in optima", regret["apart"] - regret["together"]),
-        says("shuffled", "regret with shuffled credit", regret[SHUFFLED]),
+        summarise(
+            "one.long", f"the same, with {how.longer:g} times the branched decisions", regret[f"one agent{LONG}"]
+        ),
+        summarise(
+            "gain", "what learning together gains over apart, in optima", regret["apart"] - regret["together"]
+        ),
+        summarise("shuffled", "regret with shuffled credit", regret[SHUFFLED]),
     ]
     rows = []
     for arm in ARMS:
-        mean = says("", "", regret[arm])
+        mean = summarise("", "", regret[arm])
         cells = [f"{mean.mean:.1%}", f"{mean.low:.1%} to {mean.high:.1%}"]
         cells += [f"{np.mean(column(found, arm, what)):.2f}" for what in ("share", "width", "rounds")]
         rows.append([names[arm], *cells, f"{np.mean(column(found, arm, 'decisions')):,.0f}"])
     head = ["learned", "regret", "95 % interval", "share of the gap", "mean width", "rounds", "decisions played"]
-    marks = [(names[arm], *says("", "", regret[arm])[2:5]) for arm in ARMS if arm != SHUFFLED]
+    marks = [(names[arm], *summarise("", "", regret[arm])[2:5]) for arm in ARMS if arm != SHUFFLED]
     figure = dots("Width and stop: regret in held-out worlds", "regret", marks, {"optimum": 0.0})
-    return Told(headline, {"arms": table(head, rows)}, figure)
+    return Report(headline, {"arms": table(head, rows)}, figure)
 
 
-register("study", "width")(Experiment(How, arms, measure, told))
+register("study", "width")(Experiment(How, arms, measure, report))

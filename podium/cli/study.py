@@ -12,7 +12,15 @@ from podium.cli.app import Json, app
 from podium.cli.limits import number
 from podium.cli.output import out, print_rows, progress, say
 from podium.study.checkout import NoCheckout
-from podium.study.question import SHIPPED, Says, last, measured, names, read, write
+from podium.study.question import (
+    SHIPPED,
+    Headline,
+    latest_report,
+    measure_all,
+    read_study,
+    study_names,
+    write_report,
+)
 
 __all__: list[str] = []
 
@@ -39,11 +47,11 @@ def study(
     if name == "all":
         _listed(folder, json)
         return
-    question, folder = read(name, quick), folder / "quick" if quick else folder
+    question, folder = read_study(name, quick), folder / "quick" if quick else folder
     with progress(json) as tell:
-        found = measured(question, KEPT, cores, say=tell)
-    told = write(question, found, folder)
-    rows = [_short(question.name, s) for s in told.headline]
+        found = measure_all(question, KEPT, cores, say=tell)
+    report = write_report(question, found, folder)
+    rows = [_short(question.name, s) for s in report.headline]
     if html is not None:
         from podium.trace.files import write_whole
         from podium.view.training import report_page
@@ -55,7 +63,7 @@ def study(
                 "study": question.name,
                 "question": question.asks,
                 "seeds": len(question.seeds),
-                "rows": [_row(question.name, s) for s in told.headline],
+                "rows": [_row(question.name, s) for s in report.headline],
             }
         )
         return
@@ -64,7 +72,7 @@ def study(
     out.print(f"figure: {folder / question.name}.svg")
 
 
-def _row(name: str, s: Says) -> dict[str, Any]:
+def _row(name: str, s: Headline) -> dict[str, Any]:
     promise = {"least": s.least, "most": s.most}
     return {
         "id": f"7.{name}.{s.id}",
@@ -75,19 +83,19 @@ def _row(name: str, s: Says) -> dict[str, Any]:
     }
 
 
-def _short(name: str, s: Says) -> dict[str, str]:
+def _short(name: str, s: Headline) -> dict[str, str]:
     interval = f"{s.low:.3g} to {s.high:.3g}" if s.low == s.low else ""
     return {"id": f"7.{name}.{s.id}", "what": s.what, "figure": f"{s.mean:.3g}", "interval": interval}
 
 
 def _listed(folder: Path, json: bool) -> None:
     """Every study: its question, and the first figures of its last result."""
-    if not names():
+    if not study_names():
         raise NoCheckout
     rows: list[dict[str, Any]] = []
-    for name in names():
-        question = read(name)
-        there = last(question, [folder, SHIPPED])
+    for name in study_names():
+        question = read_study(name)
+        there = latest_report(question, [folder, SHIPPED])
         headline = [] if there is None else there[0].headline
         rows.append(
             {

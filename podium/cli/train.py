@@ -54,10 +54,19 @@ def train(
     cores: Annotated[
         int, number("cores", "Processes that play episodes, of --policy net; the result is the same.")
     ] = 1,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the runs of every iteration, and the learner before it.")
+    ] = False,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="Learn again from the runs that a run with --keep kept.", metavar="FOLDER"),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Train an orchestrator in a world, or a live team on its tasks, by a method's credit. A run that was ended goes on where it was."""
-    run = open_run(recipe, folder, seed=seed, method=method, policy=policy, model=model, cores=cores)
+    run = open_run(
+        recipe, folder, seed=seed, method=method, policy=policy, model=model, cores=cores, keep=keep, source=source
+    )
     with _until_interrupted(run):
         _followed(run, json)
         before, after = run.played()

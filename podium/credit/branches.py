@@ -23,7 +23,6 @@ from podium.graph.grouping import (
     count_by,
     count_of,
     first_by,
-    group_totals,
     mean_by,
     ratio,
     sum_by,
@@ -76,19 +75,26 @@ def alternatives(credit: Credit, same: Same = "option") -> Alternatives:
     if same not in ("node", "option"):
         raise BadCredit(f"same must be node or option, got {same!r}")
     trace, rows = credit.trace, credit.rows
-    context = numbered_together(groups(credit, "batch"), contexts(trace, rows))
-    node = numbered_together(nodes(trace, rows))
+    context = numbered_together(groups(credit, "batch"), contexts(credit.runs, rows))
+    node = numbered_together(nodes(credit.runs, rows))
     counts_u = ~np.isnan(credit.value)
     if same == "option":
-        chosen = trace.chosen_e.codes[rows].astype(np.int64)
-        node = np.where(chosen >= 0, chosen, node + len(trace.chosen_e.words))
-        counts_u &= ~copies(trace, rows)
+        node = _options_taken(trace, rows, node)
+        counts_u &= ~copies(credit.runs, rows) & (trace.tells_n != 0)[credit.rollout]
     of_u = numbered_together(context, node)
     many = count_of(of_u)
     mean, n = mean_by(of_u, np.where(counts_u, credit.value, np.nan), many), count_by(of_u, counts_u, many)
     at = np.zeros(many, np.int64)
     at[of_u] = context
     return Alternatives(of_u, counts_u, at, n.astype(np.float64), mean)
+
+
+def _options_taken(trace: Trace, rows: I, node: I) -> I:
+    """The option taken at each row: its place among the options there, else the label, else the node that it is."""
+    place, chosen = chosen_options(trace, rows), trace.chosen_e.codes[rows].astype(np.int64)
+    listed = place - trace.options_of(rows)[0]
+    most, words = count_of(listed), len(trace.chosen_e.words)
+    return np.where(place >= 0, listed, np.where(chosen >= 0, chosen + most, node + most + words))
 
 
 @register("step")
@@ -143,14 +149,18 @@ def in_a_tree(credit: Credit) -> I:
     """For each unit the tree of runs that its run is in; -1 where nothing branched from its run and it branched
     from nothing.
     """
-    root_n = roots(credit.trace)
+    root_n = roots(credit.runs)
     branched_n = (np.bincount(root_n)[root_n] > 1) | (credit.trace.parent_n.codes >= 0)
     return np.where(branched_n, root_n, -1)[credit.rollout]
 
 
 def sums(alts: Alternatives, values: F) -> F:
     """Of each alternative the sum over its context."""
-    return group_totals(alts.context, values)
+    first = np.flatnonzero(np.diff(alts.context, prepend=-1))
+    if not len(first):
+        return values
+    total: F = np.repeat(np.add.reduceat(values, first), np.diff(first, append=len(values)))
+    return total
 
 
 def _others(alts: Alternatives, w: F, q: F) -> F:

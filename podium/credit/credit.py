@@ -18,6 +18,7 @@ from podium.expression import BadExpression, Call, Node, Scaled, Sum, Then, call
 from podium.graph import units
 from podium.registry import alternatives, find, kind_of, names
 from podium.trace.columns import F, I, Trace
+from podium.trace.forest import Forest
 
 __all__ = ["BadCredit", "Credit", "Step", "apply", "read"]
 
@@ -34,6 +35,9 @@ class Credit:
     unit: str
     value: F  # one for each unit
     weight: F | None = None  # how much each unit counts in a loss; 1 each unless told
+    packed: Forest | None = (
+        None  # where the trace is the own rows of a forest; only steps that compare branches can read it
+    )
 
     def of(self, value: Any) -> Credit:
         """The same units with other values."""
@@ -47,6 +51,11 @@ class Credit:
     def rows(self) -> I:
         """The row that stands for each unit."""
         return units.rows(self.trace, self.unit)
+
+    @property
+    def runs(self) -> Trace | Forest:
+        """The trace, or the forest whose own rows it is."""
+        return self.trace if self.packed is None else self.packed
 
     @property
     def rollout(self) -> I:

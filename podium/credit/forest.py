@@ -11,15 +11,18 @@ from numpy.typing import NDArray
 
 from podium.graph.grouping import count_of, take, unset
 from podium.trace.columns import B, I, Trace
+from podium.trace.forest import Forest
 
-__all__ = ["contexts", "copies", "nodes", "parents", "roots"]
+__all__ = ["contexts", "copies", "leaves", "nodes", "parents", "roots"]
 
 
-def parents(trace: Trace) -> NDArray[np.int64]:
+def parents(trace: Trace | Forest) -> NDArray[np.int64]:
     """For each run the place of its parent, which is of the same batch; -1 for none.
 
     A parent that is not among the runs gets a place after them all, the same for all its branches.
     """
+    if isinstance(trace, Forest):
+        return trace.parent_n.astype(np.int64)
     n, branches = len(trace), np.flatnonzero(trace.parent_n.codes >= 0)
     up = unset(n)
     if not len(branches):
@@ -35,25 +38,37 @@ def parents(trace: Trace) -> NDArray[np.int64]:
     return up
 
 
-def nodes(trace: Trace, rows: I) -> NDArray[np.int64]:
+def nodes(trace: Trace | Forest, rows: I) -> NDArray[np.int64]:
     """For each row a number that it shares with the rows of other runs that are the same event; -1 for -1."""
     return _canonical(trace, rows, 0)
 
 
-def contexts(trace: Trace, rows: I) -> NDArray[np.int64]:
+def contexts(trace: Trace | Forest, rows: I) -> NDArray[np.int64]:
     """For each row a number that it shares with what other branches did instead of it; -1 for -1."""
     return _canonical(trace, rows, 1)
 
 
-def copies(trace: Trace, rows: I) -> B:
+def copies(trace: Trace | Forest, rows: I) -> B:
     """Whether a row only repeats its parent's: whatever was done in its run was done later."""
-    run = take(trace.rollout_e, rows)
-    left = np.where(parents(trace) >= 0, trace.branch_n, -1)
-    repeats: B = rows - take(trace.first_of("e")[:-1], run) < take(left, run)
+    run, local, branch_n = _placed(trace, rows)
+    repeats: B = local < take(np.where(parents(trace) >= 0, branch_n, -1), run)
     return repeats
 
 
-def roots(trace: Trace) -> NDArray[np.int64]:
+def leaves(trace: Trace | Forest, rows: I) -> NDArray[np.int64]:
+    """Of each row at which a branch leaves its parent, the parent's row instead of it; -1 of others, and where the parent is not there."""
+    run, local, branch_n = _placed(trace, rows)
+    up = parents(trace)
+    up = np.where(up < len(trace), up, -1)
+    packed, shared_n = (
+        (trace.rows, trace.shared_n) if isinstance(trace, Forest) else (trace, np.zeros(len(trace), np.int64))
+    )
+    first = packed.first_of("e")[:-1] - shared_n
+    above = take(up, run)
+    return np.where((above >= 0) & (local == take(branch_n, run)), take(first, above) + local, -1)
+
+
+def roots(trace: Trace | Forest) -> NDArray[np.int64]:
     """For each run the place of the run that all its branches come from."""
     root_n, up = np.arange(len(trace)), parents(trace)
     for _ in range(len(trace)):
@@ -64,13 +79,20 @@ def roots(trace: Trace) -> NDArray[np.int64]:
     return root_n
 
 
-def _canonical(trace: Trace, rows: I, beyond: int) -> NDArray[np.int64]:
+def _placed(trace: Trace | Forest, rows: I) -> tuple[I, I, I]:
+    """Of each row its run and its place there; and of each run where it left its parent."""
+    if isinstance(trace, Forest):
+        return take(trace.rows.rollout_e, rows), trace.local_rows(rows), trace.rows.branch_n
+    run = take(trace.rollout_e, rows)
+    return run, rows - take(trace.first_of("e")[:-1], run), trace.branch_n
+
+
+def _canonical(trace: Trace | Forest, rows: I, beyond: int) -> NDArray[np.int64]:
     """Climbs to the first run that has the row, where a child has its parent's rows before `branch + beyond`."""
-    up, at = parents(trace), take(trace.rollout_e, rows)
-    local = rows - take(trace.first_of("e")[:-1], at)
+    up, (at, local, branch_n) = parents(trace), _placed(trace, rows)
     for _ in range(len(trace)):  # ends after as many rounds as branches are deep
         inside = np.where(at < len(trace), at, -1)
-        climbs = (take(up, inside) >= 0) & (local < take(trace.branch_n, inside) + beyond)
+        climbs = (take(up, inside) >= 0) & (local < take(branch_n, inside) + beyond)
         if not climbs.any():
             break
         at = np.where(climbs, take(up, inside), at)

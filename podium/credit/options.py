@@ -5,10 +5,12 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from podium.credit.credit import BadCredit
-from podium.trace.columns import F, Trace
+from podium.credit.credit import BadCredit, Credit
+from podium.credit.forest import copies, leaves
+from podium.trace.columns import F, I, Trace
+from podium.trace.options import chosen_options
 
-__all__ = ["option_label", "option_probability"]
+__all__ = ["at_options", "option_label", "option_probability"]
 
 
 def option_label(trace: Trace, name: str) -> F:
@@ -41,10 +43,10 @@ def _numbers(word: str, name: str) -> list[float]:
 
 
 def option_probability(trace: Trace, label: str = "pi") -> F:
-    """π of every option: e^logp where the policy's log-probabilities are recorded, else what the label says; NaN
-    where nothing does.
+    """π of every option, where some were tried among those: e^logp where log-probabilities are recorded, else what
+    the label says; NaN where nothing does.
     """
-    known_o: F = np.exp(trace.logp_o)
+    known_o: F = np.exp(np.where(np.isnan(trace.behaviour_o), trace.logp_o, trace.behaviour_o))
     if label not in trace.extra_e:
         if len(known_o) and np.isnan(known_o).all():
             raise BadCredit(
@@ -52,3 +54,20 @@ def option_probability(trace: Trace, label: str = "pi") -> F:
             )
         return known_o
     return np.where(np.isnan(known_o), option_label(trace, label), known_o)
+
+
+def at_options(credit: Credit, rows: I) -> F:
+    """On the axis of options, what each option of these decisions is paid: as the run that took it is, at the decision or in a branch
+    that begins there; NaN for an option that no run took which tells of it."""
+    trace, value = credit.trace, credit.value
+    wanted = np.zeros(trace.n_events + 1, np.bool_)
+    wanted[rows] = True
+    at = leaves(credit.runs, credit.rows)  # of a branch, the decision of its parent that it decides otherwise
+    begins = at >= 0
+    at = np.where(begins, at, credit.rows)
+    own = ~copies(credit.runs, credit.rows) & (trace.tells_n != 0)[credit.rollout]
+    told = np.flatnonzero(wanted[at] & (begins | own) & ~np.isnan(value))
+    place = chosen_options(trace, at[told], trace.chosen_e.codes[credit.rows[told]])
+    paid_o: F = np.full(len(trace.event_o) + 1, np.nan)
+    paid_o[place] = value[told]
+    return paid_o[:-1]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from podium.envs.draws import U, uniform
 from podium.envs.log import Log
 from podium.envs.world import LEAD, Params, Policy, State, View, World, param, register
-from podium.trace.columns import F
+from podium.trace.columns import F, Text
 from podium.trace.vocabulary import Decision, EdgeType
 
 __all__ = ["Scouts"]
@@ -121,22 +121,24 @@ class Scouts(World):
 
     def _log(self, state: Scouting, log: Log, view: View, choice: NDArray[np.int64]) -> None:
         """A choice to stop is a decision of the kind stop, another of the kind spawn."""
-        for now in np.unique(state.rounds[view.row]).tolist():  # a scout's name is its round and place
-            same = state.rounds[view.row] == now
-            row, width, t = view.row[same], choice[same], 4.0 * now
-            options = self.options if now < MOST_ROUNDS else self.options[:1]
-            words = np.array(self.options)[width]
-            for stops in (False, True):
-                some = row[(width == STOP) == stops]
-                after: Causes = [("return", state.last[some, j]) for j in range(self.widest if now else 0)]
-                labels = words[(width == STOP) == stops]
-                kind: Decision = "stop" if stops else "spawn"
-                logp = state.logp[some]
-                decision = log.decide(some, kind, LEAD, t, options, labels, logp, after, role="lead")
-                if stops:
-                    log.add(some, "aggregate", LEAD, t + 1, [("aggregate", decision)])
-                else:
-                    self._log_round(state, log, some, width[width > 0], decision, now)
+        row, now = view.row, state.rounds[view.row]
+        options: Any = self.options
+        if now.max() >= MOST_ROUNDS:
+            options = [self.options if n < MOST_ROUNDS else self.options[:1] for n in now.tolist()]
+        for stops in (False, True):
+            at = np.flatnonzero((choice == STOP) == stops)
+            if not len(at):
+                continue
+            some, t = row[at], 4.0 * now[at]
+            offered = options if options is self.options else [options[i] for i in at.tolist()]
+            after: Causes = [("return", state.last[some, j]) for j in range(self.widest if now.max() else 0)]
+            kind: Decision = "stop" if stops else "spawn"
+            chosen, logp = Text(choice[at], self.options), state.logp[some]
+            decided = log.decide(some, kind, LEAD, t, offered, chosen, logp, after, role="lead")
+            if stops:
+                log.add(some, "aggregate", LEAD, t + 1, [("aggregate", decided)])
+            else:
+                self._log_round(state, log, some, choice[at], decided)
 
     def _log_round(
         self,
@@ -144,18 +146,21 @@ class Scouts(World):
         log: Log,
         row: NDArray[np.int64],
         width: NDArray[np.int64],
-        told: NDArray[np.int64],
-        now: int,
+        decided: NDArray[np.int64],
     ) -> None:
+        """The workers of a round, all first ones before all second ones; a worker's name is its round and place."""
+        place = np.concatenate([np.flatnonzero(width > j) for j in range(int(width.max()))])
+        j = np.repeat(np.arange(int(width.max())), [(width > j).sum() for j in range(int(width.max()))])
+        some, now = row[place], state.rounds[row[place]]
+        number, which = np.unique(now * (self.widest + 1) + j, return_inverse=True)
+        who = Text(which, [f"scout {n // (self.widest + 1)}.{n % (self.widest + 1)}" for n in number.tolist()])
         t = 4.0 * now
+        born = log.add(some, "spawn", LEAD, t + 1, [("spawn", decided[place])], to=who, cost=self.params.c)
+        answer = uniform(state.seed[some], now, j)
+        back = log.add(some, "return", who, t + 2, [("spawn", born)], to=LEAD, role="scout", value=answer)
+        log.add(some, "despawn", LEAD, t + 3, [("temporal", back)], to=who)
         state.last[row] = -1
-        for j in range(int(width.max(initial=0))):
-            some, who = row[width > j], f"scout {now}.{j}"
-            born = log.add(some, "spawn", LEAD, t + 1, [("spawn", told[width > j])], to=who, cost=self.params.c)
-            answer = uniform(state.seed[some], state.rounds[some], j)
-            back = log.add(some, "return", who, t + 2, [("spawn", born)], to=LEAD, role="scout", value=answer)
-            log.add(some, "despawn", LEAD, t + 3, [("temporal", back)], to=who)
-            state.last[some, j] = back
+        state.last[some, j] = back
 
     def _reservations(self) -> F:
         """z_k of every width from 1 to the widest, by bisection; -1 where a first round does not pay."""

@@ -227,18 +227,22 @@ class World(ABC):
         """The episodes as traces; they must have been started with a log."""
         if state.log is None:
             raise ValueError("these episodes were started without a log")
-        n = len(state.seed)
+        return state.log.trace(**self.columns_of_runs(state.seed, state.score))
+
+    def columns_of_runs(self, seed: U, score: F) -> dict[str, Any]:
+        """What a trace holds of runs of these seeds that earned so much."""
+        n = len(seed)
         params = msgspec.json.encode(dataclasses.asdict(self.params)).decode()
-        different, which = np.unique(state.seed, return_inverse=True)
-        return state.log.trace(
-            trace_id_n=Text(which, Spelled(self.name + "-{:016x}", different)),
-            task_id_n=Text.constant(self.name, n),
-            env_n=Text.constant(self.name, n),
-            params_n=Text.constant(params, n),
-            seed_n=Text(which, Spelled("{!r}", different)),
-            topology_n=np.full(n, TOPOLOGIES.index(self.topology)),
-            reward_n={"team": state.score},
-        )
+        different, which = np.unique(seed, return_inverse=True)
+        return {
+            "trace_id_n": Text(which, Spelled(self.name + "-{:016x}", different)),
+            "task_id_n": Text.constant(self.name, n),
+            "env_n": Text.constant(self.name, n),
+            "params_n": Text.constant(params, n),
+            "seed_n": Text(which, Spelled("{!r}", different)),
+            "topology_n": np.full(n, TOPOLOGIES.index(self.topology)),
+            "reward_n": {"team": score},
+        }
 
 
 def play(world: World, policy: Policy, seed: U, *, log: bool = False) -> Played:
@@ -269,7 +273,8 @@ def offer(log: Log, view: View, logp_o: F) -> None:
     """Writes down what the policy made of the options that these decisions had, one entry an option that was
     allowed."""
     row, number = np.nonzero(view.allowed)
-    log.offer(view.row[row], number, logp_o, None if view.about is None else view.about[row, number])
+    item = None if view.about is None else view.about[row, number]
+    log.offer(view.row, np.bincount(row, minlength=len(view)), number, np.asarray(logp_o, np.float64), item)
 
 
 def checked(world: World, view: View, choices: Any) -> NDArray[np.int64]:

@@ -1,65 +1,97 @@
-"""Episodes under a policy as training rows: some of their decisions branched, so that each option's score is known."""
+"""Episodes under a policy, written down as they are played: some of their decisions are branched, so that each option's outcome is known."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from podium.envs.branch import choices
 from podium.envs.draws import U, uniform
+from podium.envs.log import Log
 from podium.envs.world import Policy, View, World, play
 from podium.learn import tape
 from podium.learn.memory import Memory
 from podium.learn.mix import Tally, named
 from podium.learn.policy import Net, Parameters, Seen, entries_of, joined, seen_by, taken
 from podium.learn.tape import Array
-from podium.trace.columns import B, F
+from podium.trace.columns import B, F, Text, Trace
+from podium.trace.do import Do
+from podium.trace.forest import Forest
 
-__all__ = ["Ahead", "Batch", "Rows", "acting", "capped", "collect", "drawn", "greedy", "played"]
+__all__ = [
+    "Branching",
+    "Collected",
+    "Decisions",
+    "StretchEnds",
+    "acting",
+    "capped",
+    "collect",
+    "drawn",
+    "greedy",
+    "others",
+    "played",
+]
 
 N64 = NDArray[np.int64]
 NEVER = np.iinfo(np.int64).max
 DICE, MARK, TRY, WANDER, STRAY, WHOLE = 0xD1CE, 0x3A2C, 0x7217, 0x3A4D, 0x57A1, 0x3401  # addresses of draws
 
 
-class Ahead(NamedTuple):
-    """Where the stretch of a task ended in which an option was tried, one row an entry (`World.stretch`)."""
+class Decisions(NamedTuple):
+    """Decisions of one kind and role: what was seen, with all options that were allowed, and the event of each in the trace."""
+
+    seen: Seen
+    row: N64
+
+
+class StretchEnds(NamedTuple):
+    """Where the stretch of a task ended in which a branch began, one row a run (`World.stretch`)."""
 
     context: Array  # what the network makes of the start of the next stretch; 0 if there is none
     going: B  # whether there is one
     later: F  # what came after the stretch; NaN where nobody looked
 
-    def take(self, entry: N64) -> Ahead:
-        """Some entries."""
-        return Ahead(self.context[entry], self.going[entry], self.later[entry])
 
+class Collected(NamedTuple):
+    """Episodes of one world, and branches of them."""
 
-class Rows(NamedTuple):
-    """Decisions of one kind and role with what was tried there: one entry an option that was."""
-
-    seen: Seen
-    logp: Array  # of each entry under the policy that acted, among the entries
-    earned: F  # of each entry: the score of the episode that took it there and went on under the policy, or what it was when the stretch ended
-    episode: N64  # of each row
-    number: N64  # of each row: how many decisions its episode had made
-    option: N64  # of each entry: its number in the world
-    chance: F  # of each row: how likely it was to be branched
-    chosen: N64  # of each row: the option that its episode took
-    ahead: Ahead | None = None  # where tasks are paid stretch by stretch
-
-    def dealt(self, order: N64) -> Rows:
-        """The same decisions, what was earned dealt out to their entries in another order."""
-        return self._replace(earned=self.earned[order], ahead=self.ahead and self.ahead.take(order))
-
-
-class Batch(NamedTuple):
-    rows: list[Rows]
-    score: F  # of the episodes as they were played
-    decisions: int  # all that the policy made
+    forest: Forest | None  # None where nothing was written down
+    decisions: list[Decisions]  # of the episodes: those that were branched, or all
+    score: F  # of the episodes, less those that wandered
+    made: int  # decisions of the policy
     doubt: float  # times stake, of all decisions of an episode that may be branched, on average
     mix: Tally  # what was chosen in episodes that did not wander
+    ends: StretchEnds | None = None  # where tasks are paid stretch by stretch
+
+
+@dataclass(frozen=True)
+class Branching:
+    """Which decisions are branched, and how.
+
+    A decision is branched with the chance min(1, share x doubt x stake), or `share` where all count alike. Each other option (up to
+    `tries` in all) is forced there, and the episode goes on under the policy (π^sharp) with the same dice.
+
+    A share `wander` of episodes takes, at some of its decisions, any option but to stop: at few in one episode and at nearly all in
+    another. So it is known what to do well where the policy would not go, and going there is judged by that. Their branches do not wander.
+
+    Where a task is paid stretch by stretch, branches of a share `whole` of decisions go on to the end of the task, and the others end with
+    the stretch: what its start is like is kept (`StretchEnds`), by which what came after is estimated (`bootstrap_returns`).
+    """
+
+    share: float = 2.0
+    alike: bool = False  # whether all decisions are branched with the same chance
+    tries: int = 8
+    most: int = 400  # decisions of an episode, after which it stops where it can
+    room: int = 0  # how many branches there may be at once; decisions that find none are not branched. 0: as many as are likely
+    sharp: float = 1.0
+    wander: float = 0.0
+    roles: tuple[str, ...] | None = None  # whose decisions are branched; None: everyone's
+    whole: float = 1.0
 
 
 def drawn(logp: Array, start: N64, u: F) -> N64:
@@ -113,8 +145,11 @@ def capped(world: World, policy: Policy, n: int, most: int) -> Policy:
 class _Actor:
     """The policy in episodes under way: remembers what it made of their records."""
 
-    def __init__(self, world: World, net: Net, w: Parameters, n: int, most: int, sharp: float) -> None:
+    def __init__(
+        self, world: World, net: Net, w: Parameters, n: int, most: int, sharp: float, remember: bool = True
+    ) -> None:
         self.net, self.w, self.most, self.sharp = net, w, most, sharp
+        self.remember = remember and not net.shape.per_role  # what is remembered is what one role made of it
         self.codes = net.words.codes(world.options)
         self.home = world.options.index("stop") if "stop" in world.options else -1
         self.memory = Memory(net, w, n)
@@ -124,7 +159,7 @@ class _Actor:
     def choose(self, view: View, seed: U) -> tuple[Seen, N64, Array, N64, Array]:
         """What is seen, the option of each entry, its log-probability, the option chosen in each row, and what was made of it."""
         seen, option = seen_by(view, self.codes)
-        if view.about is None and not self.net.shape.per_role:  # what is remembered is what one role made of it
+        if self.remember and view.about is None:
             context, items = self.net.read(self.w, seen, *self.memory.pools(seen, view.row)), None
         else:
             context, items = self.net.context(self.w, seen)
@@ -155,10 +190,10 @@ def acting(world: World, net: Net, w: Parameters, seed: U, *, most: int = 400, s
     return lambda view: actor.choose(view, seed[view.row])[3]
 
 
-def played(world: World, net: Net, w: Parameters, seed: U, *, most: int = 400, sharp: float = 1.0) -> Batch:
+def played(world: World, net: Net, w: Parameters, seed: U, *, most: int = 400, sharp: float = 1.0) -> Collected:
     """Episodes played to their end by the policy (`acting`)."""
-    found = play(world, acting(world, net, w, seed, most=most, sharp=sharp), seed.copy())
-    return Batch([], found.score, found.decisions, np.nan, {})
+    done = play(world, acting(world, net, w, seed, most=most, sharp=sharp), seed.copy())
+    return Collected(None, [], done.score, done.decisions, np.nan, {})
 
 
 def collect(
@@ -166,123 +201,264 @@ def collect(
     net: Net,
     w: Parameters,
     seed: U,
-    share: float = 2.0,
-    tries: int = 8,
-    most: int = 400,
-    room: int = 0,
-    sharp: float = 1.0,
-    wander: float = 0.0,
-    roles: tuple[str, ...] | None = None,
-    whole: float = 1.0,
-) -> Batch:
-    """Episodes, and some of their decisions branched: each other option (up to `tries` in all) is forced there, and the
-    episode goes on under the policy (π^sharp) with the same dice. A decision is branched with the chance min(1, share x doubt x stake).
+    branching: Branching,
+    task: str = "",
+    write: bool = True,
+) -> Collected:
+    """Episodes of these seeds, and branches of some of their decisions.
 
-    A share `wander` of episodes takes, at some of its decisions, any option but to stop: at few in one episode and at nearly all in
-    another. So it is known what to do well where the policy would not go, and going there is judged by that. Their branches do not wander.
-
-    A branch is a copy of its episode's row in the same state, so that all go on side by side. `room` is how many branches there may
-    be at once; decisions that find none are not branched. With `roles`, only their decisions are.
-
-    Where a task is paid stretch by stretch, branches of a share `whole` of decisions go on to the end of the task, and the others end with
-    the stretch: what its start is like is kept (`Ahead`), by which `ahead.foreseen` tells what came after.
+    A branch is a copy of its episode's row in the same state, so that all go on side by side. Without `write` nothing is written
+    down, and nothing can be learned.
     """
-    n = len(seed)
-    room = room or 12 * n * min(tries, len(world.options))
-    wanders = np.append(uniform(seed, WANDER) < wander, np.zeros(room, np.bool_))
-    every = np.concatenate([seed, np.broadcast_to(seed[:1], room)])
-    state = world.start(every.copy())
-    state.open[n:] = False
-    actor = _Actor(world, net, w, n + room, most, sharp)
-    free = np.arange(n, n + room)[::-1]  # a stack: the last is taken next
-    found: list[_Marked] = []
-    running = np.full(n + room, -1)  # the number, over all found, of the entry that a branch answers
-    earned, entries, doubts = np.zeros(1 << 12), 0, 0.0
-    stretches = _Stretches(n + room, net.shape.context) if world.stretches else None
-    tally: dict[str, N64] = {}
-    while (view := world.view(state)) is not None:
-        seen, option, logp, chosen, context = actor.choose(view, every[view.row])
-        on = stretches.ended(world, state, view.row, running, context) if stretches else None
-        may = (view.row < n) & (roles is None or seen.role in roles)
-        doubt = _doubt(logp, seen.start) * net.stake(w, seen, context) * may
-        meant = chosen[(view.row < n) & ~wanders[view.row]]
-        tally[view.kind] = tally.get(view.kind, 0) + np.bincount(meant, minlength=len(world.options))
-        doubts += float(doubt.sum())
-        at = actor.made[view.row] - 1
-        _stray(seen, option, chosen, np.flatnonzero(wanders[view.row]), every[view.row], at, actor.home)
-        chance = np.where(at < most, np.minimum(1.0, share * doubt), 0.0)
+    return _Collecting(world, net, w, seed, branching, write).all(task or world.name)
+
+
+class _Collecting:
+    """Episodes under way, and their branches."""
+
+    def __init__(self, world: World, net: Net, w: Parameters, seed: U, how: Branching, write: bool) -> None:
+        self.world, self.net, self.w, self.seed, self.how = world, net, w, seed, how
+        n, room = len(seed), how.room or 12 * len(seed) * min(how.tries, len(world.options))
+        self.n, self.room = n, room
+        self.wanders = np.append(uniform(seed, WANDER) < how.wander, np.zeros(room, np.bool_))
+        self.every = np.concatenate([seed, np.broadcast_to(seed[:1], room)])
+        self.log = Log(n, room) if write else None
+        self.state = world.start(self.every.copy(), self.log)
+        self.state.open[n:] = False
+        self.actor = _Actor(world, net, w, n + room, how.most, how.sharp, remember=not how.alike)
+        self.free = np.arange(n, n + room)[::-1]  # a stack: the last is taken next
+        self.running = np.full(n + room, -1)  # the run of each row that is a branch
+        self.runs, self.calls = n, 0
+        self.score = np.zeros(max(1 << 12, n))  # of each run
+        self.forced: list[N64] = []  # the option that each branch began with
+        self.stretches = _Stretches(n + room, net.shape.context) if world.stretches else None
+        self.made: dict[tuple[str, str], list[tuple[Seen, N64]]] = {}  # decisions to learn from, by kind and role
+        self.tally: dict[str, N64] = {}
+        self.doubts = 0.0
+
+    def all(self, task: str) -> Collected:
+        """To the end."""
+        while (view := self.world.view(self.state)) is not None:
+            self._step(view)
+            self.calls += 1
+        score = self.state.score[: self.n]
+        self.score[: self.n] = score
+        mix = {kind: named(self.net.words.words, self.actor.codes, count) for kind, count in self.tally.items()}
+        free = score[~self.wanders[: self.n]]
+        forest, decisions, ends = None, list[Decisions](), None
+        if self.log is not None:
+            ends = self.stretches.ends(self.score[: self.runs]) if self.stretches else None
+            forest = self._forest(self.log, task)
+            for parts in self.made.values():
+                rows = self.log.rows(np.concatenate([handles for _, handles in parts]))
+                decisions.append(Decisions(joined([seen for seen, _ in parts]), rows))
+        return Collected(forest, decisions, free, self.actor.decisions, self.doubts / self.n, mix, ends)
+
+    def _step(self, view: View) -> None:
+        """All who decide now, and the branches that begin here."""
+        world, state, every, how = self.world, self.state, self.every, self.how
+        seen, option, logp, chosen, context = self.actor.choose(view, every[view.row])
+        on = None
+        if self.stretches:
+            on = self.stretches.ended(world, state, view.row, self.running, context, self.log)
+        own = view.row < self.n
+        may = own & (how.roles is None or seen.role in how.roles)
+        doubt = _doubt(logp, seen.start) * (1.0 if how.alike else self.net.stake(self.w, seen, context)) * may
+        meant = chosen[own & ~self.wanders[view.row]]
+        self.tally[view.kind] = self.tally.get(view.kind, 0) + np.bincount(meant, minlength=len(world.options))
+        self.doubts += float(doubt.sum())
+        at = self.actor.made[view.row] - 1
+        _stray(seen, option, chosen, np.flatnonzero(self.wanders[view.row]), every[view.row], at, self.actor.home)
+        if how.alike:
+            chance = np.where(may, how.share, 0.0)
+        else:
+            chance = np.where(at < how.most, np.minimum(1.0, how.share * doubt), 0.0)
         mark = np.flatnonzero(uniform(every[view.row], MARK, at) < chance)
-        if len(mark):
-            row = view.row[mark]
-            alone = wanders[row] | (stretches is not None)  # whose episode does not tell what its option earned
-            here = _tried(seen, option, logp, chosen, mark, row, at[mark], chance[mark], alone, every, tries)
-            here = here.first(len(free))
-            other = np.flatnonzero(~here.own())
-            while entries + len(here.option) > len(earned):
-                earned = np.concatenate([earned, np.zeros_like(earned)])
-            of = np.repeat(np.arange(len(here.seen)), tape.lengths(here.seen.start))[other]
-            target, free = free[len(free) - len(other) :], free[: len(free) - len(other)]
-            source = here.row[of]
-            _copy(state, source, target, len(every))
-            every[target] = every[source]
-            actor.copy(source, target)
-            running[target] = entries + other
-            if stretches:
-                stretches.began(world, state, target, (uniform(every[row], WHOLE, at[mark]) < whole)[of])
-            branch = replace(view.take(here.mark[of]), row=target)
-            if len(here.seen):
-                found.append(here)
-            entries += len(here.option)
-        world.act(state, *((view, chosen) if on is None else (view.take(on), chosen[on])))
-        if len(mark) and len(other):
-            world.act(state, branch, here.option[other])
-        done = np.flatnonzero((running >= 0) & ~state.open)
-        earned[running[done]] = state.score[done]
-        running[done] = -1
-        free = np.concatenate([free, done])
-    rows = _rows(found, earned, state.score, stretches)
-    mix = {kind: named(net.words.words, actor.codes, count) for kind, count in tally.items()}
-    return Batch(rows, state.score[:n][~wanders[:n]], actor.decisions, doubts / n, mix)
+        tried = self._tried(view, seen, option, logp, chosen, mark, at) if len(mark) else None
+        branch = tried and self._begin(view, tried)
+        if self.log is not None:
+            self._act(self.log, view, seen, option, logp, chosen, on, chance, tried)
+            if tried and branch:
+                self._act_branches(self.log, branch, tried)
+        else:
+            world.act(state, *((view, chosen) if on is None else (view.take(on), chosen[on])))
+            if tried and branch:
+                world.act(state, branch, tried.option[tried.other])
+        done = np.flatnonzero((self.running >= 0) & ~state.open)
+        self.score[self.running[done]] = state.score[done]
+        self.running[done] = -1
+        self.free = np.concatenate([self.free, done])
+
+    def _tried(self, view: View, seen: Seen, option: N64, logp: Array, chosen: N64, mark: N64, at: N64) -> _Tried:
+        """At most so many options of each decision: the one taken, and others by lot; as many decisions as have room for branches."""
+        alone = self.wanders[view.row] | (
+            self.stretches is not None
+        )  # whose episode does not tell what its option earned
+        tried = _tried(seen, option, logp, chosen, mark, view.row, at, alone, self.every, self.how.tries)
+        return tried.first(len(self.free))
+
+    def _begin(self, view: View, tried: _Tried) -> View | None:
+        """Copies of the rows whose other options are forced."""
+        if not len(tried.other):
+            return None
+        target, self.free = np.split(self.free, [len(self.free) - len(tried.other)])[::-1]
+        source = view.row[tried.mark[tried.of]]
+        _copy(self.state, source, target, len(self.every))
+        self.every[target] = self.every[source]
+        self.actor.copy(source, target)
+        self.running[target] = np.arange(self.runs, self.runs + len(target))
+        self.runs += len(target)
+        while self.runs > len(self.score):
+            self.score = np.concatenate([self.score, np.zeros_like(self.score)])
+        self.forced.append(tried.option[tried.other])
+        if self.log is not None:
+            self.log.fork(source, target)
+        if self.stretches:
+            lot = uniform(self.every[source], WHOLE, self.actor.made[source] - 1)
+            self.stretches.began(self.world, self.state, target, lot < self.how.whole)
+        return replace(view.take(tried.mark[tried.of]), row=target)
+
+    def _act(
+        self,
+        log: Log,
+        view: View,
+        seen: Seen,
+        option: N64,
+        logp: Array,
+        chosen: N64,
+        on: N64 | None,
+        chance: F,
+        tried: _Tried | None,
+    ) -> None:
+        """Carries choices out, and writes down what the policy made of them."""
+        count = tape.lengths(seen.start)
+        entry = np.flatnonzero(option == np.repeat(chosen, count))
+        known = logp.astype(np.float64)
+        self.state.logp[view.row] = known[entry]
+        item = None if view.about is None else view.about[np.repeat(np.arange(len(view)), count), option]
+        behaviour = None
+        if tried is not None and len(tried.seen) and not self.how.alike:
+            behaviour = np.full(len(option), np.nan)
+            behaviour[tried.entries] = tried.logp
+        if on is not None:
+            entries = entries_of(seen, on)
+            view, chosen, count, chance = view.take(on), chosen[on], count[on], chance[on]
+            item, behaviour = (None if x is None else x[entries] for x in (item, behaviour))
+            option, known = option[entries], known[entries]
+        self.world.act(self.state, view, chosen)
+        log.offer(view.row, count, option, known, item, behaviour)
+        log.note("call", view.row, self.calls)
+        log.note("chance", view.row, np.where(view.row < self.n, chance, np.nan))
+        if self.how.alike:  # all decisions are learned from
+            mine = np.flatnonzero(view.row < self.n)
+            if len(mine):
+                self._made(taken(seen, mine if on is None else on[mine]), log.decided[view.row[mine]])
+        elif tried is not None and len(tried.seen):
+            self._made(tried.seen, log.decided[tried.row])
+
+    def _made(self, seen: Seen, handles: N64) -> None:
+        self.made.setdefault((seen.kind, seen.role), []).append((seen, handles))
+
+    def _act_branches(self, log: Log, branch: View, tried: _Tried) -> None:
+        """The same for branches that begin."""
+        first, many = tried.seen.start[tried.of], tape.lengths(tried.seen.start)[tried.of]
+        place = np.repeat(first, many) + _places(many)
+        known = tried.every[place].astype(np.float64)
+        self.state.logp[branch.row] = tried.every[tried.other]
+        forced = tried.option[tried.other]
+        item = None
+        if branch.about is not None:
+            item = branch.about[np.repeat(np.arange(len(branch)), many), tried.option[place]]
+        self.world.act(self.state, branch, forced)
+        log.offer(branch.row, many, tried.option[place], known, item)
+        log.note("call", branch.row, self.calls)
+
+    def _forest(self, log: Log, task: str) -> Forest:
+        """The record, packed."""
+        n, runs = self.n, self.runs
+        parent = log.parents()
+        root = np.where(parent >= 0, parent, np.arange(runs))
+        columns = self.world.columns_of_runs(self.seed[root], self.score[:runs])
+        names = _Names(columns["trace_id_n"], root, n)
+        tells = np.full(runs, -1)
+        tells[:n][self.wanders[:n] | (self.stretches is not None)] = 0
+        label = [msgspec.json.encode({"what": "choose", "value": o}).decode() for o in self.world.options]
+        columns |= {
+            "trace_id_n": Text(np.arange(runs), names),
+            "task_id_n": Text.constant(task, runs),
+            "parent_n": Text(parent, names),
+            "do_n": Text(np.concatenate([np.full(n, -1), *self.forced]), label),
+            "tells_n": tells,
+        }
+        if self.stretches:
+            columns |= self.stretches.columns(self.score[:runs], parent)
+        return log.forest(**columns)
+
+
+class _Names(Sequence[str]):
+    """Ids of runs, spelled when somebody asks: a branch is named for its episode."""
+
+    def __init__(self, of: Text, root: N64, n: int) -> None:
+        self._of, self._root, self._n = of, root, n
+
+    def __len__(self) -> int:
+        return len(self._root)
+
+    def __getitem__(self, run: Any) -> Any:
+        name = self._of[int(self._root[run])]
+        return name if run < self._n else f"{name}/{run - self._n}"
+
+
+def _places(many: N64) -> N64:
+    """The place of each entry in its row."""
+    ends = np.cumsum(many)
+    return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - many, many)
 
 
 @dataclass(frozen=True)
-class _Marked:
-    """Decisions of one view that are branched."""
+class _Tried:
+    """Decisions of one view that are branched, all their options, and which of these are tried."""
 
     seen: Seen
-    logp: Array
     option: N64  # of each entry
-    chosen: N64  # of each row: the option that its episode took
-    row: N64  # of each row: its episode
-    number: N64
-    chance: F
-    wanders: B  # of each row: whether its episode does not go on under the policy
+    every: Array  # of each entry: its log-probability
+    kept: N64  # the entries that are tried
+    logp: Array  # of each of them: its log-probability among them
     mark: N64  # of each row: its place in the view
+    row: N64  # of each row: its episode
+    entries: N64  # of each of the entries that are tried: its place in the view
+    own: B  # of each of them: whether its episode itself tells what it earns
 
-    def own(self) -> B:
-        """Of each entry whether its episode itself tells what it earns."""
-        count = tape.lengths(self.seen.start)
-        told: B = (self.option == np.repeat(self.chosen, count)) & ~np.repeat(self.wanders, count)
-        return told
+    @property
+    def other(self) -> N64:
+        """The entries that a branch is made for."""
+        found: N64 = self.kept[~self.own]
+        return found
 
-    def first(self, room: int) -> _Marked:
+    @property
+    def of(self) -> N64:
+        """Of each of them: its row."""
+        found: N64 = np.searchsorted(self.seen.start, self.other, side="right") - 1
+        return found
+
+    def first(self, room: int) -> _Tried:
         """The first decisions, as many as have room for their branches."""
-        needed = np.cumsum(tape.lengths(self.seen.start) - ~self.wanders)
+        needed = np.cumsum(np.bincount(self.of, minlength=len(self.seen)))
         if not len(needed) or needed[-1] <= room:
             return self
         many = int(np.searchsorted(needed, room, side="right"))
-        index = np.arange(many)
-        at = entries_of(self.seen, index)
-        return _Marked(
-            taken(self.seen, index),
-            self.logp[at],
+        at = entries_of(self.seen, np.arange(many))
+        held = self.kept < len(at)
+        return _Tried(
+            taken(self.seen, np.arange(many)),
             self.option[at],
-            self.chosen[:many],
-            self.row[:many],
-            self.number[:many],
-            self.chance[:many],
-            self.wanders[:many],
+            self.every[at],
+            self.kept[held],
+            self.logp[held],
             self.mark[:many],
+            self.row[:many],
+            self.entries[held],
+            self.own[held],
         )
 
 
@@ -313,26 +489,27 @@ def _tried(
     mark: N64,
     row: N64,
     number: N64,
-    chance: F,
-    wanders: B,
+    alone: B,
     seed: U,
     tries: int,
-) -> _Marked:
+) -> _Tried:
     """At most so many options of each: the one taken, and others by lot. Log-probabilities are among those."""
-    entries, some, taken_ = entries_of(seen, mark), taken(seen, mark), chosen[mark]
-    option, logp = option[entries], logp[entries]
+    entries, some = entries_of(seen, mark), taken(seen, mark)
+    option, logp, every = option[entries], logp[entries], logp[entries]
     count = tape.lengths(some.start)
+    of = np.repeat(np.arange(len(some)), count)
+    own = option == chosen[mark][of]
+    kept = np.arange(len(option))
     if count.max(initial=0) > tries:
-        of = np.repeat(np.arange(len(some)), count)
-        lot = uniform(seed[row[of]], TRY, number[of], option)
-        lot[option == taken_[of]] = -1.0
+        lot = uniform(seed[row[mark][of]], TRY, number[mark][of], option)
+        lot[own] = -1.0
         order = np.lexsort((lot, of))
         kept = np.sort(order[np.arange(len(order)) - some.start[of] < tries])
         start = np.searchsorted(of[kept], np.arange(len(some) + 1))
-        some = replace(some, start=start, option=some.option[kept], item=some.item[kept])
-        option, logp = option[kept], logp[kept]
+        logp = logp[kept]
         logp = logp - np.repeat(np.log(np.add.reduceat(np.exp(logp), start[:-1])), tape.lengths(start))
-    return _Marked(some, logp, option, taken_, row, number, chance, wanders, mark)
+    own = (own & ~alone[mark][of])[kept]
+    return _Tried(some, option, every, kept, logp, mark, row[mark], entries[kept], own)
 
 
 def _copy(state: Any, source: N64, target: N64, n: int) -> None:
@@ -343,30 +520,6 @@ def _copy(state: Any, source: N64, target: N64, n: int) -> None:
             column[target] = column[source]
 
 
-def _rows(found: list[_Marked], earned: F, score: F, stretches: _Stretches | None) -> list[Rows]:
-    """By kind and role; an option that the episode itself took earned what the episode did."""
-    kinds: dict[tuple[str, str], list[tuple[_Marked, N64]]] = {}
-    at = 0
-    for one in found:
-        entry = np.arange(at, at + len(one.option))
-        at += len(one.option)
-        of = np.repeat(np.arange(len(one.seen)), tape.lengths(one.seen.start))
-        own = one.own()
-        earned[entry[own]] = score[one.row[of[own]]]
-        kinds.setdefault((one.seen.kind, one.seen.role), []).append((one, entry))
-    earned, ahead = stretches.told(earned[:at]) if stretches else (earned, None)
-
-    def rows(some: list[_Marked], entry: N64) -> Rows:
-        logp, row, number, option, chance, chosen = (
-            np.concatenate([getattr(m, name) for m in some])
-            for name in ("logp", "row", "number", "option", "chance", "chosen")
-        )
-        seen = joined([m.seen for m in some])
-        return Rows(seen, logp, earned[entry], row, number, option, chance, chosen, ahead and ahead.take(entry))
-
-    return [rows([m for m, _ in some], np.concatenate([e for _, e in some])) for some in kinds.values()]
-
-
 class _Stretches:
     """Branches in tasks that are paid stretch by stretch: which stretch each is in, and what was noted where it ended."""
 
@@ -374,30 +527,58 @@ class _Stretches:
         self.at = np.full(n, NEVER)  # of each row of the state, until the stretch ends
         self.whole = np.zeros(n, np.bool_)  # whether it goes on to the end of the task
         self.width = width
-        # entries, contexts, what they had earned, and whether they go on
-        self.noted: list[tuple[N64, Array, F, B]] = []
+        # runs, contexts, what they had earned, whether they go on, and their events so far
+        self.noted: list[tuple[N64, Array, F, B, N64]] = []
 
     def began(self, world: World, state: Any, row: N64, whole: B) -> None:
         """Branches that begin."""
         self.at[row], self.whole[row] = world.stretch(state)[0][row], whole
 
-    def ended(self, world: World, state: Any, row: N64, running: N64, context: Array) -> N64 | None:
+    def ended(
+        self, world: World, state: Any, row: N64, running: N64, context: Array, log: Log | None
+    ) -> N64 | None:
         """Notes those whose stretch is over, and ends them with it unless they are to go on; the places in `row` that decide now, None for all."""
         stretch, earned = world.stretch(state)
         over = np.flatnonzero(stretch[row] > self.at[row])
         if not len(over):
             return None
         whose = row[over]
-        self.noted.append((running[whose], context[over], earned[whose], self.whole[whose]))
+        length = whose if log is None else log.length[whose]
+        self.noted.append((running[whose], context[over], earned[whose], self.whole[whose], length))
         self.at[whose] = NEVER
         shut = whose[~self.whole[whose]]
         state.open[shut], state.score[shut] = False, earned[shut]
         return np.flatnonzero(state.open[row])
 
-    def told(self, score: F) -> tuple[F, Ahead]:
-        """Of each entry what was earned by the end of its stretch, and what was ahead then; `score` is what its branch ended with."""
+    def ends(self, score: F) -> StretchEnds:
+        """Of each run where its stretch ended; `score` is what it ended with."""
         earned, going = score.copy(), np.zeros(len(score), np.bool_)
         context, looked = np.zeros((len(score), self.width), np.float32), np.ones(len(score), np.bool_)
-        for entry, seen, had, whole in self.noted:
-            earned[entry], going[entry], context[entry], looked[entry] = had, True, seen, whole
-        return earned, Ahead(context, going, np.where(looked, score - earned, np.nan))
+        for run, made, had, whole, _ in self.noted:
+            earned[run], going[run], context[run], looked[run] = had, True, made, whole
+        return StretchEnds(context, going, np.where(looked, score - earned, np.nan))
+
+    def columns(self, score: F, parent: N64) -> dict[str, Any]:
+        """What each branch had earned where its stretch ended, and the row at which it did."""
+        earned, cut = np.where(parent >= 0, score, np.nan), np.full(len(score), -1)
+        for run, _, had, _, length in self.noted:
+            earned[run], cut[run] = had, length
+        return {"earned_n": earned, "cut_n": cut}
+
+
+def others(world: World, trace: Trace, seed: U, share: float) -> tuple[list[Do], list[int], list[int]]:
+    """Every option that was not taken at a share of decisions, drawn by address; and of each the run and the
+    decision, by number. For sources that replay what they branch.
+    """
+    dos, source, number = [], [], []
+    rows, _ = choices(world, trace)
+    rollout = trace.rollout_e[rows]
+    at = np.arange(len(rows)) - np.searchsorted(rollout, rollout)
+    for row, run, nth in zip(rows.tolist(), rollout.tolist(), at.tolist(), strict=True):
+        if float(uniform(seed[run], MARK, nth)) < share:
+            for option in trace.options(row):
+                if option != trace.chosen_e[row]:
+                    dos.append(Do(row, "choose", option))
+                    source.append(run)
+                    number.append(nth)
+    return dos, source, number

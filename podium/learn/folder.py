@@ -24,19 +24,22 @@ from podium.errors import WrongUse
 from podium.learn import checkpoint
 from podium.learn.collect import capped, greedy
 from podium.learn.evaluate import DICE, Judged, judged
+from podium.learn.loop import TRIES, Iteration, learn
 from podium.learn.params import TRAINING, held_out, trainable, training
 from podium.learn.policy import Net
 from podium.learn.regimes import network, roles_of, started, wrong
-from podium.learn.traced import TRIED, cannot, traced_step
-from podium.learn.train import Learner, Mapped, Progress, Recipe, begin, one_thread, players, train
+from podium.learn.requirements import cannot
+from podium.learn.source import OURS, Mapped, iterations
+from podium.learn.stored import StoredRuns, keep_runs
+from podium.learn.train import Learner, NetPolicy, Recipe, begin, one_thread, players
 from podium.methods import METHODS
+from podium.methods.update import BadUpdate
 from podium.registry import alternatives
 from podium.trace import files
 from podium.trace.columns import Trace
 
 __all__ = ["EVERY", "Asked", "BadRecipe", "Folder", "Run", "read", "summary", "table_of"]
 
-OURS = "branching_policy"  # the method that `train` computes straight from columns
 EVERY = 5  # iterations between looks at the regret, and between checkpoints; the first few are all looked at
 WATCHED, WATCHED_WORLDS = 1_000, 2  # episodes of such a look in each of so many worlds
 
@@ -114,24 +117,28 @@ def checked(asked: Asked, where: str) -> Asked:
             raise BadRecipe(f"{where}: {name} must be {least} or more, got {getattr(how, name)}")
     if why := wrong(how, roles_of(training(asked.world, asked.seed, 0, 0))):
         raise BadRecipe(f"{where}: {asked.world}: {why}")
+    if why := cannot(METHODS[asked.method]):
+        raise BadRecipe(f"{where}: {why}")
+    try:
+        how.rule(METHODS[asked.method])
+    except BadUpdate as error:
+        raise BadRecipe(f"{where}: {error}") from None
     if asked.method != OURS:
-        if why := cannot(METHODS[asked.method]):
-            raise BadRecipe(f"{where}: {why}")
-        _tried(asked, where)
+        _try(asked, where)
     return asked
 
 
-def _tried(asked: Asked, where: str) -> None:
+def _try(asked: Asked, where: str) -> None:
     """A tiny iteration, or a few until a decision is paid: a method that needs what the world cannot give says
     so before anything runs."""
     world = training(asked.world, asked.seed, 0, 0)
     net = Net(world)
-    small = Recipe(iterations=TRIED, worlds=1, episodes=64, epochs=1, parts=1)
-    learner, paid = begin(net, asked.seed), 0.0
+    small = Recipe(iterations=TRIES, worlds=1, episodes=64, rows=64, epochs=1, parts=1)
+    policy = NetPolicy(net, small, begin(net, asked.seed))
     try:
-        while not paid and learner.iteration < TRIED:
-            learner, progress = traced_step(net, small, lambda i, k: world, METHODS[asked.method], learner)
-            paid = progress.paid or 0.0
+        for done in iterations(policy, lambda i, k: world, asked.method):
+            if done.change.paid:
+                break
     except ValueError as error:
         raise BadRecipe(f"{where}: {asked.method} cannot be paid in {asked.world}: {error}") from None
 
@@ -201,15 +208,28 @@ class Folder:
 class Run:
     """A training run in a folder: begun, or gone on with where it was."""
 
-    def __init__(self, asked: Asked, folder: Path, cores: int = 1) -> None:
-        self.asked, self.folder, self.cores = asked, folder, cores
+    def __init__(
+        self, asked: Asked, folder: Path, cores: int = 1, keep: bool = False, source: Path | None = None
+    ) -> None:
+        """With `keep` the runs of every iteration are kept; with `source` they are those that another run kept there."""
+        self.asked, self.folder, self.cores, self.keep = asked, folder, cores, keep
+        self.stored = None if source is None else StoredRuns(source)
         self.net = network(training(asked.world, asked.seed, 0, 0), asked.recipe)
         self.held = Folder(folder, asked)
         self.learner = self._resumed(folder / "learner.npz")
         self.held.cut(self.learner.iteration)
 
+    def _stored_start(self) -> Learner:
+        assert self.stored is not None
+        learner, new = self.stored.learner(), begin(self.net, self.asked.seed)
+        if {k: x.shape for k, x in learner.w.items()} != {k: x.shape for k, x in new.w.items()}:
+            raise BadRecipe(
+                f"{self.stored.folder} holds runs of another network; expected those of this recipe's world"
+            )
+        return learner
+
     def _resumed(self, path: Path) -> Learner:
-        new = begin(self.net, self.asked.seed)
+        new = begin(self.net, self.asked.seed) if self.stored is None else self._stored_start()
         if self.asked.start and not path.exists():
             source = Path(self.asked.start)
             source = source / "learner.npz" if source.is_dir() else source
@@ -231,8 +251,9 @@ class Run:
 
     @property
     def last(self) -> int:
-        """The iterations that the recipe asks for."""
-        return self.asked.recipe.iterations
+        """The iterations that the recipe asks for, or that were kept."""
+        asked = self.asked.recipe.iterations
+        return asked if self.stored is None else min(asked, self.stored.iterations)
 
     held_out = True  # judged in worlds that it did not learn in
 
@@ -244,11 +265,12 @@ class Run:
     def iterations(self) -> Iterator[dict[str, Any]]:
         """Goes on to the end of the recipe, or until nothing gets better; tells of every iteration."""
         recipe, watched = self.asked.recipe, _watched(self.asked)
+        policy = NetPolicy(self.net, recipe, self.learner)
 
         def step() -> dict[str, Any]:
-            self.learner, told = next(steps)
-            line = told._asdict()
-            return line if told.paid is not None else {k: line[k] for k in line if k not in ("paid", "credit")}
+            line = next(steps).line()
+            self.learner = policy.learner
+            return line
 
         def look() -> float:
             seen = [judged(w, self.net, self.learner.w, WATCHED, most=recipe.most, batch=WATCHED) for w in watched]
@@ -258,19 +280,21 @@ class Run:
             checkpoint.save(self.learner, self.folder / "learner.npz")
 
         with one_thread(), players(self.cores) as mapped:
-            steps = self._steps(mapped)
-            yield from self.held.follow(recipe.iterations, self.asked.patience, step, look, save)
+            steps = self._steps(policy, mapped)
+            yield from self.held.follow(self.last, self.asked.patience, step, look, save)
 
-    def _steps(self, mapped: Mapped) -> Iterator[tuple[Learner, Progress]]:
+    def _steps(self, policy: NetPolicy, mapped: Mapped) -> Iterator[Iteration]:
         asked = self.asked
 
         def drawn(iteration: int, number: int) -> World:
             return training(asked.world, asked.seed, iteration + 1, number)
 
-        if asked.method == OURS:
-            yield from train(self.net, asked.recipe, drawn, self.learner, mapped)
-        while True:
-            yield traced_step(self.net, asked.recipe, drawn, METHODS[asked.method], self.learner)
+        keep = keep_runs(self.folder, policy) if self.keep else None
+        if self.stored is not None:
+            method = METHODS[asked.method]
+            rule = asked.recipe.rule(method)
+            return learn(self.stored, policy, method, rule, asked.recipe.iterations, keep, self.last)
+        return iterations(policy, drawn, asked.method, mapped=mapped, keep=keep)
 
     def judged(self, tests: int = 4, episodes: int = 20_000) -> list[Judged]:
         """The policy on held-out worlds; also kept as judged.json."""

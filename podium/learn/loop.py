@@ -24,7 +24,7 @@ from podium.learn.unpaid import unpaid
 from podium.methods import Method, credit_of
 from podium.methods.update import Update
 from podium.rewards.ledger import Now
-from podium.trace.columns import F, Trace
+from podium.trace.columns import F
 
 __all__ = ["TRIES", "Change", "Iteration", "Keep", "Policy", "Rollouts", "Source", "Stopwatch", "learn"]
 
@@ -34,7 +34,7 @@ TRIES = 3  # iterations without a paid decision, before any update, after which 
 class Rollouts(NamedTuple):
     """Runs of one task (one set of parameters of a world, one task of a team) by the policy."""
 
-    trace: Trace  # the record; a `Forest` where runs branched
+    trace: Any  # the record: a `Trace`, or where runs branched the `Forest` that stands for it
     observations: Any  # what the policy saw at its decisions, in its own form; None: it reads all from the trace
     score: F  # of the runs that went as the policy wanted, one each; those that explored are left out
     decisions: int  # that the policy made, branches counted by what they add
@@ -55,8 +55,13 @@ class Source(Protocol):
 class Policy(Protocol):
     """What acts and learns. It holds all that the next iteration depends on, and can be saved between two."""
 
-    iteration: int  # iterations done
-    updates: int  # optimizer steps made so far
+    @property
+    def iteration(self) -> int:
+        """Iterations done."""
+
+    @property
+    def updates(self) -> int:
+        """Optimizer steps made so far."""
 
     def fit(self, rollouts: Sequence[Rollouts], method: Method) -> list[Rollouts]:
         """The same runs with what has to be fitted before they can be paid (critics, values of what was cut off) as columns."""
@@ -114,14 +119,20 @@ Keep = Callable[[int, Sequence[Rollouts], Sequence[Credit]], None]
 
 
 def learn(
-    source: Source, policy: Policy, method: Method, update: Update, iterations: int, keep: Keep | None = None
+    source: Source,
+    policy: Policy,
+    method: Method,
+    update: Update,
+    iterations: int,
+    keep: Keep | None = None,
+    last: int | None = None,
 ) -> Iterator[Iteration]:
-    """Iteration after iteration, from where the policy is to the last one; yields what each did.
+    """Iteration after iteration, from where the policy is to the end of training, or until `last` are done; yields what each did.
 
     `keep` is given the runs and their credit before the policy learns from them. Raises BadCredit, with the reason, if the
     method has paid no decision in its first iterations.
     """
-    while policy.iteration < iterations:
+    while policy.iteration < (iterations if last is None else min(last, iterations)):
         watch, number = Stopwatch(), policy.iteration
         now = Now(number / iterations, ())
         rollouts = source.rollouts(policy)
@@ -133,7 +144,7 @@ def learn(
             keep(number, rollouts, credit)
         change = policy.update(rollouts, credit, update)
         if change.paid == 0 and not policy.updates and policy.iteration >= min(TRIES, iterations):
-            why = unpaid(rollouts[0].trace, method, rollouts[0].rows, now)
+            why = unpaid(credit[0].trace, method, rollouts[0].rows, now)
             raise BadCredit(f"no decision of the policy is paid: {why}")
         watch.lap("update")
         scores = [float(one.score.mean()) for one in rollouts if len(one.score)]

@@ -80,6 +80,11 @@ class Words:
             raise ValueError(f"no option like {unknown[0]!r} was there in training; there were {self.words}")
         return np.array([self.words.index(word) * STRIDE + number + 1 for word, number in pairs], np.int64)
 
+    def word(self, label: str) -> str:
+        """The word of a label; its number, if that is all that it is."""
+        word, number = _split(label)
+        return word or str(number)
+
 
 def _split(label: str) -> tuple[str, int]:
     found = re.fullmatch(r"(.*?)\s*(\d+)?", label)

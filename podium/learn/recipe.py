@@ -44,10 +44,13 @@ def open_run(
     policy: str = "net",
     model: str | None = None,
     cores: int = 1,
+    keep: bool = False,
+    source: str | Path | None = None,
 ) -> Any:
     """The run: of a small network (policy="net") or of language models ("lm"); in a world, or of a live team.
 
-    `seed` and `method` are instead of the recipe's. A method or world may be FILE.py:NAME, which is loaded. Raises
+    `seed` and `method` are instead of the recipe's. With `keep` the runs are kept in the folder; `source` is the folder of a run that
+    kept them, from which this one learns again. A method or world may be FILE.py:NAME, which is loaded. Raises
     BadRecipe.
     """
     where, stem = ("the recipe",) * 2 if isinstance(recipe, Mapping) else (str(recipe), Path(recipe).stem)
@@ -67,7 +70,10 @@ def open_run(
             raise BadRecipe(f"{where}: a live team is played by language models: expected --policy lm, got net")
         if model is not None:
             raise BadRecipe("--model goes with --policy lm")
-        return Run(read(table, where), path or Path("out") / stem, cores)
+        runs = None if source is None else Path(source)
+        return Run(read(table, where), path or Path("out") / stem, cores, keep, runs)
+    if keep or source is not None:
+        raise BadRecipe("--keep and --from go with --policy net")
     if policy != "lm":
         raise BadRecipe(f"--policy must be net or lm, got {policy!r}")
     return _open_lm_run(table, where, path or Path("out") / f"{stem}-lm", model)

@@ -1,53 +1,52 @@
-"""The loop: episodes, what other options would have earned, credit, update; a step is a pure function of the state before it."""
+"""The small network as a policy that learns: its recipe, all that it remembers between iterations, and its gradient steps."""
 
 from __future__ import annotations
 
+import math
 import signal
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from podium.envs.draws import U, seeds
-from podium.envs.world import World
+from podium.credit import Credit
 from podium.learn import tape
-from podium.learn.ahead import foreseen
-from podium.learn.collect import Batch, Rows, collect
-from podium.learn.credit import same_prefix
-from podium.learn.mix import shares
-from podium.learn.policy import Made, Net, Parameters, Seen, entries_of, joined, prepared, taken
+from podium.learn.bootstrap import bootstrap_returns
+from podium.learn.critics import fitted
+from podium.learn.loop import Change, Rollouts
+from podium.learn.policy import Net, Parameters, entries_of, prepared, taken
 from podium.learn.regimes import Plan, acting, learners, remembered, truncated_credit
+from podium.learn.requirements import with_anchors, with_decision_tokens
+from podium.learn.rows import Deal, TrainingRows, made_of, training_rows, without_zeros
 from podium.learn.update import adam, every_option
-from podium.trace.columns import F
+from podium.methods import Method, reads_forest
+from podium.methods.update import BadUpdate, Update, read_update, refusal
+from podium.trace.columns import Trace
+from podium.trace.forest import Forest
 
 __all__ = [
-    "Credited",
+    "FlatAdamState",
     "Learner",
-    "Mapped",
-    "Progress",
+    "NetPolicy",
     "Recipe",
-    "Stopwatch",
-    "Worlds",
     "begin",
-    "entropy_of",
+    "current",
+    "gradient_of",
+    "in_units",
+    "loss_of",
     "one_thread",
     "players",
-    "step",
-    "taught",
-    "train",
-    "updated",
+    "updated_by_regime",
 ]
 
 N64 = NDArray[np.int64]
-Worlds = Callable[[int, int], World]  # by iteration and number
-Mapped = Callable[..., Iterable[Any]]  # map, or a pool's
-APART = 0.3  # the weight of the loss that fits how far options lie apart
+CAN = ("any", "clip", "reinforce", "entropy", "skip_zeros")  # the terms of updates that it evaluates
+SPREAD = 0.3  # the weight of the loss that fits how far options lie apart
 
 
 @dataclass(frozen=True)
@@ -73,6 +72,34 @@ class Recipe(Plan):
     fade: float = 1.0  # of the weights of hats, times the rate, at every step (`Net.fade`)
     episodes: int = 2_000  # of an iteration, branches counted, where a method is paid from traces ...
     branched: float = 0.25  # ... and of their decisions those that are branched, if it needs branches
+    update: str = (
+        "any"  # an expression (`podium.methods.update`); "any": the recipe's own; "method": that of the method
+    )
+    high: float | None = None  # the upper bound of a clip, where it is another than the lower
+
+    def rule(self, method: Method) -> Update:
+        """The update that is done with a method's credit. Raises BadUpdate where the small network cannot do it."""
+        update = read_update(method.update if self.update == "method" else self.update)
+        if why := refusal(update, CAN, "the small network"):
+            raise BadUpdate(why)
+        if update.loss.name == "clip" and update.loss["over"] != "token":
+            over = update.loss["over"]
+            raise BadUpdate(
+                f"the small network cannot clip by {over} (in the update {update.text!r}); it can by token"
+            )
+        return update
+
+    def ruled(self, update: Update) -> Recipe:
+        """The recipe with the bounds and the bonus that an update names in place of its own."""
+        given: dict[str, Any] = {}
+        if update.loss.name == "reinforce":
+            given["clip"] = math.inf
+        if update.loss.name == "clip":
+            named = {"clip": update.loss["low"], "high": update.loss["high"]}
+            given |= {name: value for name, value in named.items() if value is not None}
+        if any(term.name == "entropy" for term in update.penalties):
+            given["entropy"] = update.penalty("entropy")
+        return replace(self, **given)
 
 
 @dataclass
@@ -90,58 +117,14 @@ class Learner:
     held: Parameters = field(default_factory=dict)  # what the regime and the schedule remember, by name
 
 
-class Progress(NamedTuple):
-    """What an iteration did."""
-
-    iteration: int
-    score: float
-    decisions: int
-    rows: int
-    entropy: float
-    gradient: float
-    gradients: dict[str, float]  # of each role that learned
-    mix: dict[str, dict[str, Any]]  # what was decided: `mix.shares`
-    seconds: dict[str, float]
-    paid: float | None = (
-        None  # where a method is paid from traces: the share of the policy's decisions that it paid ...
-    )
-    credit: float | None = None  # ... and the root mean square of what those got; none where it paid none
-
-
-class Stopwatch:
-    """Seconds by stage: `lap` adds those since the lap before."""
-
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys(("rollout", "graph", "reward", "credit", "update"), 0.0)
-        self._since = time.perf_counter()
-
-    def lap(self, stage: str) -> None:
-        now = time.perf_counter()
-        self.seconds[stage] += now - self._since
-        self._since = now
-
-
-@dataclass(frozen=True)
-class Credited:
-    """Training rows of one kind."""
-
-    seen: Seen
-    logp: tape.Array
-    credit: tape.Array
-    weight: tape.Array  # of each row
-    apart: F | None = (
-        None  # of each row: the standard deviation of what its options earned, where all were tried alike
-    )
-
-
 def one_thread() -> Any:
     """A context in which matrices are multiplied by one thread: these are small, and threads that wait for a core that others use
-    made learning six times slower. Cores are used by processes (`train`'s `mapped`) instead."""
+    made learning six times slower. Cores are used by processes (`WorldSource.mapped`) instead."""
     return threadpool_limits(1, "blas")
 
 
 @contextmanager
-def players(cores: int) -> Iterator[Mapped]:
+def players(cores: int) -> Iterator[Callable[..., Iterable[Any]]]:
     """What episodes are played by: this process, or so many others, which leave Ctrl-C to this one."""
     if cores == 1:
         yield map
@@ -162,152 +145,81 @@ def begin(net: Net, seed: int) -> Learner:
     )
 
 
-def step(net: Net, recipe: Recipe, worlds: Worlds, old: Learner, mapped: Mapped = map) -> tuple[Learner, Progress]:
-    """One iteration; `old` stays as it is. `mapped` may be a pool's, to play on several cores: the result is the same."""
-    return next(train(net, recipe, worlds, old, mapped))
+class NetPolicy:
+    """A small network that acts and learns. `learner` holds all that the next iteration depends on."""
 
+    deal: Deal | None = None  # of the control in studies: what was earned is dealt out anew
 
-def train(
-    net: Net, recipe: Recipe, worlds: Worlds, learner: Learner, mapped: Mapped = map
-) -> Iterator[tuple[Learner, Progress]]:
-    """Iteration after iteration, from wherever the learner is to the end of the recipe.
+    def __init__(self, net: Net, recipe: Recipe, learner: Learner) -> None:
+        if recipe.regime != "shared" and not net.shape.per_role:
+            raise ValueError(
+                f"regime {recipe.regime!r} needs parameters for each role; `regimes.network` makes them"
+            )
+        self.net, self.recipe, self.learner = net, recipe, learner
 
-    Where weights that act may be stale, a pool plays the next episodes while this process learns from the last: the result is the same.
-    """
+    @property
+    def iteration(self) -> int:
+        return self.learner.iteration
 
-    def begun(known: Learner) -> tuple[list[_Order], Iterable[Batch]]:
-        orders = _orders(net, recipe, worlds, known)
-        return orders, mapped(_carried_out, orders)
+    @property
+    def updates(self) -> int:
+        return self.learner.updates
 
-    ahead = None
-    while learner.iteration < recipe.iterations:
-        watch, old = Stopwatch(), learner
-        orders, playing = ahead or begun(old)
-        batches = foreseen(list(playing))
-        watch.lap("rollout")
-        met = _met(recipe, old, orders, batches)
-        ahead = begun(met) if recipe.staleness and met.iteration < recipe.iterations else None
-        rows = [_credited(part) for part in _kinds([rows for batch in batches for rows in batch.rows])]
-        watch.lap("credit")
-        new, gradient, gradients = taught(net, recipe, rows, old)
+    def fit(self, rollouts: Sequence[Rollouts], method: Method) -> list[Rollouts]:
+        """The same with what has to be fitted: values of what came after stretches of a task, or critics."""
+        if all(one.observations.fitted for one in rollouts):
+            return list(rollouts)
+        if all(isinstance(one.trace, Forest) for one in rollouts) and reads_forest(method):
+            return bootstrap_returns(rollouts)
+        anchors = "anchor" in method.credit
+        traces = [with_decision_tokens(with_anchors(one) if anchors else _whole(one)) for one in rollouts]
+        w = acting(self.recipe, self.learner.w, self.learner.held)
+        made = [
+            [made_of(t, d) for d in one.observations.decisions] for t, one in zip(traces, rollouts, strict=True)
+        ]
+        traces = fitted(method, traces, made, self.net, w)
+        return [one._replace(trace=trace) for one, trace in zip(rollouts, traces, strict=True)]
+
+    def update(self, rollouts: Sequence[Rollouts], credit: Sequence[Credit], update: Update) -> Change:
+        """The update of the recipe's regime on the rows of those who learn now."""
+        old, recipe = self.learner, self.recipe.ruled(update)
+        learned = training_rows([one.observations.decisions for one in rollouts], credit, self.deal)
+        rows = learned.rows
+        if any(term.name == "skip_zeros" for term in update.filters):
+            rows = [some for some in map(without_zeros, rows) if len(some.seen)]
+        new, gradient, gradients = updated_by_regime(self.net, recipe, rows, old)
+        scores = [float(one.score.mean()) for one in rollouts if len(one.score)]
+        held = remembered(recipe, old.held, old.w, float(np.mean(scores)) if scores else np.nan)
         counts = {name: x for name, x in new.held.items() if name.startswith("updates/")}
-        learner = replace(met, w=new.w, m=new.m, v=new.v, updates=new.updates, held=met.held | counts)
-        watch.lap("update")
-        yield (
-            learner,
-            Progress(
-                old.iteration,
-                _score(batches),
-                sum(batch.decisions for batch in batches),
-                sum(len(r.seen) for r in rows),
-                entropy_of(rows),
-                gradient,
-                gradients,
-                shares(item for batch in batches for item in batch.mix.items()),
-                watch.seconds,
-            ),
-        )
+        self.learner = replace(new, iteration=old.iteration + 1, held=held | counts)
+        self._pace(rollouts)
+        many = sum(len(r.seen) for r in rows)
+        return Change(many, learned.entropy, gradient, gradients, learned.paid, learned.credit)
+
+    def _pace(self, rollouts: Sequence[Rollouts]) -> None:
+        """How many decisions of an episode are branched, and how undecided they are, for the next iteration."""
+        observed = [one.observations for one in rollouts if one.observations.doubt is not None]
+        if observed:
+            rows = sum(len(d.row) for some in observed for d in some.decisions)
+            self.learner.doubt = max(float(np.mean([some.doubt for some in observed])), 1e-3)
+            self.learner.branched = max(0.05, rows / sum(some.episodes for some in observed))
 
 
-def _score(batches: list[Batch]) -> float:
-    """The mean over worlds in which some episode did not wander."""
-    told = [float(batch.score.mean()) for batch in batches if len(batch.score)]
-    return float(np.mean(told)) if told else np.nan
+def _whole(one: Rollouts) -> Trace:
+    return one.trace.whole() if isinstance(one.trace, Forest) else one.trace
 
 
-def _met(recipe: Recipe, old: Learner, orders: list[_Order], batches: list[Batch]) -> Learner:
-    """The learner after its episodes, before it learned from them."""
-    rows = sum(len(part.seen) for batch in batches for part in batch.rows)
-    return replace(
-        old,
-        iteration=old.iteration + 1,
-        doubt=max(float(np.mean([batch.doubt for batch in batches])), 1e-3),
-        branched=max(0.05, rows / sum(len(order.seed) for order in orders)),
-        held=remembered(recipe, old.held, old.w, _score(batches)),
-    )
-
-
-class _Order(NamedTuple):
-    """What one call of `collect` is given."""
-
-    world: World
-    net: Net
-    w: Parameters
-    seed: U
-    share: float
-    recipe: Recipe
-    room: int
-    roles: tuple[str, ...] | None
-
-
-def _carried_out(order: _Order) -> Batch:
-    r = order.recipe
-    how: dict[str, Any] = {
-        "tries": r.tries,
-        "most": r.most,
-        "room": order.room,
-        "sharp": r.sharp,
-        "wander": r.wander,
-        "roles": order.roles,
-        "whole": r.whole,
-    }
-    return collect(order.world, order.net, order.w, order.seed, order.share, **how)
-
-
-def _orders(net: Net, recipe: Recipe, worlds: Worlds, old: Learner) -> list[_Order]:
-    """Episodes in some worlds, as many as should give the rows wanted."""
-    share = recipe.spread / old.doubt
-    rows = round(recipe.rows * np.sqrt(len(net.kinds)) * (recipe.shorter if net.stretches else 1.0))
-    each = int(np.clip(rows / recipe.worlds / old.branched, 64, rows))
-    w, roles = acting(recipe, old.w, old.held), learners(recipe, net.roles, old.iteration, old.held)
-    orders = []
-    for number in range(recipe.worlds):
-        world = worlds(old.iteration, number)
-        seed = seeds(old.seed * 1_000_003 + old.iteration, each, number * each)
-        room = int(1.3 * rows / recipe.worlds) * min(recipe.tries, len(world.options))
-        orders.append(_Order(world, net, w, seed, share, recipe, room, roles))
-    return orders
-
-
-def _kinds(parts: list[Rows]) -> list[list[Rows]]:
-    kinds: dict[tuple[str, str], list[Rows]] = {}
-    for part in parts:
-        kinds.setdefault((part.seen.kind, part.seen.role), []).append(part)
-    return list(kinds.values())
-
-
-def _credited(parts: list[Rows]) -> Credited:
-    seen = joined([p.seen for p in parts])
-    logp, earned = (np.concatenate([getattr(p, name) for p in parts]) for name in ("logp", "earned"))
-    chance = np.concatenate([p.chance for p in parts])
-    return Credited(seen, logp, same_prefix(earned, logp, seen.start), 1.0 / chance, _apart(earned, seen.start))
-
-
-def _apart(earned: F, start: N64) -> F:
-    """sd_k Q_k over the options k of each row."""
-    first, many = start[:-1], tape.lengths(start)
-    off = earned - np.repeat(np.add.reduceat(earned, first) / many, many)
-    apart: F = np.sqrt(np.add.reduceat(off * off, first) / many)
-    return apart
-
-
-def entropy_of(rows: Sequence[Credited | Made]) -> float:
-    """Of a decision, on average."""
-    total = sum(float(-(np.exp(r.logp) * r.logp).sum()) for r in rows)
-    return total / max(1, sum(len(r.seen) for r in rows))
-
-
-def taught(net: Net, recipe: Recipe, rows: list[Credited], old: Learner) -> tuple[Learner, float, dict[str, float]]:
+def updated_by_regime(
+    net: Net, recipe: Recipe, rows: list[TrainingRows], old: Learner
+) -> tuple[Learner, float, dict[str, float]]:
     """The learner after the update of its regime on the rows of those who learn now; the mean length of its gradients, and of each role's.
 
     Decoupled roles share nothing, so that each is updated as if it were alone, with its own count of Adam's steps.
     """
-    if recipe.regime != "shared" and not net.shape.per_role:
-        raise ValueError(f"regime {recipe.regime!r} needs parameters for each role; `regimes.network` makes them")
     who = learners(recipe, net.roles, old.iteration, old.held)
     rows = [r for r in rows if who is None or r.seen.role in who]
     if recipe.staleness and recipe.correction == "truncated":
-        rows = [_current(net, old.w, row, recipe.truncate) for row in rows]
+        rows = [current(net, old.w, row, recipe.truncate) for row in rows]
     if recipe.regime != "decoupled":
         return updated(net, recipe, rows, old)
     new, lengths = old, {}
@@ -322,14 +234,14 @@ def taught(net: Net, recipe: Recipe, rows: list[Credited], old: Learner) -> tupl
     return new, float(np.sqrt(sum(x * x for x in lengths.values()))), lengths
 
 
-def _current(net: Net, w: Parameters, row: Credited, most: float) -> Credited:
+def current(net: Net, w: Parameters, row: TrainingRows, most: float) -> TrainingRows:
     """A row that others' weights acted in, as one of these weights, its credit by truncated importance weights."""
     now = net.log_odds(w, row.seen)
     return replace(row, logp=now, credit=truncated_credit(row.credit, row.logp, now, most))
 
 
 def updated(
-    net: Net, recipe: Recipe, rows: list[Credited], old: Learner
+    net: Net, recipe: Recipe, rows: list[TrainingRows], old: Learner
 ) -> tuple[Learner, float, dict[str, float]]:
     """The learner after some gradient steps on credited rows; the mean length of its gradients, and of each role's part of them."""
     if not rows:
@@ -338,10 +250,10 @@ def updated(
     w, m, v = ({k: x.copy() for k, x in some.items()} for some in (old.w, old.m, old.v))
     new = replace(old, w=w, m=m, v=v)
     usual = float(np.sqrt(np.mean(np.concatenate([r.credit for r in rows]) ** 2))) + 1e-12
-    rows = [_in_units(net, old.w, replace(row, seen=prepared(row.seen)), usual) for row in rows]
+    rows = [in_units(net, old.w, replace(row, seen=prepared(row.seen)), usual) for row in rows]
     total = sum(float(r.weight.sum()) for r in rows)
     dice = np.random.default_rng([old.seed, old.iteration, 0xBA7C])
-    together = _Together(w, m, v)
+    flat = FlatAdamState(w, m, v)
     norms: list[float] = []
     lengths: dict[str, list[float]] = {}
     for _ in range(recipe.epochs):
@@ -352,23 +264,23 @@ def updated(
             for row, order in zip(rows, orders, strict=True):
                 index = np.sort(order[part :: recipe.parts])
                 if len(index):
-                    term, role = _loss(net, recipe, at, row, index, left, recipe.parts / total), row.seen.role
+                    term, role = loss_of(net, recipe, at, row, index, left, recipe.parts / total), row.seen.role
                     losses[role] = tape.add(losses[role], term) if role in losses else term
             grad: Parameters = {}
             for role, loss in losses.items():
-                part_of = _gradient(loss, at)
+                part_of = gradient_of(loss, at)
                 lengths.setdefault(role, []).append(_length(part_of))
                 grad |= {k: grad[k] + g if k in grad else g for k, g in part_of.items()}
             norm = _length(grad) if len(losses) > 1 else lengths[role][-1]
             norms.append(norm)
             shrink = min(1.0, recipe.norm / (norm + 1e-12))
             new.updates += 1
-            adam(*together(grad), new.updates, recipe.rate * left, shrink)
+            adam(*flat(grad), new.updates, recipe.rate * left, shrink)
             net.fade(new.w, grad, recipe.fade * recipe.rate * left)
     return new, float(np.mean(norms)), {role: float(np.mean(some)) for role, some in lengths.items()}
 
 
-class _Together:
+class FlatAdamState:
     """Parameters and both moments of Adam as one array each, on which it takes less than half as long. A step that has gradients of others than the first had is made one by one."""
 
     def __init__(self, w: Parameters, m: Parameters, v: Parameters) -> None:
@@ -398,7 +310,7 @@ def _side_by_side(some: Parameters, names: list[str]) -> tape.Array:
     return whole
 
 
-def _gradient(loss: Any, w: Parameters) -> Parameters:
+def gradient_of(loss: Any, w: Parameters) -> Parameters:
     """Of a loss by each parameter that it depends on; leaves none behind."""
     tape.backward(loss)
     grad = {k: x.grad for k, x in w.items() if x.grad is not None}
@@ -411,20 +323,22 @@ def _length(grad: Parameters) -> float:
     return float(np.sqrt(sum(float(np.vdot(g, g)) for g in grad.values())))
 
 
-def _in_units(net: Net, w: Parameters, row: Credited, usual: float) -> Credited:
+def in_units(net: Net, w: Parameters, row: TrainingRows, usual: float) -> TrainingRows:
     """Credit as a multiple of what is usual: of all rows or, where options were tried alike, of rows like this one, A / (usual e^h).
 
     Where stakes differ a lot, the largest alone would else set the unit, and the rest would be lost in the entropy that is added. Rows
     count by the root of their unit: between each alike, and each by what is lost if it is decided wrongly.
     """
-    if row.apart is None:
+    if row.spread is None:
         return replace(row, credit=row.credit / usual)
     stake = net.stake(w, row.seen, tape.value_of(net.context(w, row.seen)[0]))
     unit = np.repeat(usual * stake * stake, tape.lengths(row.seen.start))
-    return replace(row, credit=row.credit / unit, apart=row.apart / usual, weight=row.weight * stake)
+    return replace(row, credit=row.credit / unit, spread=row.spread / usual, weight=row.weight * stake)
 
 
-def _loss(net: Net, recipe: Recipe, w: Parameters, row: Credited, index: N64, left: float, weight: float) -> Any:
+def loss_of(
+    net: Net, recipe: Recipe, w: Parameters, row: TrainingRows, index: N64, left: float, weight: float
+) -> Any:
     """Of some rows: `every_option`, and what fits e^h to how far options lie apart, d:  Σ_i w_i (h_i + d_i e^-h_i)."""
     at, seen = entries_of(row.seen, index), taken(row.seen, index)
     context, items = net.context(w, seen)
@@ -436,9 +350,10 @@ def _loss(net: Net, recipe: Recipe, w: Parameters, row: Credited, index: N64, le
         np.repeat(each, tape.lengths(seen.start)),
         recipe.clip,
         recipe.entropy * left,
+        recipe.high,
     )
-    if row.apart is None:
+    if row.spread is None:
         return loss
     h = net.apart(w, seen, tape.value_of(context))
-    off = tape.add(h, tape.mul(tape.exp(tape.mul(h, -1.0)), row.apart[index].astype(np.float32)))
-    return tape.add(loss, tape.mul(tape.sum_all(tape.mul(off, each)), APART))
+    off = tape.add(h, tape.mul(tape.exp(tape.mul(h, -1.0)), row.spread[index].astype(np.float32)))
+    return tape.add(loss, tape.mul(tape.sum_all(tape.mul(off, each)), SPREAD))

@@ -135,12 +135,20 @@ def qmix(q: Node, w1: Node, b1: Node, w2: Node, b2: Node) -> Node:
     return tape.column(tape.add(tape.matmul(hidden, tape.absolute(w2)), b2))
 
 
-def every_option(logp: Node, old: Array, credit: Array, weight: Array, clip: float, doubt: float) -> Node:
+def every_option(
+    logp: Node, old: Array, credit: Array, weight: Array, clip: float, doubt: float, high: float | None = None
+) -> Node:
     """All options of a decision at once, each clipped as PPO clips the one taken, and h times the entropy:
 
     L = -Σ_i w_i Σ_k [π_old,k min(ρ_k A_k, clip(ρ_k, 1 - ε, 1 + ε) A_k) - h π_k log π_k],   ρ = π / π_old
+
+    With a clip of ∞ π_old,k A_k log π_k in place of the minimum: REINFORCE.
     """
-    loss = _weighted(_bounded(ratio(logp, old), credit, clip, clip), np.exp(old) * weight)
+    if math.isinf(clip):  # REINFORCE
+        loss = _weighted(logp, credit * np.exp(old) * weight)
+    else:
+        bounded = _bounded(ratio(logp, old), credit, clip, clip if high is None else high)
+        loss = _weighted(bounded, np.exp(old) * weight)
     return tape.add(loss, tape.mul(entropy(logp, weight), doubt)) if doubt else loss
 
 

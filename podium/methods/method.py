@@ -9,14 +9,28 @@ from typing import Literal
 from podium import rewards
 from podium.credit import BadCredit, Credit, apply
 from podium.credit.credit import read as read_credit
+from podium.expression import Call
 from podium.methods.update import read_schedule, read_update
 from podium.outside import use
 from podium.registry import alternatives, entries, find, kind_of, register
 from podium.rewards.ledger import Now
 from podium.rewards.ledger import read as read_reward
 from podium.trace.columns import Trace
+from podium.trace.forest import Forest
 
-__all__ = ["METHODS", "Known", "Method", "Methods", "Needs", "add", "credit_of", "named", "scored", "use_method"]
+__all__ = [
+    "METHODS",
+    "Known",
+    "Method",
+    "Methods",
+    "Needs",
+    "add",
+    "credit_of",
+    "named",
+    "reads_forest",
+    "scored",
+    "use_method",
+]
 
 Known = Literal["formula", "partial", "abstract"]
 Needs = Literal[
@@ -107,14 +121,33 @@ def use_method(spec: str) -> Method:
     return named(use("method", spec, add))
 
 
-def credit_of(trace: Trace, method: Method | str, now: Now = Now()) -> Credit:  # noqa: B008 (immutable)
-    """The credit that a method gives to every unit it pays."""
+def credit_of(trace: Trace | Forest, method: Method | str, now: Now = Now()) -> Credit:  # noqa: B008 (immutable)
+    """The credit that a method gives to every unit it pays; of a forest to the units of its own rows, if it can read it."""
     row = named(method) if isinstance(method, str) else method
     return apply(scored(trace, row, now), row.credit)
 
 
-def scored(trace: Trace, method: Method, now: Now = Now()) -> Credit:  # noqa: B008 (immutable)
+def reads_forest(method: Method) -> bool:
+    """Whether a method's credit is the same on the own rows of a forest: it compares what decisions led to by their outcome alone.
+
+    >>> reads_forest(named("branching_policy")), reads_forest(named("grpo"))
+    (True, False)
+    """
+    tree = read_credit(method.credit) if method.credit else None
+    return (
+        method.unit == "orchestrator"
+        and method.reward == "outcome"
+        and isinstance(tree, Call)
+        and tree.name == "same_prefix"
+        and dict(tree.options).get("same") == "option"
+    )
+
+
+def scored(trace: Trace | Forest, method: Method, now: Now = Now()) -> Credit:  # noqa: B008 (immutable)
     """What a method's credit starts from: the reward of every unit it pays."""
     if not method.credit:
         raise BadCredit(f"{method.name} is a card: {method.unknown}")
-    return Credit(trace, method.unit, rewards.score(trace, method.reward, method.unit, now))
+    packed = trace if isinstance(trace, Forest) and reads_forest(method) else None
+    if isinstance(trace, Forest):
+        trace = trace.whole() if packed is None else packed.rows
+    return Credit(trace, method.unit, rewards.score(trace, method.reward, method.unit, now), packed=packed)

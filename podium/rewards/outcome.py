@@ -28,12 +28,15 @@ COSTS = ("tokens", "tokens_in", "tokens_out", "cost", "wall_clock_s", "tool_call
 def outcome(trace: Trace, channel: str = "team") -> F:
     """What the run was worth, as its trace states it.
 
-        r_n = reward_n[channel]
+        r_n = reward_n[channel];   of the team, where the rest of the task was estimated: earned_n + value_n
 
     pays: the team.   needs: that channel among the trace's rewards, else NaN.   from: MAGRPO, Dr. MAS, Agent
     Lightning.
     """
-    return channel_of_rollouts(trace, channel)
+    stated = channel_of_rollouts(trace, channel)
+    if channel != "team":
+        return stated
+    return np.where(np.isnan(trace.value_n), stated, trace.earned_n + trace.value_n)
 
 
 @register("score", unit="team", families=("R1", "E1"), better="higher", needs="the reward channel on the trace")

@@ -16,8 +16,9 @@ from podium.learn.evaluate import Judged, judged, over_seeds
 from podium.learn.folder import BadRecipe
 from podium.learn.params import held_out, trainable, training
 from podium.learn.policy import Net
-from podium.learn.traced import cannot, traced_step
-from podium.learn.train import Learner, Recipe, begin, one_thread
+from podium.learn.requirements import cannot
+from podium.learn.source import iterations
+from podium.learn.train import Learner, NetPolicy, Recipe, begin, one_thread
 from podium.methods import METHODS, Method, named
 from podium.registry import alternatives
 from podium.rewards.ledger import BadReward
@@ -47,12 +48,9 @@ class Board(NamedTuple):
 def learned(env: str, method: Method, recipe: Recipe, seed: int) -> tuple[Net, Learner, float]:
     """A policy trained by a method's credit, and the share of decisions paid. Raises BadCredit or BadReward
     where the worlds lack what it needs."""
-    net = Net(training(env, seed, 0, 0))
-    learner, paid = begin(net, seed), 0.0
-    while learner.iteration < recipe.iterations:
-        learner, progress = traced_step(net, recipe, lambda i, k: training(env, seed, i, k), method, learner)
-        paid += (progress.paid or 0.0) / recipe.iterations
-    return net, learner, paid
+    policy = NetPolicy(net := Net(training(env, seed, 0, 0)), recipe, begin(net, seed))
+    done = list(iterations(policy, lambda i, k: training(env, seed, i, k), method, by_doubt=False))
+    return net, policy.learner, fmean(one.change.paid or 0.0 for one in done)
 
 
 def compare(

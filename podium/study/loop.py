@@ -7,24 +7,24 @@ one method plays about as many decisions as the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from podium.envs.draws import U, seeds
 from podium.envs.world import World
-from podium.learn.collect import Batch, played
+from podium.learn.collect import played
 from podium.learn.evaluate import DICE, Judged, beside
 from podium.learn.policy import Net
 from podium.learn.regimes import network, started
-from podium.learn.traced import traced_step
-from podium.learn.train import Learner, Mapped, Recipe, Worlds, begin, step
-from podium.methods import named
+from podium.learn.source import Worlds, iterations
+from podium.learn.train import Learner, NetPolicy, Recipe, begin
 from podium.trace.columns import F
 
-__all__ = ["FEW", "OURS", "SAID", "SHUFFLED", "Lesson", "budget", "dealt", "learned", "marks", "recipe_of"]
+__all__ = ["FEW", "OURS", "SAID", "SHUFFLED", "Lesson", "budget", "learned", "marks", "recipe_of"]
 
 OURS, FEW, SHUFFLED = "same-prefix", "few", "shuffled"
 SAID = {
@@ -71,33 +71,28 @@ def learned(
     """Trains by same-prefix credit, by it shuffled, or by a method of the table: to the end of the recipe, or so many iterations; from
     the parameters of another learner, if one is given."""
     net = network(worlds(0, 0), recipe)
-    learner, count = begin(net, seed), 0
+    learner = begin(net, seed)
     if start is not None:
         learner = replace(learner, w=started(learner.w, start.w))
-    took: dict[str, float] = {}
-    paid: list[float] = []
-    credits_: list[float] = []
-    while learner.iteration < min(recipe.iterations, most or recipe.iterations):
-        if credit in (OURS, FEW, SHUFFLED):
-            learner, told = step(net, recipe, worlds, learner, dealt(learner) if credit == SHUFFLED else map)
-        else:
-            learner, told = traced_step(net, recipe, worlds, named(credit), learner)
-            paid.append(told.paid or 0.0)
-            credits_.append(told.credit or 0.0)
-        count += told.decisions
-        took = {stage: took.get(stage, 0.0) + s for stage, s in told.seconds.items()}
-    return Lesson(net, learner, count, took, float(np.mean(paid)) if paid else None, max(credits_, default=None))
+    policy = NetPolicy(net, recipe, learner)
+    ours = credit in (OURS, FEW, SHUFFLED)
+    if credit == SHUFFLED:
+        policy.deal = lambda n: _dealt(policy, n)
+    count, took = 0, dict[str, float]()
+    paid, sizes = list[float](), list[float]()
+    for done in iterations(policy, worlds, "branching_policy" if ours else credit, by_doubt=ours, last=most):
+        count += done.decisions
+        paid.append(done.change.paid or 0.0)
+        sizes.append(done.change.credit or 0.0)
+        took = {stage: took.get(stage, 0.0) + s for stage, s in done.seconds.items()}
+    return Lesson(
+        net, policy.learner, count, took, None if ours else float(np.mean(paid)), max(sizes, default=None)
+    )
 
 
-def dealt(learner: Learner) -> Mapped:
-    """The control: plays as `map` does, and what options earned is dealt out anew among all that were tried in decisions of a kind."""
-    dice = np.random.default_rng([learner.seed, learner.iteration, 0x5F1E])
-
-    def mapped(play: Callable[[Any], Batch], orders: Iterable[Any]) -> Iterator[Batch]:
-        for batch in map(play, orders):
-            yield batch._replace(rows=[r.dealt(dice.permutation(len(r.earned))) for r in batch.rows])
-
-    return mapped
+def _dealt(policy: NetPolicy, n: int) -> NDArray[np.int64]:
+    """The control: what decisions of a kind earned is dealt out anew among all of them."""
+    return np.random.default_rng([policy.learner.seed, policy.iteration, n, 0x5F1E]).permutation(n)
 
 
 def marks(lesson: Lesson, worlds: Sequence[World], episodes: int, most: int = 100) -> list[Judged]:

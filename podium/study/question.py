@@ -8,7 +8,7 @@ study of a user's own is given as FILE.py:NAME:
     class Settings:
         trials: int
 
-    coin = register("study", "coin")(Experiment(Settings, arms, measure, told))
+    coin = register("study", "coin")(Experiment(Settings, arms, measure, report))
 
 What was measured is kept, and not measured again by the same code and recipe. Seconds are kept apart: they are all
 that two runs of one seed may differ in.
@@ -45,26 +45,26 @@ from podium.trace.files import write_whole
 
 __all__ = [
     "Experiment",
-    "Found",
+    "Headline",
+    "Measurements",
     "Question",
-    "Says",
-    "Told",
-    "answered",
+    "Report",
     "column",
-    "filled",
+    "fill_tables",
+    "fingerprint",
     "imports",
     "in_time",
-    "kept",
-    "key",
-    "last",
+    "latest_report",
+    "load_measurements",
     "meaning",
-    "measured",
-    "names",
-    "read",
-    "says",
+    "measure_all",
+    "read_study",
+    "report_of",
+    "report_or_measure",
+    "study_names",
+    "summarise",
     "table",
-    "tell",
-    "write",
+    "write_report",
 ]
 
 PACKAGE = Path(podium.__path__[0])
@@ -73,7 +73,7 @@ FORMS = ("trace", "interval", "registry", "view", "cli")  # how things are writt
 TELLS = ("podium.study.question", "podium.study.figure")  # which keep and draw what was measured
 
 
-class Says(NamedTuple):
+class Headline(NamedTuple):
     """One figure of a headline: a mean with its interval over seeds, and what it is promised to be, if anything
     is."""
 
@@ -86,16 +86,16 @@ class Says(NamedTuple):
     most: float | None = None
 
 
-class Told(NamedTuple):
+class Report(NamedTuple):
     """What is told of an experiment."""
 
-    headline: list[Says]
+    headline: list[Headline]
     tables: dict[str, str]  # markdown, by name
     figure: str  # SVG
 
 
 @dataclass(frozen=True)
-class Found:
+class Measurements:
     """The numbers of every arm, one dict a seed, and the processor's seconds."""
 
     arms: dict[str, list[dict[str, Any]]]
@@ -110,7 +110,7 @@ class Experiment:
     settings: Any  # a class, which the recipe is read into
     arms: Callable[[Any], list[str]]  # settings: what is compared
     measure: Callable[[Any, str, int], dict[str, Any]]  # settings, arm, seed: one arm on one seed
-    told: Callable[[Any, Found], Told]  # settings, numbers of all: headline, tables and the figure
+    report: Callable[[Any, Measurements], Report]  # settings, numbers of all: headline, tables and the figure
 
     @property
     def path(self) -> Path:
@@ -128,15 +128,15 @@ class Question:
     experiment: Experiment
 
 
-def names() -> list[str]:
+def study_names() -> list[str]:
     """The questions that there are."""
     return registered("study")
 
 
-def read(spec: str, quick: bool = False) -> Question:
+def read_study(spec: str, quick: bool = False) -> Question:
     """A question by its name or as FILE.py:NAME; `quick` takes the sizes under [quick], which are for trying it
     out."""
-    known = names()  # ours first, so that a clash is the newcomer's
+    known = study_names()  # ours first, so that a clash is the newcomer's
     name = use("study", spec)
     if name == spec and name not in known:
         if not known:
@@ -154,7 +154,7 @@ def read(spec: str, quick: bool = False) -> Question:
     return Question(name, spec, asks, tuple(range(seeds)), msgspec.convert(recipe, experiment.settings), experiment)
 
 
-def key(question: Question) -> str:
+def fingerprint(question: Question) -> str:
     """What the numbers depend on: settings, seeds and code."""
     settings = msgspec.json.encode([question.name, list(question.seeds), question.how])
     return hashlib.sha256(settings + _code(question.experiment.path)).hexdigest()[:12]
@@ -162,8 +162,8 @@ def key(question: Question) -> str:
 
 @cache
 def _code(own: Path) -> bytes:
-    """A fingerprint of the code: the question's module up to `told`, what it imports of `podium.study` and from its
-    own checkout or folder, and the packages of Podium that those import. What comes from `told` on only tells and
+    """A fingerprint of the code: the question's module up to `report`, what it imports of `podium.study` and from its
+    own checkout or folder, and the packages of Podium that those import. What comes from `report` on only tells and
     draws."""
     found, packages, todo = set[Path](), set[Path](), [own]
     while todo:
@@ -178,7 +178,7 @@ def _code(own: Path) -> bytes:
             elif file not in found:
                 todo.append(file)
     paths = sorted(found) + [path for folder in sorted(packages) for path in sorted(folder.glob("*.py"))]
-    meant = (meaning(path.read_text(), "told" if path == own else None) for path in paths)
+    meant = (meaning(path.read_text(), "report" if path == own else None) for path in paths)
     return hashlib.sha256(b"".join(meant)).digest()
 
 
@@ -225,15 +225,15 @@ def imports(source: str) -> list[str]:
     return [name for n in named for name in (n.module, *(f"{n.module}.{a.name}" for a in n.names)) if name]
 
 
-def measured(
+def measure_all(
     question: Question, folder: Path, cores: int = 2, say: Callable[[str], Any] = lambda text: None
-) -> Found:
+) -> Measurements:
     """Every arm on every seed; what the folder has of the same key is taken from there, and what is measured is put
     there at once."""
     folder.mkdir(parents=True, exist_ok=True)
     arms = question.experiment.arms(question.how)
     jobs = [(question, arm, seed, folder) for arm in arms for seed in question.seeds]
-    found = Found({}, {}, {})
+    found = Measurements({}, {}, {})
     for number, ((_, arm, seed, _), one) in enumerate(zip(jobs, _mapped(jobs, cores), strict=True), 1):
         found.arms.setdefault(arm, []).append(one["found"])
         found.seconds.setdefault(arm, []).append(one["seconds"])
@@ -254,7 +254,7 @@ def _mapped(jobs: Sequence[tuple[Question, str, int, Path]], cores: int) -> Any:
 
 def _kept_by(spec: str, settings: dict[str, Any], arm: str, seed: int, folder: Path) -> dict[str, Any]:
     """As `_kept`, in a process of its own, which has to load a user's file first."""
-    question = read(spec)
+    question = read_study(spec)
     return _kept(replace(question, how=msgspec.convert(settings, question.experiment.settings)), arm, seed, folder)
 
 
@@ -266,8 +266,8 @@ def _kept(question: Question, arm: str, seed: int, folder: Path) -> dict[str, An
         with one_thread():
             found = question.experiment.measure(question.how, arm, seed)
         took = found.pop("took", {})
-        told = {"found": _plain(found), "seconds": process_time() - began, "took": took}
-        write_whole(path, msgspec.json.encode(told))
+        report = {"found": _plain(found), "seconds": process_time() - began, "took": took}
+        write_whole(path, msgspec.json.encode(report))
     there: dict[str, Any] = msgspec.json.decode(path.read_bytes())
     return there
 
@@ -285,15 +285,15 @@ def _plain(value: Any) -> Any:
     return None if value != value else value
 
 
-def tell(question: Question, found: Found) -> Told:
+def report_of(question: Question, found: Measurements) -> Report:
     """Headline, tables and figure; the table `headline` and the table `seconds` are there in all of them."""
-    told: Told = question.experiment.told(question.how, found)
-    rows = [[f"`7.{question.name}.{s.id}`", s.what, *_cells(s)] for s in told.headline]
+    report: Report = question.experiment.report(question.how, found)
+    rows = [[f"`7.{question.name}.{s.id}`", s.what, *_cells(s)] for s in report.headline]
     head = table(["id", "what", "figure", "95 % interval", "promised"], rows)
     order = [arm for arm in question.experiment.arms(question.how) if np.sum(found.seconds[arm])]
     took = [[arm, f"{np.mean(found.seconds[arm]):.1f}", _played(found.arms[arm])] for arm in order]
     spent = table(["arm", "seconds of one core, mean of seeds", "played"], took)
-    return told._replace(tables=told.tables | {"headline": head, "seconds": spent})
+    return report._replace(tables=report.tables | {"headline": head, "seconds": spent})
 
 
 def _played(some: list[dict[str, Any]]) -> str:
@@ -305,27 +305,27 @@ def _played(some: list[dict[str, Any]]) -> str:
     return ", ".join(counts)
 
 
-def _cells(s: Says) -> list[str]:
+def _cells(s: Headline) -> list[str]:
     interval = f"{s.low:.3g} to {s.high:.3g}" if s.low == s.low else ""
     promise = f">= {s.least:g}" if s.least is not None else "" if s.most is None else f"<= {s.most:g}"
     return [f"{s.mean:.3g}", interval, promise]
 
 
-def says(id: str, what: str, values: Any, least: float | None = None, most: float | None = None) -> Says:
+def summarise(id: str, what: str, values: Any, least: float | None = None, most: float | None = None) -> Headline:
     """A figure from its values, one a seed, or from one number: m ± t(n - 1) s / √n."""
     there = np.atleast_1d(np.asarray(values, float))
     there = there[~np.isnan(there)]
     mean, n = float(there.mean()) if len(there) else float("nan"), len(there)
     half = student(n - 1) * float(there.std(ddof=1)) / n**0.5 if n > 1 else float("nan")
-    return Says(id, what, mean, mean - half, mean + half, least, most)
+    return Headline(id, what, mean, mean - half, mean + half, least, most)
 
 
-def column(found: Found, arm: str, name: str) -> Any:
+def column(found: Measurements, arm: str, name: str) -> Any:
     """One number, or one curve, of an arm: a row a seed."""
     return np.array([one[name] for one in found.arms[arm]], float)
 
 
-def in_time(found: Found, arm: str, name: str, arms: Sequence[str]) -> Any:
+def in_time(found: Measurements, arm: str, name: str, arms: Sequence[str]) -> Any:
     """Where a curve of an arm, looked at in even steps, stood after the seconds that the quickest of some arms took
     in all: a number a seed."""
     took = {one: float(np.median(found.seconds[one])) for one in arms}
@@ -340,7 +340,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def filled(page: str, tables: dict[str, str]) -> str:
+def fill_tables(page: str, tables: dict[str, str]) -> str:
     """A page with its measured tables as they are now."""
 
     def put(match: re.Match[str]) -> str:
@@ -349,17 +349,17 @@ def filled(page: str, tables: dict[str, str]) -> str:
     return re.sub(r"<!-- measured: (\w+) -->.*?<!-- end measured -->", put, page, flags=re.DOTALL)
 
 
-def write(question: Question, found: Found, folder: Path) -> Told:
+def write_report(question: Question, found: Measurements, folder: Path) -> Report:
     """The numbers, the seconds and the figure into a folder; and the tables into the page, if one is there."""
-    told = tell(question, found)
+    report = report_of(question, found)
     folder.mkdir(parents=True, exist_ok=True)
-    held = {"key": key(question), "seeds": len(question.seeds), "arms": found.arms}
+    held = {"key": fingerprint(question), "seeds": len(question.seeds), "arms": found.arms}
     write_whole(folder / f"{question.name}.json", _spelled(held))
     write_whole(folder / f"{question.name}.seconds.json", _spelled({"seconds": found.seconds, "took": found.took}))
-    write_whole(folder / f"{question.name}.svg", told.figure.encode())
+    write_whole(folder / f"{question.name}.svg", report.figure.encode())
     if (page := folder / f"{question.name}.md").exists():
-        write_whole(page, filled(page.read_text(), told.tables).encode())
-    return told
+        write_whole(page, fill_tables(page.read_text(), report.tables).encode())
+    return report
 
 
 def _spelled(value: Any) -> bytes:
@@ -368,28 +368,28 @@ def _spelled(value: Any) -> bytes:
     return text.replace(b'}],"', b'}],\n"').replace(b'"arms":{', b'"arms":{\n') + b"\n"
 
 
-def kept(question: Question, folder: Path = SHIPPED) -> tuple[Found, bool] | None:
+def load_measurements(question: Question, folder: Path = SHIPPED) -> tuple[Measurements, bool] | None:
     """What was written into a folder, and whether by this code and recipe; None if there is nothing."""
     path = folder / f"{question.name}.json"
     if not path.exists():
         return None
     held = msgspec.json.decode(path.read_bytes())
     seconds = msgspec.json.decode((folder / f"{question.name}.seconds.json").read_bytes())
-    return Found(held["arms"], seconds["seconds"], seconds["took"]), held["key"] == key(question)
+    return Measurements(held["arms"], seconds["seconds"], seconds["took"]), held["key"] == fingerprint(question)
 
 
-def last(question: Question, folders: Sequence[Path]) -> tuple[Told, bool] | None:
+def latest_report(question: Question, folders: Sequence[Path]) -> tuple[Report, bool] | None:
     """The last result of the first folder that has one; and whether this code and recipe made it."""
     for folder in folders:
-        if (there := kept(question, folder)) is not None:
+        if (there := load_measurements(question, folder)) is not None:
             with suppress(KeyError):  # a result of other arms
-                return tell(question, there[0]), there[1]
+                return report_of(question, there[0]), there[1]
     return None
 
 
-def answered(question: Question, folder: Path, cores: int = 2) -> Told:
+def report_or_measure(question: Question, folder: Path, cores: int = 2) -> Report:
     """What is told: from what a clone has, if this code and recipe made it, else measured."""
-    there = kept(question)
+    there = load_measurements(question)
     if there is not None and there[1]:
-        return tell(question, there[0])
-    return tell(question, measured(question, folder, cores))
+        return report_of(question, there[0])
+    return report_of(question, measure_all(question, folder, cores))

@@ -18,7 +18,8 @@ import podium
 from podium.learn.evaluate import Judged, judged, over_seeds
 from podium.learn.params import TESTS, held_out, training
 from podium.learn.policy import Net
-from podium.learn.train import Recipe, begin, one_thread, train
+from podium.learn.source import iterations
+from podium.learn.train import NetPolicy, Recipe, begin, one_thread
 from podium.study.question import imports, meaning
 from podium.trace.files import write_whole
 
@@ -90,7 +91,7 @@ def _kept(env: str, seed: int, recipe: Recipe, episodes: int, folder: Path) -> l
 def _code() -> bytes:
     """A fingerprint of all that decides what is learned: the loop, what it imports of `learn`, and all worlds. The
     parameters of training are not in it; they are drawn for each world by itself."""
-    root, found, todo = Path(podium.__path__[0]), set[str](), ["learn.train", "learn.evaluate"]
+    root, found, todo = Path(podium.__path__[0]), set[str](), ["learn.source", "learn.evaluate"]
     while todo:
         found.add(module := todo.pop())
         source = (root / module.replace(".", "/")).with_suffix(".py").read_text()
@@ -107,9 +108,11 @@ def _learned(env: str, seed: int, recipe: Recipe, episodes: int) -> list[Judged]
     most = min(episodes, 20_000) // fewer  # at once
     with one_thread():
         net = Net(training(env, seed, 0, 0))
-        *_, (learner, _) = train(net, recipe, lambda i, k: training(env, seed, i + 1, k), begin(net, seed))
+        policy = NetPolicy(net, recipe, begin(net, seed))
+        for _ in iterations(policy, lambda i, k: training(env, seed, i + 1, k)):
+            pass
         return [
-            judged(held_out(env, i), net, learner.w, episodes // fewer, most=recipe.most, batch=most)
+            judged(held_out(env, i), net, policy.learner.w, episodes // fewer, most=recipe.most, batch=most)
             for i in numbers
         ]
 

@@ -255,6 +255,10 @@ class Trace(_Referred):
     cost_n: Mapping[str, F] = column("floats")
     metric_n: Mapping[str, F] = column("floats")
     measured_n: I = column("tri")  # whether it states metrics, be there any or none
+    tells_n: I = column("tri")  # 0: what it earned is not what its own choices earn, because it explored
+    cut_n: I = column("int")  # the row at which the stretch of the task ended that its branch is paid for ...
+    earned_n: F = column("float")  # ... what it had earned there ...
+    value_n: F = column("float")  # ... and what is expected of the rest, by which it is bootstrapped
 
     # agents: everyone named in a run, whether or not they act
     rollout_a: I = column("rollout")
@@ -287,6 +291,8 @@ class Trace(_Referred):
     decision_e: I = column("code")
     chosen_e: Text = column("text")
     logp_e: F = column("float")
+    call_e: I = column("int")  # which call of the policy decided it, of those that decided many at once
+    chance_e: F = column("float")  # how likely the decision was to be branched
     model_e: Text = column("text")
     version_e: Text = column("text")  # of the policy
     context_e: I = column("row")  # the generation whose context this one extends
@@ -320,6 +326,7 @@ class Trace(_Referred):
     number_o: I = column("int")  # what the source calls it, where that is a number
     item_o: I = column("int")  # the item of the observation that it is about
     logp_o: F = column("float")  # under the policy, exact
+    behaviour_o: F = column("float")  # under the policy that acted, among the options that were tried there
 
     @staticmethod
     def of(**given: Any) -> Trace:

@@ -58,7 +58,7 @@ class Loose:
     broken: list[Place] = field(default_factory=list)
 
 
-_INTEGERS = {"stage": "stage_e", "task": "task_e", "start": "start_e", "position": "position_e"}
+_INTEGERS = {"stage": "stage_e", "task": "task_e", "start": "start_e", "position": "position_e", "call": "call_e"}
 _FLOATS = {
     "end": "end_e",
     "tokens_in": "tokens_in_e",
@@ -68,6 +68,7 @@ _FLOATS = {
     "cache_write_1h": "cache_write_1h_e",
     "cost": "cost_e",
     "logp": "logp_e",
+    "chance": "chance_e",
 }
 _TRI = {"trusted": "trusted_e", "valid": "valid_e", "truncated": "truncated_e"}
 _TEXTS = ("role", "tool", "content_ref", "options", "chosen", "model", "version", "random")
@@ -178,9 +179,9 @@ def run_columns(fields: RunFields) -> dict[str, Any]:
     for name in ("params", "seed", "do"):
         if (value := getattr(fields, name)) is not UNSET:
             run[f"{name}_n"] = Text.of([msgspec.json.encode(value).decode()])
-    for name, column in (("batch", "batch_n"), ("branch", "branch_n"), ("clock_skew_s", "clock_skew_n")):
+    for name in ("batch", "branch", "clock_skew_s", "tells", "cut", "earned", "value"):
         if (value := getattr(fields, name)) is not UNSET:
-            run[column] = np.array([value])
+            run[f"{name.removesuffix('_s')}_n"] = np.array([value])
     return run
 
 
@@ -228,6 +229,7 @@ _BESIDE = {
     "option_numbers": ("number_o", np.int64, -1),
     "option_items": ("item_o", np.int64, -1),
     "option_logps": ("logp_o", np.float64, np.nan),
+    "option_behaviours": ("behaviour_o", np.float64, np.nan),
 }
 
 

@@ -116,8 +116,8 @@ _EVENT = (
 )
 _EXTENSION = _kinds(
     "end:n tokens_in:n tokens_out:n cache_read:n cache_write:n cache_write_1h:n task:i cost:n stage:i decision:s "
-    "options:j "
-    "option_numbers:r option_items:r option_logps:r chosen:s logp:n valid:b truncated:b "
+    "options:j option_numbers:r option_items:r option_logps:r option_behaviours:r chosen:s logp:n call:i chance:n "
+    "valid:b truncated:b "
     "model:s version:s context:s.ids start:i tokens:r logps:r mask:r rewards:r votes:r random:j inferred:r "
     "absent:r run:r"
 )

@@ -65,6 +65,10 @@ class RunFields(Struct, forbid_unknown_fields=True, omit_defaults=True):
     params: Json | UnsetType = UNSET
     seed: Json | UnsetType = UNSET
     clock_skew_s: Amount | UnsetType = UNSET
+    tells: bool | UnsetType = UNSET
+    cut: Count | UnsetType = UNSET
+    earned: float | UnsetType = UNSET
+    value: float | UnsetType = UNSET
 
 
 class Extension(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -84,8 +88,11 @@ class Extension(Struct, forbid_unknown_fields=True, omit_defaults=True):
     option_numbers: list[Count | None] | UnsetType = UNSET
     option_items: list[Count | None] | UnsetType = UNSET
     option_logps: list[float | None] | UnsetType = UNSET  # under the policy, one an option
+    option_behaviours: list[float | None] | UnsetType = UNSET  # the same among the options that were tried
     chosen: str | UnsetType = UNSET
     logp: float | UnsetType = UNSET
+    call: Count | UnsetType = UNSET  # of the policy
+    chance: float | UnsetType = UNSET  # that it was branched
     valid: bool | UnsetType = UNSET
     truncated: bool | UnsetType = UNSET
     model: str | UnsetType = UNSET

@@ -34,6 +34,8 @@ _EXTENSION = [
     "decision",
     "chosen",
     "logp",
+    "call",
+    "chance",
     "valid",
     "truncated",
     "model",
@@ -149,6 +151,7 @@ def _offered(trace: Trace) -> Any:
         "option_numbers": (trace.number_o, trace.number_o >= 0),
         "option_items": (trace.item_o, trace.item_o >= 0),
         "option_logps": (trace.logp_o, ~np.isnan(trace.logp_o)),
+        "option_behaviours": (trace.behaviour_o, ~np.isnan(trace.behaviour_o)),
     }
     beside = {name: (values, there) for name, (values, there) in beside.items() if there.any()}
     for row, a, b in zip(rows.tolist(), first.tolist(), ends, strict=True):
@@ -177,11 +180,14 @@ def run_fields(trace: Trace) -> dict[str, Any]:
     for name in ("params", "seed", "do"):
         if (word := getattr(trace, f"{name}_n")[0]) is not None:
             fields[name] = Raw(word.encode())
-    for name in ("batch", "branch"):
+    for name in ("batch", "branch", "cut"):
         if (number := int(getattr(trace, f"{name}_n")[0])) >= 0:
             fields[name] = number
-    if trace.clock_skew_n[0] == trace.clock_skew_n[0]:
-        fields["clock_skew_s"] = float(trace.clock_skew_n[0])
+    if trace.tells_n[0] >= 0:
+        fields["tells"] = bool(trace.tells_n[0])
+    for name in ("clock_skew_s", "earned", "value"):
+        if (figure := float(getattr(trace, f"{name.removesuffix('_s')}_n")[0])) == figure:
+            fields[name] = figure
     return fields
 
 

@@ -18,13 +18,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
 
 import msgspec
 import numpy as np
 from msgspec import Struct
 
-from podium.view.columns import RETURN, SPAWN, RunColumns, content_of, marks, text_of
+from podium.view.columns import RETURN, SPAWN, RunColumns, content_of, marks, strings, text_of
 
 __all__ = ["Apart", "only_reads", "ran_apart"]
 
@@ -64,7 +63,7 @@ def only_reads(tool: str | None, raw: str | None) -> bool:
 
 @cache
 def _reads(raw: str) -> bool:
-    texts = list(_strings(msgspec.json.decode(raw)))
+    texts = list(strings(msgspec.json.decode(raw)))
     command = texts[0] if texts else ""
     if not command or WRITES.search(command.replace("2>/dev/null", "").replace("2>&1", "")):
         return False
@@ -82,24 +81,6 @@ def _reads(raw: str) -> bool:
         elif words[0] not in COMMANDS:
             return False
     return True
-
-
-def _strings(value: Any) -> Iterator[str]:
-    """All texts in an input, those of arguments written as JSON among them."""
-    if isinstance(value, str):
-        if value[:1] == "{":
-            try:
-                yield from _strings(msgspec.json.decode(value))
-                return
-            except msgspec.MsgspecError:
-                pass
-        yield value
-    elif isinstance(value, dict):
-        for name in sorted(value, key=lambda n: n not in ("command", "cmd", "file_path", "pattern", "path")):
-            yield from _strings(value[name])
-    elif isinstance(value, list):
-        for part in value:
-            yield from _strings(part)
 
 
 def ran_apart(run: RunColumns) -> list[Apart] | None:
@@ -176,7 +157,7 @@ def _words(raw: str | None) -> frozenset[str]:
 @cache
 def _words_of(raw: str) -> frozenset[str]:
     """Words of an input: names of files without their folders, patterns and other words of four letters or more."""
-    words = re.split(r"[\s\"'()\[\]{}|;,:=<>]+", " ".join(_strings(msgspec.json.decode(raw))))
+    words = re.split(r"[\s\"'()\[\]{}|;,:=<>]+", " ".join(strings(msgspec.json.decode(raw))))
     names = (re.split(r"[/\\]", word.rstrip("/\\"))[-1] for word in words if not word.startswith("-"))
     return frozenset(name for name in names if len(name) >= 4)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,7 +17,7 @@ from podium.rewards.orchestration import spawned
 from podium.trace.columns import B, F, I, Trace
 from podium.trace.vocabulary import edge, event
 
-__all__ = ["RunColumns", "content_of", "marks", "run_columns", "said", "stated", "text_of"]
+__all__ = ["RunColumns", "content_of", "marks", "run_columns", "said", "stated", "strings", "text_of"]
 
 CALL, RESULT, SPAWN, DESPAWN = event("tool_call"), event("tool_result"), event("spawn"), event("despawn")
 DECISION, MESSAGE, RETURN, AGGREGATE = (
@@ -29,6 +29,7 @@ DECISION, MESSAGE, RETURN, AGGREGATE = (
 HUMAN, SAFETY = event("human_intervention"), event("safety_event")
 TEMPORAL = edge("temporal")
 _SPLIT = re.compile(r"[^\w./\\@#$%&*+~-]+")
+_FIRST = ("command", "cmd", "file_path", "pattern", "path")
 LEAST_MARK = 4  # letters of a word that is looked for
 
 
@@ -54,9 +55,9 @@ def run_columns(trace: Trace, prices: Sequence[PriceRow]) -> RunColumns:
     person_e = (kind_e == HUMAN) | (trace.role_e.codes == trace.role_e.code("user"))
     acts_e = ~person_e & np.isin(kind_e, (DECISION, MESSAGE, RETURN, AGGREGATE))
     works_a = np.zeros(trace.n_agents + 1, np.bool_)
-    works_a[trace.agent_e[call_e | (bill.turn_e & (trace.model_e.codes >= 0)) | ~np.isnan(trace.tokens_in_e)]] = (
-        True
-    )
+    counts = trace.tokens_in_e, trace.tokens_out_e, trace.cache_read_e, trace.cache_write_e
+    counted_e = ~np.isnan(counts).all(axis=0)  # not what only a return says of a last turn
+    works_a[trace.agent_e[call_e | (trace.model_e.codes >= 0) | counted_e]] = True
     silent_a = spawned(trace) & ~works_a[:-1] & bill.turn_e.any()
     silent_e = np.append(silent_a, False)[trace.agent_e]
     return RunColumns(
@@ -131,6 +132,28 @@ def text_of(raw: str | None) -> str | None:
     texts = [p.get("text") if isinstance(p, dict) else p for p in parts]
     text = "\n".join(t for t in texts if isinstance(t, str))
     return text or None
+
+
+def strings(value: Any) -> Iterator[str]:
+    """All texts in a content, those of arguments written as JSON among them; a command or a path first.
+
+    >>> list(strings({"limit": 3, "pattern": "*.py", "command": "ls"})), list(strings('{"cmd": "ls"}'))
+    (['ls', '*.py'], ['ls'])
+    """
+    if isinstance(value, str):
+        if value[:1] == "{":
+            try:
+                yield from strings(msgspec.json.decode(value))
+                return
+            except msgspec.MsgspecError:
+                pass
+        yield value
+    elif isinstance(value, dict):
+        for name in sorted(value, key=lambda n: _FIRST.index(n) if n in _FIRST else len(_FIRST)):
+            yield from strings(value[name])
+    elif isinstance(value, list):
+        for part in value:
+            yield from strings(part)
 
 
 def marks(text: str | None) -> set[str]:

@@ -12,7 +12,19 @@ from msgspec import Struct
 from podium.graph.grouping import rows_by
 from podium.trace.columns import B, F, I
 from podium.view.clock import extent
-from podium.view.columns import CALL, RESULT, RETURN, SPAWN, RunColumns, content_of, marks, said, stated, text_of
+from podium.view.columns import (
+    CALL,
+    RESULT,
+    RETURN,
+    SPAWN,
+    RunColumns,
+    content_of,
+    marks,
+    said,
+    stated,
+    strings,
+    text_of,
+)
 from podium.view.spending import Tally, tallies
 
 __all__ = ["Agent", "Context", "Return", "agent_rows", "compactions", "context_e"]
@@ -259,21 +271,28 @@ def _returns(run: RunColumns, parent_a: I) -> dict[int, Return]:
         for row in returns:
             own = _own_marks(run, agent, row, outputs.get(parent, [])) if kept else None
             if own is not None:
-                later = set().union(*(m for at, m in outputs[parent] if at > row), set())
+                later = set().union(*(m for at, m in outputs[parent] if _after(run, at, row)), set())
                 words, found, told = words + len(own), found + len(own & later), True
         enough = told and words >= LEAST_MARKS
         fate: Any = "used" if found else "no trace" if enough else "not recorded"
-        if not found and 0 <= last_a[parent] < returns[0]:
+        if not found and last_a[parent] >= 0 and not _after(run, int(last_a[parent]), returns[0]):
             fate = "not read"
         fates[agent] = Return(fate, words, found, failed)
     return fates
+
+
+def _after(run: RunColumns, row: int, back: int) -> bool:
+    """Whether an event began when a return had come; by their rows where a time is not known."""
+    begun, came = run.trace.t_e[row], np.fmax(run.trace.end_e[back], run.trace.t_e[back])
+    return bool(begun >= came and row != back) if begun == begun and came == came else row > back
 
 
 def _outputs(run: RunColumns, agent: int) -> list[tuple[int, set[str]]]:
     """What an agent wrote, texts and inputs of calls: the row, and the words by which it can be told apart."""
     trace = run.trace
     wrote_e = (trace.agent_e == agent) & ~run.person_e & (trace.type_e != RESULT)
-    return [(row, marks(content_of(trace, row))) for row in np.flatnonzero(wrote_e).tolist()]
+    rows = [(row, content_of(trace, row)) for row in np.flatnonzero(wrote_e).tolist()]
+    return [(row, marks("\n".join(strings(msgspec.json.decode(raw))))) for row, raw in rows if raw is not None]
 
 
 def _own_marks(run: RunColumns, agent: int, row: int, outputs: list[tuple[int, set[str]]]) -> set[str] | None:
@@ -283,6 +302,6 @@ def _own_marks(run: RunColumns, agent: int, row: int, outputs: list[tuple[int, s
         return None
     own = marks(text)
     for at, before in outputs:
-        if at < row:
+        if not _after(run, at, row):
             own -= before
     return own

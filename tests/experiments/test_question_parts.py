@@ -27,23 +27,23 @@ from podium.learn.evaluate import judged
 from podium.learn.params import training
 from podium.learn.train import Recipe
 from podium.study.loop import OURS, SHUFFLED, learned, marks
-from podium.study.question import read
+from podium.study.question import read_study
 from podium.trace.rules import check
 from podium.trace.vocabulary import event
 
 
 def test_credit_of_the_three_roles_is_that_of_the_table_on_traces() -> None:
-    how, dice = read("dr_mas", quick=True).how, np.random.default_rng(0)
+    how, dice = read_study("dr_mas", quick=True).how, np.random.default_rng(0)
     tables = {role: np.zeros((places, 3)) for role, (_, places) in dr_mas.ROLES.items()}
     runs = dr_mas.runs_of(how, tables, how.tasks * how.group, dice)
     for team in how.teams:
         for name in ("grpo", "dr_mas", "mean only"):
-            given, told = dr_mas.credit(how, team, name, runs, dice), dr_mas.traced(how, team, name, runs)
-            np.testing.assert_allclose(given, told, atol=1e-9)
+            given, report = dr_mas.credit(how, team, name, runs, dice), dr_mas.traced(how, team, name, runs)
+            np.testing.assert_allclose(given, report, atol=1e-9)
 
 
 def test_success_of_the_three_roles_is_what_runs_of_them_have() -> None:
-    how = read("dr_mas", quick=True).how
+    how = read_study("dr_mas", quick=True).how
     tables = {role: np.tile([1.0, 0.0, 0.5], (places, 1)) for role, (_, places) in dr_mas.ROLES.items()}
     runs = dr_mas.runs_of(how, tables, 100_000, np.random.default_rng(1))
     assert runs.success.mean() == pytest.approx(dr_mas.value(how, tables), abs=0.005)
@@ -59,7 +59,7 @@ def test_legs_paid_by_hand() -> None:
 
 @pytest.mark.parametrize("paid", ["broadcast", "branches", "local", "alone", "shuffled"])
 def test_credit_points_uphill_but_for_the_control(paid: str) -> None:
-    how = replace(read("diffusion").how, batch=256)
+    how = replace(read_study("diffusion").how, batch=256)
     dice, p, matter = np.random.default_rng(0), np.full(20, 0.5), np.ones(20, np.bool_)
     up = np.mean([diffusion.credit(how, paid, p, matter, dice).mean() for _ in range(40)])
     assert abs(up) < 0.005 if paid == "shuffled" else up > 0.01
@@ -67,7 +67,7 @@ def test_credit_points_uphill_but_for_the_control(paid: str) -> None:
 
 def test_ten_decisions_alone_are_a_broadcast_over_ten() -> None:
     """The single agent of a run of ten is the whole run."""
-    how = replace(read("diffusion").how, batch=4_000)
+    how = replace(read_study("diffusion").how, batch=4_000)
     p, matter = np.full(10, 0.5), np.ones(10, np.bool_)
     one, two = (diffusion.credit(how, paid, p, matter, np.random.default_rng(1)) for paid in ("alone", "broadcast"))
     np.testing.assert_allclose(one, two, atol=1e-6)
@@ -114,7 +114,7 @@ def test_the_majority_of_sources_where_nobody_copies_half() -> None:
 
 
 def test_what_is_best_of_a_spawn_is_at_least_what_any_policy_is_worth() -> None:
-    how = read("identify", quick=True).how
+    how = read_study("identify", quick=True).how
     for case in identify.cases(how, 2):
         states = identify._states(case.team, case.row)
         dice = np.random.default_rng(0)
@@ -124,10 +124,10 @@ def test_what_is_best_of_a_spawn_is_at_least_what_any_policy_is_worth() -> None:
 
 
 def test_a_single_agent_is_never_better_than_the_best_of_a_team() -> None:
-    how = read("identify", quick=True).how
+    how = read_study("identify", quick=True).how
     assert all(identify._never(case) >= -1e-12 for case in identify.cases(how, 2))
-    assert 0 < length.measure(read("length").how, length.SINGLE, 0)["short"][0] < 1
-    assert 0 < parl.measure(read("parl").how, parl.SINGLE, 0)["short"] < 1
+    assert 0 < length.measure(read_study("length").how, length.SINGLE, 0)["short"][0] < 1
+    assert 0 < parl.measure(read_study("parl").how, parl.SINGLE, 0)["short"] < 1
     for env in ("sprt", "costly_search", "pandora"):
         world, dice = training(env, 0, 0, 0), seeds(5, 4_000)
         assert stopping._single(world, dice).mean() < play(world, world.optimal(), dice.copy()).score.mean()

@@ -14,9 +14,10 @@ from podium.learn import critics
 from podium.learn.critics import fitted, reads
 from podium.learn.params import training
 from podium.learn.policy import Net
-from podium.learn.traced import cannot, dressed, forest, record, traced_step
+from podium.learn.requirements import cannot, with_decision_tokens
 from podium.learn.train import Recipe, begin
 from podium.methods import METHODS, Method, scored
+from tests.learn.playing import made, record, step, trace_of
 
 SMALL = Recipe(iterations=2, worlds=2, episodes=200, most=20)
 FITTED = [m for m in METHODS.values() if "critic" in m.needs and not cannot(m)]
@@ -27,9 +28,8 @@ def with_columns(method: Method, env: str, n: int = 200, branched: float = 0.0):
     world = training(env, 0, 0, 0)
     net = Net(world)
     w = begin(net, 0).w
-    one = record(world, net, w, seeds(0, n), "task", 100)
-    grown = forest(one, net, w, branched, 100) if branched else one.trace
-    return one, fitted(method, [dressed(grown)], [one.made], net, w)[0]
+    one = record(world, net, w, seeds(0, n), branched)
+    return one, fitted(method, [with_decision_tokens(trace_of(one))], [made(one)], net, w)[0]
 
 
 def test_who_can_be_learned_by() -> None:
@@ -57,11 +57,11 @@ def test_every_decision_is_paid(method: Method, env: str) -> None:
     assert np.isfinite(given.value).any()
     net = Net(training(env, 0, 0, 0))
     old = begin(net, 0)
-    new, told = traced_step(net, SMALL, lambda i, k: training(env, 0, i, k), method, old)
-    assert told.rows > 0
-    assert np.isfinite(told.gradient)
-    assert told.gradient > 0
-    again, _ = traced_step(net, SMALL, lambda i, k: training(env, 0, i, k), method, old)
+    new, done = step(net, SMALL, lambda i, k: training(env, 0, i, k), method, old)
+    assert done.change.rows > 0
+    assert np.isfinite(done.change.gradient)
+    assert done.change.gradient > 0
+    again, _ = step(net, SMALL, lambda i, k: training(env, 0, i, k), method, old)
     assert all(np.array_equal(new.w[k], again.w[k]) for k in new.w)
 
 
@@ -69,11 +69,11 @@ def test_a_value_is_told_by_the_other_half() -> None:
     """With ridge regression by hand on the features of runs of the other parity."""
     method = METHODS["marft_action"]
     one, trace = with_columns(method, "scouts")
-    net = Net(one.world)
+    net = Net(training("scouts", 0, 0, 0))
     w = begin(net, 0).w
-    first = one.made[0]
+    first = made(one)[0]
     x = np.asarray(net.context(w, first.seen)[0], np.float64)
-    run = one.trace.rollout_e[first.row]
+    run = trace.rollout_e[first.row]
     known = critics._known(
         [[(0, first)]], [trace], [critics._coming(scored(trace, method), critics.read(method.credit))], net, w
     )[0]
@@ -92,8 +92,8 @@ def test_a_value_is_told_by_the_other_half() -> None:
 
 def test_values_tell_more_than_their_mean() -> None:
     one, trace = with_columns(METHODS["mappo"], "scouts", 1000)
-    rows = np.concatenate([m.row for m in one.made])
-    told, came = trace.reward_e["value_joint"][rows], one.score[one.trace.rollout_e[rows]]
+    rows = np.concatenate([m.row for m in one.observations.decisions])
+    told, came = trace.reward_e["value_joint"][rows], one.score[trace.rollout_e[rows]]
     assert reads(METHODS["mappo"]) == ("value_joint",)
     assert np.var(came - told) < 0.9 * np.var(came)
 
@@ -131,10 +131,10 @@ def test_a_mixer_finds_a_sum() -> None:
 
 def test_branches_know_the_q_of_what_they_chose() -> None:
     method = METHODS["c3_value_only"]
-    one, trace = with_columns(method, "costly_search", 30, 1.0)
+    _one, trace = with_columns(method, "costly_search", 30, 1.0)
     first, stand, place = trace.first_of("e"), units.rows(trace, "turn"), units.place(trace, "turn")
     names = trace.trace_id_n.strings()
-    for run in range(len(one.trace), len(trace)):
+    for run in range(30, len(trace)):
         up = names.index(trace.parent_n[run])
         at = int(trace.branch_n[run])
         both = [trace.reward_e["q"][stand[place[int(first[r]) + at]]] for r in (run, up)]

@@ -19,26 +19,15 @@ import pytest
 import podium.envs  # noqa: F401  (fills the registry)
 from podium.envs.draws import seeds
 from podium.learn import tape
-from podium.learn.collect import collect
 from podium.learn.folder import BadRecipe, Run, read
+from podium.learn.loop import Iteration
 from podium.learn.mix import shares
 from podium.learn.params import training
 from podium.learn.policy import Net
 from podium.learn.regimes import Plan, acting, learners, network, remembered, roles_of
-from podium.learn.train import (
-    Credited,
-    Learner,
-    Progress,
-    Recipe,
-    _credited,
-    _current,
-    _gradient,
-    _kinds,
-    _loss,
-    begin,
-    taught,
-    train,
-)
+from podium.learn.rows import TrainingRows
+from podium.learn.train import Learner, Recipe, begin, current, gradient_of, loss_of, updated_by_regime
+from tests.learn.playing import collected, credited, train
 
 TINY = Recipe(iterations=4, rows=300, worlds=2, epochs=2, parts=4)
 ROLES = ("lead", "mate")
@@ -49,7 +38,7 @@ def relay(recipe: Recipe) -> tuple[Net, Learner]:
     return net, begin(net, 0)
 
 
-def steps(recipe: Recipe, world: str = "relay") -> Iterator[tuple[Learner, Progress]]:
+def steps(recipe: Recipe, world: str = "relay") -> Iterator[tuple[Learner, Iteration]]:
     net = network(training(world, 0, 0, 0), recipe)
     return train(net, recipe, lambda i, k: training(world, 0, i + 1, k), begin(net, 0))
 
@@ -67,18 +56,19 @@ def of(role: str, w: dict[str, Any]) -> dict[str, Any]:
     return {k: x for k, x in w.items() if k.startswith(f"{role}/")}
 
 
-def rows_of(net: Net, w: Any, world: str = "relay", seed: int = 0, **how: Any) -> list[Credited]:
-    batch = collect(training(world, 0, 1, 0), net, w, seeds(seed, 200), share=1e9, room=9000, **how)
-    return [_credited(part) for part in _kinds(batch.rows)]
+def rows_of(net: Net, w: Any, world: str = "relay", seed: int = 0, **how: Any) -> list[TrainingRows]:
+    return credited(collected(training(world, 0, 1, 0), net, w, seeds(seed, 200), share=1e9, room=9000, **how))
 
 
-def gradient(net: Net, w: Any, rows: list[Credited]) -> dict[str, Any]:
+def gradient(net: Net, w: Any, rows: list[TrainingRows]) -> dict[str, Any]:
     """Of the loss of a policy, without clip or entropy."""
     at = {k: tape.Var(x.astype(np.float64)) for k, x in w.items()}
     recipe, total = replace(TINY, clip=1e9), sum(float(r.weight.sum()) for r in rows)
-    terms = [_loss(net, recipe, at, replace(r, apart=None), np.arange(len(r.seen)), 0.0, 1.0 / total) for r in rows]
+    terms = [
+        loss_of(net, recipe, at, replace(r, spread=None), np.arange(len(r.seen)), 0.0, 1.0 / total) for r in rows
+    ]
     loss = terms[0] if len(terms) == 1 else tape.add(*terms)
-    return _gradient(loss, at)
+    return gradient_of(loss, at)
 
 
 def moved(w: Any, seed: int = 0) -> Any:
@@ -95,7 +85,7 @@ def test_frozen_roles_have_no_gradient_and_keep_their_bytes() -> None:
     recipe = replace(TINY, regime="frozen")
     net, first = relay(recipe)
     taken = list(steps(recipe))
-    assert all(set(told.gradients) == {"lead"} for _, told in taken)
+    assert all(set(told.change.gradients) == {"lead"} for _, told in taken)
     learned = taken[-1][0]
     for table in ("w", "m", "v"):
         assert same(of("mate", getattr(learned, table)), of("mate", getattr(first, table)))
@@ -111,14 +101,14 @@ def test_decoupled_roles_learn_as_if_each_were_alone() -> None:
     recipe = replace(TINY, regime="decoupled")
     net, old = relay(recipe)
     rows = rows_of(net, old.w)
-    together, _, lengths = taught(net, recipe, rows, old)
+    together, _, lengths = updated_by_regime(net, recipe, rows, old)
     for role in ROLES:
-        alone, length, _ = taught(net, recipe, [r for r in rows if r.seen.role == role], old)
+        alone, length, _ = updated_by_regime(net, recipe, [r for r in rows if r.seen.role == role], old)
         for table in ("w", "m", "v"):
             assert same(of(role, getattr(together, table)), of(role, getattr(alone, table)))
         assert lengths[role] == length
         assert together.held[f"updates/{role}"] == recipe.epochs * recipe.parts
-    joint, _, _ = taught(net, replace(recipe, regime="joint"), rows, old)
+    joint, _, _ = updated_by_regime(net, replace(recipe, regime="joint"), rows, old)
     assert not same(joint.w, together.w)
 
 
@@ -200,8 +190,8 @@ def test_where_one_decision_is_all_there_is_the_correction_leaves_no_bias() -> N
         fresh, stale = rows_of(net, now, world), rows_of(net, old, world)
         wanted = gradient(net, now, fresh)
         given = {
-            "corrected": gradient(net, now, [_current(net, now, r, 1e9) for r in stale]),
-            "truncated": gradient(net, now, [_current(net, now, r, 1.0) for r in stale]),
+            "corrected": gradient(net, now, [current(net, now, r, 1e9) for r in stale]),
+            "truncated": gradient(net, now, [current(net, now, r, 1.0) for r in stale]),
         }
         size = np.sqrt(sum((g**2).sum() for g in wanted.values()))
         bias[world] = {

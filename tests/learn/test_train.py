@@ -18,15 +18,16 @@ from podium.envs.world import make, play
 from podium.graph import units
 from podium.learn import params, tape
 from podium.learn.checkpoint import load, save
-from podium.learn.collect import DICE, collect, drawn, played
+from podium.learn.collect import DICE, drawn, played
 from podium.learn.credit import same_prefix
 from podium.learn.memory import Memory
 from podium.learn.policy import Net, Shape, joined, seen_by, taken
-from podium.learn.train import Recipe, _credited, _in_units, _kinds, _Together, begin, train
+from podium.learn.train import FlatAdamState, Recipe, begin, in_units
 from podium.learn.update import adam
 from podium.methods import credit_of
 from podium.trace.columns import Text, concat
 from podium.trace.do import Do
+from tests.learn.playing import collected, credited, train, tried
 
 SMALL = {"expedition": {"legs": 3, "pool": 6, "widest": 3}, "crew": {"N": 4}, "secretary": {"n": 7}}
 TINY = Recipe(iterations=3, rows=200, worlds=2)
@@ -128,7 +129,7 @@ def sampled(world: Any, net: Net, w: Any, seed: Any, made: Any) -> Any:
 def test_credit_is_that_of_the_method_on_the_traces_of_the_same_episodes(name: str) -> None:
     world, net, w = random_net(name)
     seed = seeds(4, 5)
-    batch = collect(world, net, w, seed, share=50.0, tries=99, most=10_000)
+    batch = collected(world, net, w, seed, share=50.0, tries=99, most=10_000)
     trace = world.trace(
         play(world, sampled(world, net, w, seed, np.zeros(5, np.int64)), seed.copy(), log=True).state
     )
@@ -136,8 +137,8 @@ def test_credit_is_that_of_the_method_on_the_traces_of_the_same_episodes(name: s
     np.testing.assert_allclose(trace.reward_n["team"], batch.score)
     begins = np.searchsorted(trace.rollout_e[rows], np.arange(5))
     dos, source, number, told, fast = [], [], [], {}, {}
-    for part in batch.rows:
-        earned = part.earned if part.ahead is None else part.earned + part.ahead.later
+    for part in tried(batch):
+        earned = part.earned if part.ends is None else part.earned + part.ends.later[part.run]
         paid = same_prefix(earned, part.logp, part.seen.start)
         for i, (episode, nth) in enumerate(zip(part.episode, part.number, strict=True)):
             at = slice(*part.seen.start[i : i + 2])
@@ -163,8 +164,8 @@ def test_credit_is_that_of_the_method_on_the_traces_of_the_same_episodes(name: s
 
 def test_without_room_decisions_are_not_branched() -> None:
     world, net, w = random_net("relay")
-    few = collect(world, net, w, seeds(0, 50), share=9.0, room=7)
-    assert 0 < sum(len(r.option) - len(r.seen) for r in few.rows) <= 14
+    few = collected(world, net, w, seeds(0, 50), share=9.0, room=7)
+    assert 0 < sum(len(r.option) - len(r.seen) for r in tried(few)) <= 14
     np.testing.assert_allclose(few.score, played(world, net, w, seeds(0, 50)).score)
 
 
@@ -172,7 +173,7 @@ def test_branches_of_episodes_that_wander_are_those_of_the_policy() -> None:
     """At the first decision nothing was done yet: every option earns what it earns where nobody wanders."""
     world, net, w = random_net("crew")
     plain, astray = (
-        collect(world, net, w, seeds(0, 30), share=9.0, wander=x, room=5000).rows[0] for x in (0.0, 1.0)
+        tried(collected(world, net, w, seeds(0, 30), share=9.0, wander=x, room=5000))[0] for x in (0.0, 1.0)
     )
     first = [np.repeat(r.number == 0, np.diff(r.seen.start)) for r in (plain, astray)]
     np.testing.assert_allclose(plain.earned[first[0]], astray.earned[first[1]])
@@ -213,7 +214,7 @@ def test_who_wanders_does_not_stop_for_it() -> None:
     net, learner = all_but_stopped("costly_search")
     learner.w["stop.score"] -= 0.6
     world = make("costly_search")
-    rows = collect(world, net, learner.w, seeds(0, 50), share=9.0, most=10, wander=1.0, room=5000).rows
+    rows = tried(collected(world, net, learner.w, seeds(0, 50), share=9.0, most=10, wander=1.0, room=5000))
     assert sum(len(r.chosen) for r in rows) > 300
     assert world.options.index("stop") not in np.concatenate([r.chosen for r in rows])
 
@@ -273,19 +274,19 @@ def test_units_of_credit_follow_the_stakes() -> None:
     world = make("expedition", legs=1, stakes=(0.02, 2.0), pool=6, widest=3, lam=0.0, leg_price=0.0)
     net, learner = Net(world), None
     *_, (learner, _) = train(net, Recipe(iterations=25, rows=300, worlds=1), lambda i, k: world, begin(net, 0))
-    batch = collect(world, net, learner.w, seeds(7, 400), 9.0, room=40_000)
-    row = next(r for r in map(_credited, _kinds(batch.rows)) if r.seen.kind == "aggregate")
+    batch = collected(world, net, learner.w, seeds(7, 400), share=9.0, room=40_000)
+    row = next(r for r in credited(batch) if r.seen.kind == "aggregate")
     high = np.repeat(row.seen.facts[:, 3] > 1, np.diff(row.seen.start))
 
     def ratio(credit: Any) -> float:
         return float(np.sqrt((credit[high] ** 2).mean() / (credit[~high] ** 2).mean()))
 
-    told = _in_units(net, learner.w, row, float(np.sqrt((row.credit**2).mean())))
+    told = in_units(net, learner.w, row, float(np.sqrt((row.credit**2).mean())))
     assert ratio(row.credit) > 4
     assert ratio(told.credit) < ratio(row.credit) / 3
     each = [row.credit[a:b].std() for a, b in zip(row.seen.start[:3], row.seen.start[1:4], strict=True)]
-    assert row.apart is not None
-    np.testing.assert_allclose(row.apart[:3], each)
+    assert row.spread is not None
+    np.testing.assert_allclose(row.spread[:3], each)
 
 
 def test_adam_on_all_parameters_at_once_is_adam_on_each_to_the_bit() -> None:
@@ -295,7 +296,7 @@ def test_adam_on_all_parameters_at_once_is_adam_on_each_to_the_bit() -> None:
         {k: np.abs(dice.normal(size=size)).astype(np.float32) for k, size in sizes.items()} for _ in range(3)
     )
     each = tuple({k: x.copy() for k, x in some.items()} for some in (w, m, v))
-    together = _Together(w, m, v)
+    together = FlatAdamState(w, m, v)
     for step, names in enumerate(("ab", "ab", "abc", "c", "ab"), 1):  # "c" has no gradient at first
         grad = {k: dice.normal(size=sizes[k]).astype(np.float32) for k in names}
         adam(*together(grad), step, 1e-3, 0.7)

@@ -37,7 +37,7 @@ from podium.learn.lm.run import ModelRun, converted, settings_of
 from podium.learn.lm.settings import Settings, generating
 from podium.learn.lm.token_credit import token_credit
 from podium.learn.loop import Source
-from podium.learn.traced import cannot, stepped
+from podium.learn.requirements import cannot, with_step_rewards
 from podium.methods import METHODS, credit_of
 from podium.registry import alternatives
 from podium.rewards.ledger import Now
@@ -257,7 +257,7 @@ def rehearse(live: Live, recipe: LiveRecipe, team: PolicyTeam) -> None:
             f"{where}: a run has no reward; expected verify(task, answer) to give a number for any answer{_fault(forest)}"
         )
     half: F = np.arange(len(forest), dtype=np.float64) % 2  # a method may pay nothing where all earn alike
-    mixed = stepped(replace(forest, reward_n={"team": half}))
+    mixed = with_step_rewards(replace(forest, reward_n={"team": half}))
     try:
         pay = token_credit(mixed, credit_of(mixed, method, Now(0.0, ())))
     except ValueError as error:

@@ -25,7 +25,7 @@ from podium.learn.lm.settings import Settings, computing
 from podium.learn.lm.token_credit import Among, TokenCredit, among_of, token_credit, trees
 from podium.learn.lm.tree import Tree, join
 from podium.learn.loop import Change, Rollouts
-from podium.learn.traced import at_rows
+from podium.learn.unpaid import at_rows
 from podium.methods import Method
 from podium.methods.update import Schedule, Update
 from podium.trace.columns import F, Trace

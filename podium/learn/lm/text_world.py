@@ -24,10 +24,11 @@ from podium.envs import text
 from podium.envs.branch import branch, choices
 from podium.envs.draws import U, seeds
 from podium.envs.world import BadParameter, View, World, play
+from podium.learn.collect import others
 from podium.learn.lm.settings import Settings, generating
 from podium.learn.loop import Rollouts
 from podium.learn.mix import Tally
-from podium.learn.traced import others, stepped
+from podium.learn.requirements import with_step_rewards
 from podium.methods import Method
 from podium.trace.columns import F, Text, Trace, concat, ranges
 from podium.trace.tokens import DIGEST, extend, spelled
@@ -439,7 +440,7 @@ def tally(trace: Trace) -> Tally:
 def rollouts_of(trace: Trace, score: F) -> Rollouts:
     """Runs as the loop takes them, all that is learned from on record."""
     rows = own_decisions(trace)
-    return Rollouts(stepped(trace), None, score, len(rows), tally(trace), rows)
+    return Rollouts(with_step_rewards(trace), None, score, len(rows), tally(trace), rows)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from podium.engine.models import BadModel, PolicyModel, PolicyTeam, role_of
 from podium.engine.options import Options
 from podium.learn.lm.text_world import own_decisions
 from podium.learn.lm.tree import Tree, tree_of
-from podium.learn.traced import at_rows
+from podium.learn.unpaid import at_rows
 from podium.trace.columns import F, Trace, ranges
 from podium.trace.options import chosen_options
 

@@ -11,6 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from podium.learn.traced import stepped  # noqa: E402
+
 from podium.credit.forest import roots  # noqa: E402
 from podium.engine.models import policy_team, role_of  # noqa: E402
 from podium.envs.draws import seeds  # noqa: E402
@@ -23,7 +25,6 @@ from podium.learn.lm.run import read  # noqa: E402
 from podium.learn.lm.settings import Settings  # noqa: E402
 from podium.learn.lm.text_world import PlaySettings, record, with_branches  # noqa: E402
 from podium.learn.lm.token_credit import token_credit  # noqa: E402
-from podium.learn.traced import stepped  # noqa: E402
 from podium.methods import METHODS, credit_of  # noqa: E402
 from podium.methods.update import read_update  # noqa: E402
 from tests.learn.lm.steps import in_world  # noqa: E402

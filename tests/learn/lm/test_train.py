@@ -31,7 +31,7 @@ from podium.learn.lm.stored import StoredRuns  # noqa: E402
 from podium.learn.lm.text_world import PlaySettings, record, with_branches  # noqa: E402
 from podium.learn.lm.token_credit import token_credit, trees  # noqa: E402
 from podium.learn.loop import TRIES, learn  # noqa: E402
-from podium.learn.traced import stepped  # noqa: E402
+from podium.learn.requirements import with_step_rewards  # noqa: E402
 from podium.methods import METHODS, credit_of  # noqa: E402
 from podium.rewards.ledger import Now  # noqa: E402
 from podium.trace.columns import Trace  # noqa: E402
@@ -84,7 +84,7 @@ def alone(made: Any, trace: Trace, weight_k: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(("method", "share"), [("branching_policy", 0.7), ("rloo", 0.0), ("dr_mas", 0.0)])
 def test_the_gradient_is_that_of_every_path_alone(method: str, share: float) -> None:
     made, trace = forest(share=share)
-    pay = token_credit(trace, credit_of(stepped(trace), method))
+    pay = token_credit(trace, credit_of(with_step_rewards(trace), method))
     assert (pay.share_k > 0).any()
     expected = alone(made, trace, pay.credit_k * pay.share_k)
     policy = made.policies["all"]
@@ -102,7 +102,7 @@ def test_the_gradient_is_that_of_every_path_alone(method: str, share: float) -> 
 
 def test_options_of_a_branched_decision_count_as_likely_as_they_are() -> None:
     _, trace = forest()
-    pay = token_credit(trace, credit_of(stepped(trace), "branching_policy"))
+    pay = token_credit(trace, credit_of(with_step_rewards(trace), "branching_policy"))
     rows = np.flatnonzero(np.bincount(trace.owner_k, pay.share_k, minlength=trace.n_events))
     assert not copies(trace, rows).any()
     share = {row: pay.share_k[trace.owner_k == row].max() for row in rows.tolist()}
@@ -119,7 +119,7 @@ def test_options_of_a_branched_decision_count_as_likely_as_they_are() -> None:
 def test_entropy_is_paid_for_doubt() -> None:
     """What h adds to the credit of options adds up to nothing, and is more for what is less likely."""
     _, trace = forest()
-    given = credit_of(stepped(trace), "branching_policy")
+    given = credit_of(with_step_rewards(trace), "branching_policy")
     without, with_it = token_credit(trace, given), token_credit(trace, given, entropy=0.5)
     more = with_it.credit_k - without.credit_k
     trained = without.share_k > 0
@@ -162,7 +162,7 @@ def test_agents_that_say_nothing_need_no_policy() -> None:
     trace, _ = record(SEARCH, made, seeds(0, 4), SHORT, version="0", task="t")
     assert "look" in trace.name_a.strings()
     assert (
-        trees(trace, token_credit(trace, credit_of(stepped(trace), "rloo")), made.policies["lead"], made)
+        trees(trace, token_credit(trace, credit_of(with_step_rewards(trace), "rloo")), made.policies["lead"], made)
         is not None
     )
 
@@ -271,7 +271,7 @@ def test_a_run_that_is_killed_at_any_moment_ends_the_same(tmp_path: Path) -> Non
     names = sorted(path.name for path in (whole.folder / "traces").iterdir())
     assert names == ["0.0.jsonl", "2.0.jsonl"]
     stored = load(whole.folder / "traces" / "2.0.jsonl")
-    pay = token_credit(stored, credit_of(stepped(stored), "branching_policy"))
+    pay = token_credit(stored, credit_of(with_step_rewards(stored), "branching_policy"))
     made = trees(stored, pay, whole.learner.team.policies["all"], whole.learner.team)
     assert made is not None  # what was stored can be trained on
 
@@ -336,7 +336,7 @@ def test_trees_of_several_traces_go_through_the_model_together() -> None:
     for task in ("a", "b"):
         trace, actor = record(SEARCH, made, seeds(ord(task), 4), SHORT, version="0", task=task)
         forest = with_branches(trace, actor, 1.0)
-        pay = token_credit(forest, credit_of(stepped(forest), "branching_policy"))
+        pay = token_credit(forest, credit_of(with_step_rewards(forest), "branching_policy"))
         held = trees(forest, pay, policy, made)
         assert held is not None
         found.append(held)
@@ -354,7 +354,7 @@ def test_options_beside_each_other_may_count_alike() -> None:
     made = policy_team("tiny", ["lead"])
     trace, actor = record(SEARCH, made, seeds(0, 6), SHORT, version="0", task="t")
     forest = with_branches(trace, actor, 1.0)
-    given = credit_of(stepped(forest), "branching_policy")
+    given = credit_of(with_step_rewards(forest), "branching_policy")
     as_said, half, alike = (token_credit(forest, given, even=e).share_k for e in (0.0, 0.5, 1.0))
     on = as_said > 0
     assert on.any()

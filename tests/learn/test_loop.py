@@ -1,0 +1,209 @@
+"""One road: what is learned is learned from a trace, by one loop, and can be learned again from files."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import podium
+from podium.learn.folder import BadRecipe
+from podium.learn.loop import learn
+from podium.learn.params import training
+from podium.learn.recipe import open_run
+from podium.learn.regimes import network
+from podium.learn.rows import training_rows
+from podium.learn.source import OURS, WorldSource
+from podium.learn.stored import BadRuns, StoredRuns, keep_runs
+from podium.learn.train import NetPolicy, Recipe, begin
+from podium.methods import METHODS, credit_of
+from podium.rewards.ledger import Now
+from podium.trace import files
+from podium.trace.forest import Forest
+
+ROOT = Path(podium.__file__).parent
+SMALL = Recipe(iterations=2, rows=60, worlds=2, epochs=1, parts=2, episodes=60)
+PAIRS = [  # every kind of branching and of fit
+    (OURS, "costly_search"),
+    (OURS, "relay"),
+    (OURS, "expedition"),
+    ("grpo", "crew"),
+    ("gigpo", "relay"),
+    ("magrpo", "costly_search"),
+    ("c3_value_only", "costly_search"),
+    ("mappo", "jury"),
+]
+
+
+def policy_of(world: str) -> NetPolicy:
+    return NetPolicy(
+        network(training(world, 0, 0, 0), SMALL), SMALL, begin(network(training(world, 0, 0, 0), SMALL), 0)
+    )
+
+
+def weights(policy: NetPolicy) -> dict[str, bytes]:
+    learner = policy.learner
+    return {f"{t}{k}": x.tobytes() for t in ("w", "m", "v") for k, x in getattr(learner, t).items()}
+
+
+@pytest.mark.parametrize(("name", "world"), PAIRS)
+def test_credit_from_files_is_what_the_update_used(name: str, world: str, tmp_path: Path) -> None:
+    """To the bit; and so is the update, made again from the files alone."""
+    method, policy = METHODS[name], policy_of(world)
+    used: list[Any] = []
+
+    def keep(number: int, rollouts: Any, credit: Any) -> None:
+        keep_runs(tmp_path, policy)(number, rollouts, credit)
+        used.append(training_rows([one.observations.decisions for one in rollouts], credit))
+
+    def worlds(i: int, k: int) -> Any:
+        return training(world, 0, i + 1, k)
+
+    source, rule = WorldSource(worlds, method, by_doubt=name == OURS), SMALL.rule(method)
+    done = next(learn(source, policy, method, rule, SMALL.iterations, keep))
+    again = policy_of(world)
+    again.learner = StoredRuns(tmp_path).learner()
+    stored = StoredRuns(tmp_path).rollouts(again)
+    assert not any(isinstance(one.trace, Forest) for one in stored)
+    credit = [credit_of(one.trace, method, Now(0.0, ())) for one in stored]
+    learned = training_rows([one.observations.decisions for one in stored], credit)
+    assert len(learned.rows) == len(used[0].rows) > 0
+    for mine, theirs in zip(learned.rows, used[0].rows, strict=True):
+        for column in ("logp", "credit", "weight"):
+            assert getattr(mine, column).tobytes() == getattr(theirs, column).tobytes()
+        assert mine.seen.items.tobytes() == theirs.seen.items.tobytes()
+    assert learned.paid == used[0].paid == done.change.paid
+    once = next(learn(StoredRuns(tmp_path), again, method, rule, SMALL.iterations))
+    assert once.change == done.change
+    assert weights(again) == weights(policy)
+
+
+def test_a_run_that_was_kept_is_learned_from_again(tmp_path: Path) -> None:
+    settings = {"world": "jury", "iterations": 2, "rows": 60, "worlds": 1, "epochs": 1, "parts": 2}
+    first = open_run(settings, tmp_path / "first", keep=True)
+    lines = list(first.iterations())
+    second = open_run(settings, tmp_path / "second", source=tmp_path / "first")
+    again = list(second.iterations())
+    assert [line["gradient"] for line in lines] == [line["gradient"] for line in again]
+    assert [line["mix"] for line in lines] == [line["mix"] for line in again]
+    assert all(np.array_equal(first.learner.w[k], second.learner.w[k]) for k in first.learner.w)
+    with pytest.raises(BadRecipe, match="runs of another network"):
+        open_run({**settings, "world": "crew"}, tmp_path / "third", source=tmp_path / "first")
+    with pytest.raises(BadRuns, match="holds no kept runs"):
+        open_run(settings, tmp_path / "fourth", source=tmp_path / "second")
+
+
+def test_runs_that_cannot_be_seen_again_are_refused(tmp_path: Path) -> None:
+    settings = {"world": "jury", "iterations": 1, "rows": 60, "worlds": 1, "epochs": 1, "parts": 2}
+    for _ in open_run(settings, tmp_path / "first", keep=True).iterations():
+        pass
+    path = tmp_path / "first" / "kept" / "0" / "0.jsonl"
+    trace = files.load(path)
+    files.save(replace(trace, call_e=np.full(trace.n_events, -1)), path)
+    second = open_run(settings, tmp_path / "second", source=tmp_path / "first")
+    with pytest.raises(BadRuns, match="cannot be replayed: the runs do not say in which order"):
+        list(second.iterations())
+
+
+# ---- every optimizer step on a policy's parameters is reached through the loop alone
+
+OPTIMIZERS = {"adam", "adamw"}  # functions that make a step
+CRITICS = {"_mixer"}  # what is fitted before credit is given, and is no policy
+
+
+def functions(path: Path) -> dict[str, tuple[str, set[str]]]:
+    """Of each function or method of a file the class that it is in, and the names of what it calls."""
+    found = {}
+
+    def visit(node: ast.AST, inside: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef):
+                visit(child, child.name)
+            elif isinstance(child, ast.FunctionDef):
+                calls = [c.func for c in ast.walk(child) if isinstance(c, ast.Call)]
+                names = {
+                    f.id if isinstance(f, ast.Name) else f.attr
+                    for f in calls
+                    if isinstance(f, ast.Name | ast.Attribute)
+                }
+                found[child.name] = (inside, names)
+            else:
+                visit(child, inside)
+
+    visit(ast.parse(path.read_text()), "")
+    return found
+
+
+def test_parameters_of_a_policy_change_in_the_loop_alone() -> None:
+    """Whoever calls an optimizer is called, in the end, by `Policy.update`; and that by `learn`."""
+    every = {
+        (path, name): (inside, calls)
+        for path in sorted((ROOT / "learn").glob("*.py"))
+        for name, (inside, calls) in functions(path).items()
+    }
+    reach, entries = set(OPTIMIZERS), set[tuple[str, str]]()
+    while True:
+        callers = {
+            (inside, name)
+            for (_, name), (inside, calls) in every.items()
+            if calls & reach and name not in CRITICS | OPTIMIZERS and name != "learn"
+        }
+        methods = {(inside, name) for inside, name in callers if inside}
+        new = {name for inside, name in callers if not inside} - reach
+        entries |= methods
+        if not new:
+            break
+        reach |= new
+    assert {name for _, name in entries} == {"update"}, entries
+    assert {inside for inside, _ in entries} == {"NetPolicy"}
+    callers_of_update = [
+        path.name
+        for path in sorted(ROOT.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "update"
+        and ast.unparse(node.func.value) == "policy"
+    ]
+    assert callers_of_update == ["loop.py"]
+
+
+# ---- updates are expressions
+
+
+def test_the_small_network_does_what_an_update_says() -> None:
+    """Bounds and bonus are those of the expression; another bound is another policy, the recipe's own the same."""
+
+    def learned(**settings: Any) -> dict[str, bytes]:
+        recipe, net = replace(SMALL, **settings), network(training("jury", 0, 0, 0), SMALL)
+        policy = NetPolicy(net, recipe, begin(net, 0))
+        row = METHODS[OURS]
+        source = WorldSource(lambda i, k: training("jury", 0, i + 1, k), row, by_doubt=True)
+        for _ in learn(source, policy, row, recipe.rule(row), 2):
+            pass
+        return weights(policy)
+
+    own = learned()
+    assert own == learned(update="method") == learned(update="clip(token, 0.3, 0.3)")
+    assert own == learned(update="skip_zeros >> clip(token)")  # no credit is 0 here
+    for other in ("reinforce", "clip(token, 0.001, 0.001)", "clip(token) + entropy(0.01)"):
+        assert own != learned(update=other), other
+
+
+@pytest.mark.parametrize(
+    ("update", "says"),
+    [
+        ("dpo", "the small network cannot do dpo"),
+        ("clip(sequence)", "cannot clip by sequence"),
+        ("clip(token) + kl(0.1)", "cannot do kl"),
+        ("clip(", "expected"),
+    ],
+)
+def test_an_update_that_it_cannot_do_is_refused_by_name(update: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(BadRecipe, match=says.replace("(", r"\(")):
+        open_run({"world": "jury", "update": update}, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
