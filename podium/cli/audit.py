@@ -58,6 +58,9 @@ def audit(
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 1 if there is a finding; observations are none.")
     ] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Also write it, with the runs, as a page.", metavar="FILE")
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Say what the detectors are and how good.")] = False,
     json: Json = False,
 ) -> None:
@@ -80,11 +83,26 @@ def audit(
     )
     only = None if only is None else [use("detector", name) for name in only]
     audited = report(trace, second, only, None if json else 3, named)
+    if html is not None:
+        _write_page(html, trace, audited)
     if json:
         say(audited)
     else:
         show_audit(audited)
     raise typer.Exit(1 if strict and audited["found"] else 0)
+
+
+def _write_page(html: Path, trace: Trace, audited: dict[str, Any]) -> None:
+    """The audit as the table that a page opens with; its runs show where each suspect is."""
+    from podium.view.page import file_page  # with it come all methods and metrics
+
+    table = [
+        {key: one[key] for key in ("detector", "level", "severity", "count", "runs", "finds", "todo")}
+        for one in (*audited["found"], *audited["observed"])
+    ]
+    facts = {"runs": audited["runs"], "events": audited["events"], "detectors": audited["detectors"]}
+    told = {"title": "Audit", "facts": facts, "table": table, "lessons": []}
+    files.write_whole(html, file_page([("", r) for r in trace], "Audit", told, methods=()).encode())
 
 
 def _check_channels(trace: Trace, truth: str | None, judge: str | None) -> None:

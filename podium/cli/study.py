@@ -38,6 +38,7 @@ def study(
         Path,
         typer.Option("--out", help="Where numbers, figure and tables go; into its folder quick, with --quick."),
     ] = TOLD,
+    html: Annotated[Path | None, typer.Option(help="Also write the numbers as a page.", metavar="FILE")] = None,
     json: Json = False,
 ) -> None:
     """Answer a question of the survey by an experiment: numbers with intervals over seeds, and a figure.
@@ -50,6 +51,12 @@ def study(
     with progress(json) as tell:
         found = measure_all(question, KEPT, cores, say=tell)
     report = write_report(question, found, folder)
+    rows = [_short(question.name, s) for s in report.headline]
+    if html is not None:
+        from podium.trace.files import write_whole
+        from podium.view.training import report_page
+
+        write_whole(html, report_page(question.asks, rows, {}, []).encode())
     if json:
         say(
             {
@@ -61,7 +68,6 @@ def study(
         )
         return
     out.print(Line(question.asks))
-    rows = [{**_short(question.name, s)} for s in report.headline]
     print_rows(rows, False, list(rows[0]))
     out.print(f"figure: {folder / question.name}.svg")
 

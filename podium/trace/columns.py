@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.trace.vocabulary import EVENT_TYPES, TOPOLOGIES
+from podium.trace.vocabulary import TOPOLOGIES
 
 __all__ = [
     "AXES",
@@ -429,23 +429,10 @@ class Trace(_Referred):
         return f"Trace({', '.join(counts)})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the page of one run; of several the counts, then the first events as a table."""
-        from html import escape
-
+        """What a notebook shows."""
         from podium.registry import find
 
-        if len(self) == 1 and self.n_events <= 100_000:
-            return str(find("viewer", "inline")(self))
-        names = self.name_a.strings()
-        rows = "".join(
-            f"<tr><td>{row}</td><td>{self.t_e[row]:g}</td><td>{EVENT_TYPES[self.type_e[row]]}</td>"
-            f"<td>{escape(names[self.agent_e[row]] or '')}</td>"
-            f"<td>{escape(names[self.to_e[row]] or '') if self.to_e[row] >= 0 else ''}</td></tr>"
-            for row in range(min(10, self.n_events if self.n_agents else 0))
-        )
-        more = f"<p>… {self.n_events - 10} more</p>" if self.n_events > 10 else ""
-        head = "<tr><th>row</th><th>t</th><th>type</th><th>agent</th><th>to</th></tr>"
-        return f"<b>{escape(repr(self))}</b><table>{head}{rows}</table>{more}"
+        return str(find("viewer", "inline")(self))
 
     def topology(self, rollout: int = 0) -> str | None:
         code = int(self.topology_n[rollout])

@@ -12,7 +12,16 @@ from podium.trace import files
 from podium.trace.columns import Trace
 from podium.trace.findings import BadTrace, Unreadable
 
-__all__ = ["Lesson", "TrainingFolder", "board_page", "is_training", "lessons_page", "markdown", "run_page"]
+__all__ = [
+    "Lesson",
+    "TrainingFolder",
+    "board_page",
+    "is_training",
+    "lessons_page",
+    "markdown",
+    "report_page",
+    "run_page",
+]
 
 
 class Lesson(NamedTuple):

@@ -284,6 +284,49 @@ def test_the_served_page_follows_what_is_on_disk(tab: Any, tmp_path: Path, run: 
         server.server_close()
 
 
+def test_another_page_in_the_same_browser_reads_nothing(browser: Any, run: Trace) -> None:
+    """A page of another origin knows the token, and still gets no answer; neither does one that rebinds the host's name."""
+    ours, theirs = Server(Library((), [("", run)])), Server(Library((), [("", plain_run(1))]))
+    for server in (ours, theirs):
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    context = browser.new_context(bypass_csp=True)  # as a hostile page would have no policy of ours
+    try:
+        tab = context.new_page()
+        tab.goto(theirs.address)
+        tab.wait_for_selector("body[data-ready]", state="attached")
+        asked = """async ([address, headers]) => {
+          try { return (await (await fetch(address, { headers })).text()).slice(0, 40); } catch { return 'refused'; }
+        }"""
+        address = f"http://127.0.0.1:{ours.server_port}/ask/index"
+        assert tab.evaluate(asked, [address, {"X-Podium-Token": ours.token}]) == "refused"
+        assert tab.evaluate(asked, [f"{address}?token={ours.token}", {}]) == "refused"
+        own = f"http://127.0.0.1:{theirs.server_port}"
+        for path in ("/ask/../../etc/passwd", "/ask/%2e%2e%2fetc%2fpasswd", "/etc/passwd"):
+            told = tab.evaluate(asked, [own + path, {"X-Podium-Token": theirs.token}])
+            assert told.startswith('{"error"')
+        framed = tab.evaluate(
+            """(address) => new Promise((done) => {
+          const frame = document.createElement('iframe');
+          frame.onload = () => { try { done(frame.contentDocument ? 'seen' : 'opaque'); } catch { done('opaque'); } };
+          frame.src = address; document.body.append(frame);
+        })""",
+            ours.address,
+        )
+        assert framed == "opaque"
+    finally:
+        context.close()
+        for server in (ours, theirs):
+            server.shutdown()
+            server.server_close()
+
+
+def test_an_agent_has_facts(opened: Callable[..., Any], run: Trace) -> None:
+    tab = opened(run)
+    tab.click("[role=treeitem] >> text=lead")
+    tab.wait_for_selector(".panel h2:has-text('lead')")
+    assert "Busy" in tab.text_content(".panel")
+
+
 def ten_runs(world_runs: Trace, run: Trace) -> list[Trace]:
     runs = [run, *(world_runs[i] for i in range(3))]
     if not LOGS.is_dir():

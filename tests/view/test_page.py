@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from podium.view.answers import Library
 from podium.view.bundle import unpack
 from podium.view.page import file_page, served_page
 from podium.view.training import Lesson, board_page, lessons_page
+from tests.verbs import verb
 from tests.view.conftest import HOSTILE, plain_run
 
 
@@ -87,6 +89,30 @@ def test_reports_are_the_same_page(run: Trace) -> None:
     assert told["lessons"] == [{"title": "stop", "lines": [line], "before": 0, "after": 1}]
     assert {"run?run=0", "run?run=1"} <= set(answers)
     assert msgspec.json.decode(carried(board_page([{"method": "grpo"}]))["index"])["report"]["title"]
+
+
+def test_an_audit_is_a_page_too(tmp_path: Path, run: Trace) -> None:
+    podium.save(run, tmp_path / "run.jsonl")
+    answer = verb("audit", tmp_path / "run.jsonl", "--html", tmp_path / "audit.html", "--json")
+    assert answer.returncode == 0
+    told = msgspec.json.decode(carried((tmp_path / "audit.html").read_text())["index"])["report"]
+    audited = msgspec.json.decode(answer.stdout)
+    assert [row["detector"] for row in told["table"]] == [
+        one["detector"] for one in (*audited["found"], *audited["observed"])
+    ]
+
+
+def test_the_verb_writes_a_file_or_says_why_not(tmp_path: Path, run: Trace) -> None:
+    podium.save(run, tmp_path / "run.jsonl")
+    answer = verb("view", tmp_path / "run.jsonl", "--html", tmp_path / "page.html", "--json")
+    assert msgspec.json.decode(answer.stdout) == {
+        "runs": 1,
+        "trainings": 0,
+        "unreadable": [],
+        "page": str(tmp_path / "page.html"),
+    }
+    answer = verb("view", tmp_path / "none.jsonl")
+    assert (answer.returncode, b"No such file" in answer.stderr.encode()) == (2, True)
 
 
 def test_a_notebook_shows_the_page_in_a_sandbox(run: Trace) -> None:

@@ -59,7 +59,8 @@ class Panels {
   async event() {
     const { run, lanes } = this.screen;
     const e = lanes.selected;
-    if (e < 0) return h("p.quiet", {}, "Choose an event in the lanes, or press j and k to go from one to the next.");
+    if (e < 0 && this.screen.agent !== undefined) return this.agent(this.screen.agent);
+    if (e < 0) return h("p.quiet", {}, "Choose an event in the lanes, or press j and k to go from one to the next. The name of an agent tells of the agent.");
     const c = run.columns;
     const { id, t, type, agent, podium, content, ...rest } = await this.described(e).catch((error) => ({ fields: error.message }));
     const rows = [
@@ -87,6 +88,13 @@ class Panels {
     };
     parts.push(...side("Causes", run.causesOf(e), "src"), ...side("Effects", run.effectsOf(e), "dst"));
     return h("div", {}, parts);
+  }
+
+  async agent(a) {
+    const { run } = this.screen;
+    const name = run.header.agents[a];
+    const told = (await ask("summary", { run: run.number })).facts.agents.find((one) => one.name === name);
+    return h("div", {}, h("h2", {}, name), h("p", {}, h("button", { onclick: () => this.screen.searched(`agent:${name}`) }, `its ${number(run.count[a])} events`)), facts(told || { agent: name, events: run.count[a] }));
   }
 
   options(podium, chosen) {

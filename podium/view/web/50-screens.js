@@ -14,7 +14,7 @@ class RunScreen {
     if (run.timed && run.idleShare() > 0.5) run.setTimes("busy");
     this.lanes = new Lanes(run, { onselect: (e) => this.chosen(e), onview: () => this.remember() });
     this.lanes.onpaint = () => this.strips.draw();
-    this.lanes.onagent = (a) => this.searched(`agent:${run.header.agents[a]}`);
+    this.lanes.onagent = (a) => this.about(a);
     this.strips = new Strips(run, this.lanes);
     this.status = h("p.quiet.status", { role: "status" });
     this.tools = h("div.toolbar", {}, this.timesPicker(), this.colourPicker(),
@@ -148,6 +148,12 @@ class RunScreen {
     this.remember();
     if (e >= 0) this.panels?.open("event");
     else if (this.panels?.now === "event") this.panels.fill();
+  }
+
+  about(agent) {
+    this.agent = agent;
+    this.lanes.select(-1);
+    return this.panels.open("event");
   }
 
   // Events whose agent, type, tool, choice, role or model has these words; `agent:` and the like ask for one of them.
@@ -367,6 +373,7 @@ class TrainScreen {
     if (told.table.length) parts.push(table(told.table.map(plainRow), { caption: told.title }));
     if (told.facts && Object.keys(told.facts).length) parts.push(h("details", { open: !told.table.length }, h("summary", {}, "The recipe and how it ended"), facts(told.facts)));
     for (const lesson of told.lessons) parts.push(...curves(lesson));
+    if (told.runs?.length) parts.push(h("h2", {}, "Runs that were kept"), table(told.runs, { columns: ["name", "file"], onrow: (r) => go({ screen: `run/${r.run}` }), caption: "Runs that were kept" }));
     this.element.replaceChildren(...parts);
   }
 

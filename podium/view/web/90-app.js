@@ -41,7 +41,7 @@ const first = (index) => (index.report || (index.trainings.length && !index.stat
 
 function navigation(index, kind, number) {
   const items = [];
-  if (index.report || index.trainings.length) items.push(["Training", { screen: "train/0" }, kind === "train"]);
+  if (index.report || index.trainings.length) items.push([index.trainings.length ? "Training" : "Report", { screen: "train/0" }, kind === "train"]);
   if (index.runs.length !== 1) items.push(["Runs", { screen: "runs" }, kind === "runs"]);
   if (index.runs.length) items.push([kind === "run" ? `Run: ${index.runs[number]?.name ?? number}` : "Run", { screen: `run/${kind === "run" ? number : 0}` }, kind === "run"]);
   if (index.runs.length > 1) items.push(["Compare", { screen: "compare", ...(kind === "run" ? { a: number } : {}) }, kind === "compare"]);
