@@ -28,7 +28,6 @@ __all__ = [
     "relu",
     "segment_max",
     "segment_sum",
-    "softplus",
     "sum_all",
     "tanh",
     "value_of",
@@ -178,12 +177,6 @@ def elu(a: Node) -> Node:
     x = value_of(a)
     y = np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
     return _made(y, (a, lambda g: g * np.where(x > 0, 1, y + 1)))
-
-
-def softplus(a: Node) -> Node:
-    """log(1 + exp a), which is -log σ(-a)."""
-    x = value_of(a)
-    return _made(np.logaddexp(0, x), (a, lambda g: g / (1 + np.exp(-x))))
 
 
 def minimum(a: Node, b: Node) -> Node:

@@ -22,14 +22,11 @@ __all__ = [
     "dual_clipped",
     "entropy",
     "every_option",
-    "imitation",
     "masked_mirror",
-    "preference",
     "qmix",
     "ratio",
     "reinforce",
     "truncated",
-    "vdn",
 ]
 
 N64 = NDArray[np.int64]
@@ -106,24 +103,6 @@ def critic(value: Node, target: Array, weight: Array) -> Node:
 def entropy(logp: Node, weight: Array) -> Node:
     """L = Σ_i w_i Σ_k π_k log π_k over all options k: less is more undecided."""
     return tape.sum_all(tape.mul(tape.mul(tape.exp(logp), logp), weight))
-
-
-def imitation(logp: Node, credit: Array, weight: Array, above: float = 0.0) -> Node:
-    """L = -Σ_i w_i 1[A_i > θ] log π_i: what was good is done again.   from: filtered behaviour cloning, STaR, SiriuS."""
-    return _weighted(logp, (credit > above).astype(weight.dtype) * weight)
-
-
-def preference(
-    better: Node, worse: Node, old_better: Array, old_worse: Array, weight: Array, beta: float = 0.1
-) -> Node:
-    """L = -Σ w log σ(β [(log π_b - old_b) - (log π_w - old_w)]) for pairs of ranked branches.   from: DPO, Rafailov et al. 2023."""
-    margin = tape.add(tape.add(better, -old_better), tape.mul(tape.add(worse, -old_worse), -1.0))
-    return tape.sum_all(tape.mul(tape.softplus(tape.mul(margin, -beta)), weight))
-
-
-def vdn(q: Node, first: N64) -> Node:
-    """Q_tot = Σ_i Q_i over the agents of a team, who are consecutive.   from: Sunehag et al. 2018."""
-    return tape.segment_sum(q, first)
 
 
 def qmix(q: Node, w1: Node, b1: Node, w2: Node, b2: Node) -> Node:

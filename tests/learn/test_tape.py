@@ -27,7 +27,6 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "exp": tape.exp,
     "elu": tape.elu,
     "absolute": tape.absolute,
-    "softplus": tape.softplus,
     "minimum": lambda x: tape.minimum(x, tape.mul(x, x)),
     "concat": lambda x: tape.concat([x, tape.tanh(x)]),
     "column": lambda x: tape.column(tape.matmul(x, Y[:, :1])),

@@ -26,9 +26,6 @@ RULES: dict[str, Callable[[Any], Any]] = {
     "mirror": lambda x: update.masked_mirror(x, OLD, CREDIT, WEIGHT, 0.8, 1.3),
     "critic": lambda x: update.critic(x, CREDIT, WEIGHT),
     "entropy": lambda x: update.entropy(x, WEIGHT),
-    "imitation": lambda x: update.imitation(x, CREDIT, WEIGHT),
-    "preference": lambda x: update.preference(x, tape.mul(x, 0.5), OLD, CREDIT, WEIGHT),
-    "vdn": lambda x: update.critic(update.vdn(x, FIRST), C3, W3),
     "every option": lambda x: update.every_option(tape.log_softmax(x, FIRST), OLD, CREDIT, WEIGHT, 0.1, 0.05),
 }
 
