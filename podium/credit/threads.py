@@ -82,7 +82,7 @@ def _mean_of_children(trace: Trace, node: I, child: I, worth: F) -> F:
     pairs = np.flatnonzero((node >= 0) & (child >= 0))
     if (trace.parent_n.codes >= 0).any():
         same = numbered_together(node[pairs], child[pairs])
-        pairs = pairs[first_by(same, same >= 0, count_of(same))]
+        pairs = pairs[np.unique(same, return_index=True)[1]]
     n = count_of(node)
     total, many = total_by(node[pairs], worth[child[pairs]], n), np.bincount(node[pairs], minlength=n)
     mean: F = np.append(total / np.maximum(many, 1), 0.0)[node]

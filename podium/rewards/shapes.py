@@ -59,7 +59,7 @@ def anneal(
     x = float(np.clip((now.progress - start) / (end - start), 0.0, 1.0))
     weight = {
         "line": 1.0 - x,
-        "cosine": (1.0 + float(np.cos(np.pi * x))) / 2.0 if x < 1.0 else 0.0,
+        "cosine": (1.0 + float(np.cos(np.pi * x))) / 2.0,
         "stages": 1.0 - int(x * stages + 1e-9) / stages,
     }[how]
     return [part.times(weight) for part in parts]

@@ -40,6 +40,21 @@ def test_worked_examples() -> None:
         ("clip(token) >> kl(0.1)", "expected a filter before >>"),
         ("clip(token) + truncated(2)", "truncated is a filter"),
         ("2 * clip(token)", "a loss of weight 1"),
+        ("clip(token, 0.1, -1)", "high must be a number from 0 on, got -1"),
+        ("clip(token, True)", "low must be a number from 0 on, got True"),
+        ("dual_clip(word)", "over must be"),
+        ("dual_clip(token, -1)", "low must be"),
+        ("dual_clip(token, most=0.5)", "most must be a number from 1 on, got 0.5"),
+        ("mirror(-1)", "low must be"),
+        ("mirror(tau=-1)", "tau must be a number from 0 on"),
+        ("dpo(beta=-1)", "beta must be a number from 0 on"),
+        ("clip(token) + kl(-1)", "weight must be a number from 0 on"),
+        ("clip(token) + entropy(-1)", "weight must be a number from 0 on"),
+        ("clip(token) + entropy(0.1, by=agent)", "by must be batch or role, got 'agent'"),
+        ("truncated(0.5) >> clip(token)", "most must be a number from 1 on"),
+        ("cap_log_ratio(-1) >> clip(token)", "most must be a number from 0 on"),
+        ("stop_beyond(-1) >> clip(token)", "kl must be a number from 0 on"),
+        ("mean_over(agent) >> clip(token)", "what must be run, planner or none"),
         ("no step where the divergence exceeds 1e-3", "expected an expression like 'clip(token) + kl(0.2)'"),
     ],
 )
@@ -50,9 +65,45 @@ def test_what_cannot_be_read_is_named(text: str, why: str) -> None:
 
 
 def test_a_schedule_says_what_is_wrong() -> None:
-    for text, why in (("alternate(lead)", "two roles or more"), ("sometimes", "no schedule called 'sometimes'")):
+    for text, why in (
+        ("alternate(lead)", "two roles or more"),
+        ("alternate(lead, others, every=0)", "every must be a whole number from 1 on, got 0"),
+        ("round_robin(0)", "every must be a whole number"),
+        ("round_robin(1.5)", "every must be a whole number"),
+        ("until_flat(0)", "every must be a whole number"),
+        ("sometimes", "no schedule called 'sometimes'"),
+    ):
         with pytest.raises(BadUpdate, match=why):
             read_schedule(text)
+
+
+def test_what_is_not_said_is_as_published() -> None:
+    defaults = {
+        "clip(token, 0, 0)": {"over": "token", "low": 0, "high": 0},
+        "clip()": {"over": "token", "low": None, "high": None},
+        "dual_clip(most=1)": {"over": "token", "low": None, "high": None, "most": 1},
+        "dual_clip()": {"over": "token", "low": None, "high": None, "most": 3.0},
+        "mirror()": {"low": 0.5, "high": 2.0, "tau": 0.1},
+        "sft()": {"on": "successes"},
+        "dpo()": {"pairs": "siblings", "beta": 0.1},
+        "q_learning()": {"double": False},
+        "deterministic()": {"through": "team"},
+    }
+    for text, arguments in defaults.items():
+        assert read_update(text).loss.arguments == arguments
+    assert read_update("clip() + entropy()").penalties[0].arguments == {"weight": 0.01, "by": "batch"}
+    assert read_update("clip() + entropy() + 2 * entropy(0.5)").penalty("entropy") == 1.01
+    assert read_update("clip()").penalty("kl") == 0.0
+    assert read_update("truncated() >> clip()").filters[0]["most"] == 2.0
+    for text, arguments in (
+        ("joint", {"optimizer": "one", "self_play": False, "order": "", "redraw": "", "roles": "together"}),
+        ("alternate(a, b)", {"turns": ("a", "b"), "every": 1}),
+        ("round_robin", {"every": 1}),
+        ("until_flat", {"every": 5, "least": 0.0}),
+        ("replay", {"target": False}),
+        ("offline", {"rounds": 1, "learns": "all", "graph": ""}),
+    ):
+        assert read_schedule(text).stages[0].arguments == arguments
 
 
 def test_a_learner_refuses_what_it_cannot_do_by_name() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
@@ -25,6 +27,13 @@ def small() -> Trace:
         ("aggregate lead", [(5, "aggregate")], {"t": 7.0, "end": 9.0}),
         reward={"team": 1.0},
     )
+
+
+def test_the_time_of_a_run_is_what_it_states_or_else_from_its_first_start_to_its_last_end() -> None:
+    starts = run("decide lead", ("message lead", [0], {"t": 5.0}), reward={"team": 1.0})
+    both = concat([small(), small(), starts])
+    stated = replace(both, cost_n={"wall_clock_s": np.array([20.0, np.nan, np.nan])})
+    assert card(stated)["2 trace scale"]["wall clock a run, s"] == pytest.approx((20.0 + 9.0 + 5.0) / 3)
 
 
 def test_the_five_points_by_hand() -> None:
