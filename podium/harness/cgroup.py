@@ -30,6 +30,9 @@ def group(limits: dict[str, int]) -> Iterator[dict[str, Path]]:
     try:
         for limit, most in limits.items():
             for folder in (parent / name for parent in _parents(CONTROLLERS[limit]) if limit not in folders):
+                for left in folder.parent.glob("podium-*-*"):
+                    if not os.path.exists(f"/proc/{left.name.split('-')[1]}"):  # of a harness that was killed
+                        tried.add(left)
                 with suppress(OSError):
                     folder.mkdir(exist_ok=True)
                     tried.add(folder)

@@ -255,11 +255,15 @@ class _Jail(ExitStack):
 
     def end(self) -> None:
         """Ends all that is in the jail, and waits until it is gone."""
+        with suppress(ProcessLookupError, BrokenPipeError, subprocess.TimeoutExpired):
+            if self.first >= 0:
+                signal.pidfd_send_signal(self.first, signal.SIGKILL)
+            else:  # a bubblewrap that is killed while it builds may leave a child behind
+                os.write(self.tell, b"!")
+                self.bwrap.wait(1)
         self.bwrap.kill()
         self.bwrap.wait()
         if self.first >= 0:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self.first, signal.SIGKILL)
             poll = select.poll()
             poll.register(self.first, select.POLLIN)
             poll.poll()
