@@ -49,7 +49,9 @@ T = TypeVar("T")
 Share = Literal["one", "role", "agent"]
 ROLE = re.compile(r"\s*\d+$")  # "mate 2" plays the role "mate"
 KEPT_TEXTS = 100_000  # texts whose tokens are kept
-PIECES = re.compile(r"\n(?=[!-~])| ?[!-~]+")  # of a text in ASCII: words, each with the blank before it, and ends of lines
+PIECES = re.compile(
+    r"\n(?=[!-~])| ?[!-~]+"
+)  # of a text in ASCII: words, each with the blank before it, and ends of lines
 END, PAD = "<|im_end|>", "<|pad|>"
 
 
@@ -154,14 +156,14 @@ def tokenised(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]]:
 def joins_pieces(tokenizer: Any) -> bool:
     """Whether the tokens of a text are those of its `PIECES`: no token is made across the beginning of a word or the end of a line,
     whatever two characters stand there."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
+    parts = getattr(getattr(tokenizer, "backend_tokenizer", None), "pre_tokenizer", None)
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
-    if getattr(backend, "pre_tokenizer", None) is None or any(token.lstrip or token.rstrip for token in added):
+    if parts is None or any(token.lstrip or token.rstrip for token in added):
         return False
-    printed = "".join(map(chr, range(33, 127)))
-    text = "".join(f"{a} {b}\n" for a in printed for b in printed) + "".join(f"{a}\n{b} " for a in printed for b in printed)
-    pieces = PIECES.findall(text := text.strip())
-    starts = {start for _, (start, _) in backend.pre_tokenizer.pre_tokenize_str(text)}
+    printed = [chr(code) for code in range(33, 127)]
+    text = "".join(a + cut + b + " " for cut in "\n " for a in printed for b in printed).strip()
+    pieces = PIECES.findall(text)
+    starts = {start for _, (start, _) in parts.pre_tokenize_str(text)}
     whole, *each = tokenised(tokenizer, [text, *(different := dict.fromkeys(pieces))])
     ids = dict(zip(different, each, strict=True))
     cut = starts.issuperset(np.cumsum([0, *map(len, pieces[:-1])]).tolist())

@@ -18,7 +18,7 @@ from podium.learn.memory import Memory
 from podium.learn.mix import Tally, named
 from podium.learn.policy import Net, Parameters, Seen, entries_of, joined, seen_by, taken
 from podium.learn.tape import Array
-from podium.trace.columns import B, F, Text, Trace
+from podium.trace.columns import B, F, Text
 from podium.trace.forest import Forest
 
 __all__ = [
