@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-__all__ = ["group", "refused"]
+__all__ = ["control_group", "refused"]
 
 TOP = Path("/sys/fs/cgroup")
 CONTROLLERS = {"memory": "memory", "processes": "pids"}
@@ -24,7 +24,7 @@ _numbers = count()
 
 
 @contextmanager
-def group(limits: dict[str, int]) -> Iterator[dict[str, Path]]:
+def control_group(limits: dict[str, int]) -> Iterator[dict[str, Path]]:
     """The folders of control groups for one command, of those limits that this user can set."""
     name, tried, folders = f"podium-{os.getpid()}-{next(_numbers)}", set[Path](), dict[str, Path]()
     try:

@@ -1,6 +1,6 @@
 """Folders by their handles: an agent's files, and the copies that its commands work on.
 
-The kernel follows no link on the way to a file, so nothing that an agent's commands leave in a folder leads outside.
+The kernel follows no link on the way to a file, so nothing that commands leave in a folder leads outside.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from podium.harness.types import Fault, Refused
 
-__all__ = ["FILES", "Contents", "Folder", "change", "checked", "contents", "opened"]
+__all__ = ["FILES", "Contents", "Folder", "change", "contents", "opened", "path_names"]
 
 LARGEST = 1 << 20  # bytes of a file that are read or written at once
 DISK, FILES, DEPTH, PAGE = 64 << 20, 20_000, 60, 4096  # what a folder may hold, in pages; folders in folders
@@ -42,7 +42,7 @@ class Folder:
 
     def read(self, path: str) -> str:
         """The text of a file."""
-        with opened(self.root) as root, opened("/".join(checked(path)), os.O_RDONLY, root) as file:
+        with opened(self.root) as root, opened("/".join(path_names(path)), os.O_RDONLY, root) as file:
             data = os.read(_plain(file, path), LARGEST + 1)
         if len(data) > LARGEST:
             raise Fault("too large", f"{path!r} has more than {LARGEST} bytes; read it in parts with a command")
@@ -50,7 +50,7 @@ class Folder:
 
     def write(self, path: str, text: str) -> int:
         """Writes a file, making the folders on its way; how many bytes it has."""
-        data, names = text.encode(), checked(path)
+        data, names = text.encode(), path_names(path)
         if len(data) > LARGEST:
             raise Fault("too large", f"{len(data)} bytes for {path!r}; at most {LARGEST} are written at once")
         with opened(self.root) as root:
@@ -63,7 +63,7 @@ class Folder:
 
     def names(self, path: str = ".") -> list[str]:
         """What a folder holds, folders with a slash."""
-        names = [] if path in (".", "") else checked(path)
+        names = [] if path in (".", "") else path_names(path)
         with (
             opened(self.root) as root,
             opened("/".join([".", *names]), at=root) as inside,
@@ -72,10 +72,10 @@ class Folder:
             return sorted(entry.name + "/" * entry.is_dir(follow_symlinks=False) for entry in all_)
 
 
-def checked(path: str) -> list[str]:
+def path_names(path: str) -> list[str]:
     """The names that a path is made of, none of which leads out of the folder.
 
-    >>> checked("notes//plan.txt")
+    >>> path_names("notes//plan.txt")
     ['notes', 'plan.txt']
     """
     if not isinstance(path, str) or not path or "\0" in path:
@@ -124,7 +124,7 @@ def _write(file: int, data: bytes) -> int:
 
 def contents(folder: int, most: int, size: int = 0, read: bool = True) -> Contents:
     """All plain files, folders and links in a folder, unless they and `size` bytes more are too much."""
-    held: Contents = {}
+    entries: Contents = {}
     for path, folders, files, inside in os.fwalk(dir_fd=folder, onerror=_raise):
         for name in (*folders, *files):
             status, data = os.stat(name, dir_fd=inside, follow_symlinks=False), b""
@@ -134,15 +134,15 @@ def contents(folder: int, most: int, size: int = 0, read: bool = True) -> Conten
                 data = os.fsencode(os.readlink(name, dir_fd=inside))
             elif not stat.S_ISDIR(status.st_mode):
                 continue
-            if size > most or len(held) >= FILES or path.count("/") > DEPTH:
+            if size > most or len(entries) >= FILES or path.count("/") > DEPTH:
                 raise Refused(
                     "disk", f"a working folder may hold {most} bytes in {FILES} files, {DEPTH} folders deep"
                 )
             if stat.S_ISREG(status.st_mode) and read:
                 with opened(name, os.O_RDONLY, inside) as file, open(file, "rb", closefd=False) as stream:
                     data = stream.read(status.st_size)
-            held[os.path.normpath(f"{path}/{name}")] = stat.S_IFMT(status.st_mode) | status.st_mode & 0o777, data
-    return held
+            entries[os.path.normpath(f"{path}/{name}")] = stat.S_IFMT(status.st_mode) | status.st_mode & 0o777, data
+    return entries
 
 
 def _raise(error: OSError) -> None:

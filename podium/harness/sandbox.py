@@ -31,7 +31,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from podium.harness import cgroup, seccomp
-from podium.harness.bounded import beside
+from podium.harness.bounded import in_thread
 from podium.harness.folder import FILES, Contents, change, contents, opened
 from podium.harness.types import Refused
 
@@ -93,10 +93,10 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 class Sandbox:
     """A folder, and commands that see a copy of it as /work, and nothing else that can be written but /tmp.
 
-    The folder is come to by no link. They see the programs of the system, and the folders in `read`, read-only; an
-    environment of four variables, none of the caller's; a /proc with their own processes only; and a network without
-    any way out. Of a command that ends by itself, what it changed is written back; one that is ended leaves the
-    folder as it was.
+    The folder is come to by no link. They see the programs of the system, and the folders in `read`, read-only, as
+    any user may; an environment of four variables, none of the caller's; a /proc with their own processes only; and
+    a network without any way out. Of a command that ends by itself, what it changed is written back; one that is
+    ended leaves the folder as it was.
     """
 
     def __init__(self, folder: str | Path, limits: Limits | None = None, read: Sequence[str | Path] = ()) -> None:
@@ -117,7 +117,7 @@ class Sandbox:
 
 async def _run(box: Sandbox, argv: Sequence[str], stdin: bytes, deadline: float) -> Ended:
     stop, end = os.pipe()
-    work = beside(lambda: _Jail(box, stop, deadline).run(list(argv), stdin))
+    work = in_thread(lambda: _Jail(box, stop, deadline).run(list(argv), stdin))
     try:
         return await asyncio.shield(work)
     finally:
@@ -152,7 +152,9 @@ class _Jail(ExitStack):
             before = contents(folder, 2 * most.disk)
             size = sum(-(-len(data) // 4096) * 4096 for _, data in before.values())
             room = max(most.disk, size + (1 << 20))  # a folder that is full can still be cleared
-            self.groups = self.enter_context(cgroup.group({"memory": most.memory, "processes": most.processes}))
+            self.groups = self.enter_context(
+                cgroup.control_group({"memory": most.memory, "processes": most.processes})
+            )
             self.build(argv, stdin, room)
             try:
                 self.begin(before)
@@ -172,7 +174,7 @@ class _Jail(ExitStack):
     def build(self, argv: list[str], stdin: bytes, room: int) -> None:
         """Starts bubblewrap, as a user of its own where that can be had."""
         root = os.geteuid() == 0 and "4294967295" in Path("/proc/self/uid_map").read_text()
-        self.uid, self.gid = (SPARE + next(_numbers) % USERS,) * 2 if root else (os.geteuid(), os.getegid())
+        self.user = SPARE + next(_numbers) % USERS if root else None
         (self.said, say), (hear, self.tell) = os.pipe(), os.pipe()
         given = say, hear, _file(b"agent:x:1000:1000::/work:/bin/sh\n"), _file(stdin)
         self.keep(self.said), self.keep(self.tell)
@@ -186,8 +188,8 @@ class _Jail(ExitStack):
                 pass_fds=given[:3],
                 start_new_session=True,
                 bufsize=0,
-                user=self.uid if root else None,
-                group=self.gid if root else None,
+                user=self.user,
+                group=self.user,
                 extra_groups=[] if root else None,
             )
         finally:
@@ -209,7 +211,7 @@ class _Jail(ExitStack):
         self.work, self.tmp, proc = map(self.keep, folders)
         self.proc = Path(f"/proc/self/fd/{proc}")
         Path(f"/proc/{process}/oom_score_adj").write_text("1000")
-        with _as_user(self.uid, self.gid):
+        with _as_user(self.user):
             change(self.work, {}, before)
         self.base = self.used()
         for group in set(self.groups.values()):
@@ -330,13 +332,15 @@ class _Jail(ExitStack):
 
 
 @contextmanager
-def _as_user(uid: int, gid: int) -> Iterator[None]:
+def _as_user(user: int | None) -> Iterator[None]:
     """Files that this thread makes are this user's: nobody else can make any where only that user is known."""
-    _libc.setfsgid(gid), _libc.setfsuid(uid)
+    _libc.setfsgid(os.getegid() if user is None else user)
+    _libc.setfsuid(os.geteuid() if user is None else user)
     try:
         yield
     finally:
-        _libc.setfsuid(os.geteuid()), _libc.setfsgid(os.getegid())
+        _libc.setfsuid(os.geteuid())
+        _libc.setfsgid(os.getegid())
 
 
 def _walls(box: Sandbox, room: int, users: int) -> list[str]:
@@ -351,7 +355,7 @@ def _walls(box: Sandbox, room: int, users: int) -> list[str]:
 
 
 def _last_step(most: Limits, room: int, say: int, hear: int) -> list[str]:
-    """The last step into the jail: the limits of each process, what Landlock is to allow, and the filter of calls."""
+    """The last step into the jail: limits of each process, what Landlock is to allow, the filter of calls."""
     data = most.memory + most.processes * STACK
     limits = {"DATA": data, "NPROC": most.processes + 4, "NOFILE": most.files, "SIGPENDING": 256, "STACK": STACK}
     limits |= {"CORE": 0, "MEMLOCK": 0, "MSGQUEUE": 0}
@@ -384,35 +388,20 @@ def _child(pid: int) -> int:
 
 # What is promised
 
+BY_LOOKS = "a watch outside; a limit of each process"
 TRIAL = Limits(memory=48 << 20, processes=8, disk=1 << 20)
-TRIALS = {  # of each promise: a command that breaks it, what that comes to (an exit code, a limit or a call), by what
-    "files": (
-        "test ! -e /home -a ! -e /root -a ! -w /usr -a ! -w / -a ! -w /etc -a ! -w /dev",
-        "0",
-        "bubblewrap: mounts{}",
-    ),
+TRIALS = {  # of each promise: a command that breaks it, what comes of that (exit code, limit or call), by what
+    "files": ("! test -e /home -o -e /root -o -w /usr -o -w / -o -w /etc -o -w /dev", "0", "bubblewrap: mounts{}"),
     "network": ("perl -e 'socket(S, 2, 1, 0)'", "socket", "bubblewrap: network namespace; seccomp{}"),
-    "privileges": (
-        "grep -q CapEff:.0*$ /proc/self/status && grep NoNewPrivs:.1 /proc/self/status",
-        "0",
-        "no capabilities, none to be had",
-    ),
+    "privileges": ("cd /proc/self && grep CapEff:.0*$ status && grep NoNewPrivs:.1 status", "0", "no capabilities"),
     "system calls": ("unshare -r true", "unshare", "seccomp, a list of those allowed"),
     "other processes": ("kill -9 1", "kill", "bubblewrap: process namespace; seccomp"),
     "seconds": ("sleep 60", "seconds", "a watch outside"),
     "output": ("yes", "output", "a watch outside"),
     "disk": ("head -c 3000000 /dev/zero > x; sleep 60", "disk", "tmpfs of that size"),
-    "memory": (
-        "for i in 1 2 3 4; do perl -e '$x = q(y) x 15e6; sleep 60' & done; wait",
-        "memory",
-        "a watch outside; RLIMIT_DATA for each process",
-    ),
-    "processes": (
-        "for i in 1 2 3 4 5 6 7 8 9; do sleep 60 & done; wait",
-        "processes",
-        "a watch outside; RLIMIT_NPROC, four more",
-    ),
-}
+    "memory": ("for i in 1 2 3 4; do perl -e '$x = q(y) x 15e6; sleep 60' & done; wait", "memory", BY_LOOKS),
+    "processes": ("for i in 1 2 3 4 5 6 7 8 9; do sleep 60 & done; wait", "processes", BY_LOOKS),
+}  # fmt: skip
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
@@ -425,7 +414,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def isolation() -> str:
-    """Why commands cannot be isolated here; empty if they can. Before the first of them, what is promised is tried."""
+    """Why commands cannot be isolated here; empty if they can. What is promised is tried before the first."""
     async with _locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
         if not _known:
             try:
@@ -451,23 +440,20 @@ async def promises() -> list[Promise]:
     """All that commands are held to here, tried out. Raises NoIsolation where no jail can be built."""
     if why := _missing():
         raise NoIsolation(why)
-    with cgroup.group({"memory": 1 << 30, "processes": 99}) as groups:
-        held = set(groups)
+    with cgroup.control_group({"memory": 1 << 30, "processes": 99}) as groups:
+        pass
     landlock = f", Landlock {version}" if (version := landlock_version()) >= 4 else ""
     with TemporaryDirectory() as folder:
         box, now = Sandbox(Path(folder).resolve(), TRIAL), time.monotonic()
-        runs = [
-            _run(box, ["sh", "-c", script], b"", now + (0.5 if what == "seconds" else 20))
-            for what, (script, _, _) in TRIALS.items()
-        ]
+        limits = ((script, now + (0.5 if what == "seconds" else 20)) for what, (script, _, _) in TRIALS.items())
+        runs = [_run(box, ["sh", "-c", script], b"", deadline) for script, deadline in limits]
         results = await asyncio.gather(*runs, return_exceptions=True)
     table = []
     for (what, (_, expected, by)), ended in zip(TRIALS.items(), results, strict=True):
         if isinstance(ended, BaseException):
             raise ended
-        kept = expected in {str(ended.code), ended.hit, *ended.denied}
-        lacks = "not held by the kernel" if what in ("memory", "processes") and what not in held else ""
-        table.append(
-            Promise(what=what, by="control group" if what in held else by.format(landlock), kept=kept, lacks=lacks)
-        )
+        by = "control group" if what in groups else by.format(landlock)
+        lacks = "not held by the kernel" if by == BY_LOOKS else ""
+        came_to = {str(ended.code), ended.hit, *ended.denied}
+        table.append(Promise(what=what, by=by, kept=expected in came_to, lacks=lacks))
     return table
