@@ -67,8 +67,7 @@ def per_critique(credit: Credit, channel: str = "verdict") -> Credit:
 
 @register("step")
 def meta_actions(credit: Credit, channel: str = "correct") -> Credit:
-    """Credit for turns in which an agent answers again: it persists, refines or concedes; none (NaN) for other
-    turns.
+    """Credit for turns in which an agent answers again: it persists, refines or concedes; none (NaN) for others.
 
     needs: how right answers are (`channel`).   from: Learning to Deliberate (MPDF).
     """
@@ -141,8 +140,7 @@ def majority_mixture(credit: Credit, w: float = 0.5) -> Credit:
         its last, if another (it criticises): w if it is and the first was not, 1 - w if both are, 0 if it is not
 
     none (NaN) for messages in between, for those that state no `value` and in runs without one majority; times the
-    credit.
-    pays: messages.   needs: votes, and the label `value` on messages.   from: Multiagent Finetuning.
+    credit.   pays: messages.   needs: votes, and the label `value` on messages.   from: Multiagent Finetuning.
     """
     if credit.unit != "message":
         raise BadCredit(f"majority_mixture pays messages, not {credit.unit}")
@@ -179,9 +177,7 @@ def _plain(word: str) -> str:
 
 
 def _majority(trace: Trace) -> NDArray[np.int64]:
-    """For each run the value with most votes at its last aggregate, as a code; -1 where there is none or it is not
-    alone.
-    """
+    """For each run the value with most votes at its last aggregate, as a code; -1 for none or a tie."""
     n, words = len(trace), len(trace.value_v.words)
     last_n = unset(n)
     last_n[trace.rollout_e[trace.event_v]] = trace.event_v  # rows ascend, so the last one stays

@@ -1,6 +1,4 @@
-"""Methods for teams with a lead and workers: credit that is local and global at once, and the steps that are theirs
-alone.
-"""
+"""Methods for teams with a lead and workers, and the steps that are theirs alone."""
 
 from __future__ import annotations
 
@@ -39,8 +37,7 @@ CALL = event("tool_call")
 
 @register("step")
 def weigh_tokens(credit: Credit, by: Literal["agent", "rollout"] = "rollout") -> Credit:
-    """How much each unit counts in a loss that is a mean over tokens; the credit stays. Weights sum to 1 in a
-    batch.
+    """How much each unit counts in a loss that is a mean over tokens; the credit stays. A batch sums to 1.
 
         w_u = len_u / Σ_run len / runs,     or with "agent":  len_u / Σ_agent len / agents of the run / runs
 
@@ -105,8 +102,7 @@ def aligned_zscore(
     A sample is an invocation of an agent of the role (key `invocation`), and all that an agent does in any other
     role; its units have one value and get the same. c is how many of d places an invocation fills when those of its
     run are repeated or dropped at random (`resample`), and 1 in any other role. It is the weight too, shared among
-    the units of the sample: what was dropped counts 0.
-    from: M-GRPO.
+    the units of the sample: what was dropped counts 0.   from: M-GRPO.
     """
     is_it = find("key", "role")(credit.trace, credit.unit) == credit.trace.role_e.code(role)
     first = _first_of_samples(credit, is_it)
@@ -120,9 +116,7 @@ def aligned_zscore(
 
 
 def _first_of_samples(credit: Credit, is_it: B) -> I:
-    """For each unit the first with a value of its sample, -1 for none: its invocation where told, else all its
-    agent does.
-    """
+    """For each unit the first with a value of its sample, -1 for none: its invocation, else all its agent does."""
     agent = units.agents(credit.trace, credit.unit)
     sample = numbered_together(np.where(is_it, find("key", "invocation")(credit.trace, credit.unit), 0), agent)
     return take(first_by(sample, ~np.isnan(credit.value), count_of(sample)), sample)
@@ -157,8 +151,7 @@ def minus_length(credit: Credit, phi: float = 0.1, longest: float = 1024.0) -> C
 
 @register("step")
 def plus_tools(credit: Credit, weight: float = 1.0) -> Credit:
-    """A bonus for valid calls: v + w · the share of its calls that were valid, nothing more for an agent that makes
-    none.
+    """A bonus for valid calls: v + w · the share of its calls that were valid, 0 for an agent without calls.
 
     pays: agents.   needs: the validity of a call of an agent that calls, else NaN.   from: SHARP.
     """

@@ -233,9 +233,7 @@ def dpo(pairs: str = "siblings", beta: float = 0.1) -> None:
 
 @register("update", part="loss")
 def match_ranks() -> None:
-    """Ranks of the policy matched to those of the credit, with a divergence from the SFT policy (SoftRankPO).
-    from: MPDF.
-    """
+    """Ranks of the policy matched to those of the credit, near the SFT policy (SoftRankPO).   from: MPDF."""
 
 
 @register("update", part="loss")
@@ -245,9 +243,7 @@ def q_learning(double: bool = False) -> None:
 
 @register("update", part="loss")
 def deterministic(through: str = "team") -> None:
-    """∇ Q(s, μ(s)): the gradient of a critic through the action, or through the agent's own term of it.   from:
-    MADDPG.
-    """
+    """∇ Q(s, μ(s)): the gradient of a critic, or of the agent's own term, through the action.   from: MADDPG."""
 
 
 @register("update", part="loss")
@@ -330,9 +326,7 @@ def joint(
 
 @register("schedule")
 def alternate(*turns: str, every: int = 1) -> None:
-    """The roles of one turn learn for so many iterations, then those of the next; `others` are all that no turn
-    names.
-    """
+    """The roles of one turn learn for so many iterations, then those of the next; `others` are in no turn."""
     _check("every", every, "a whole number from 1 on", isinstance(every, int) and every >= 1)
     _check("turns", turns, "two roles or more, such as lead, others", len(turns) != 1)
 

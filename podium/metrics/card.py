@@ -42,7 +42,8 @@ def card(
     credit: str | None = None,
 ) -> dict[str, Any]:
     """The checklist as plain data. `reward` is the expression that runs were trained with, `credit` the finest unit
-    that was paid: the record cannot say either. None stands for what is not recorded."""
+    that was paid: the record cannot say either. None stands for what is not recorded.
+    """
     measured = measure(trace) if measured is None else measured
     return {
         "1 topology and roles": _topology(trace),
@@ -143,9 +144,7 @@ def _safety(trace: Trace) -> dict[str, Any]:
 
 
 def _shared(trace: Trace) -> Any:
-    """Tool results of one agent that lead straight to a tool call or result of another: what is written by one and
-    read by the other.
-    """
+    """Tool results of one agent that lead straight to a tool call or result of another."""
     who_e, tool_e = units.actor(trace), (trace.type_e == CALL) | (trace.type_e == RESULT)
     passed_x = (trace.type_e == RESULT)[trace.src_x] & tool_e[trace.dst_x] & (trace.type_x != TEMPORAL)
     passed_x &= who_e[trace.src_x] != who_e[trace.dst_x]

@@ -106,8 +106,7 @@ def _by_votes(trace: Trace) -> _Sides:
 
 
 def _by_value(trace: Trace) -> _Sides:
-    """Returns and messages that aggregates combined and that state a value. A content is no vote: reports on
-    different sub-tasks differ without disagreeing."""
+    """Returns and messages that aggregates combined and that state a value; a content is no vote."""
     row, of = combined(trace)
     value_e = number(trace, "value")
     known = ~np.isnan(value_e[row])

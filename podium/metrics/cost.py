@@ -1,5 +1,4 @@
-"""What a rollout costs at the user's prices: by the survey's formula from what agents did, and predicted for other
-sizes of team.
+"""What a rollout costs at the user's prices, by the survey's formula, and predicted for other sizes of team.
 
     C = Σ_i (L_i c_tok + T_i c_tool) + C_orch      over the K sub-agents; L_i tokens, T_i tool calls
 
@@ -70,8 +69,7 @@ def price_list(text: str) -> Prices:
 
 
 class Bill(NamedTuple):
-    """What each rollout cost. A price is exact or NaN; what is known of a rollout without an exact price is a lower
-    bound.
+    """What each rollout cost. A price is exact or NaN; a rollout without an exact price has a lower bound.
 
     NaN everywhere where tokens have a price and the record says nothing of them.
     """
@@ -129,8 +127,7 @@ def _coordination(prices: Prices) -> tuple[tuple[int, float], ...]:
 
 
 def _by_totals(trace: Trace, prices: Prices) -> tuple[F, F]:
-    """The cost by the totals that a run states, and a lower bound of it: of the team as a whole, so nothing is
-    multiplied by its size.
+    """The cost by the totals that a run states for its team as a whole, and a lower bound of it.
 
         exact    read c_in + written c_out,   or tokens c where c_in = c_out = c
         least    read c_in + written c_out + (tokens - read - written) min(c_in, c_out),   by the counts that are
@@ -161,9 +158,7 @@ def _by_totals(trace: Trace, prices: Prices) -> tuple[F, F]:
 
 
 class Model(NamedTuple):
-    """The formula with its terms as averages: what a sub-agent costs, and orchestration as a straight line in their
-    number.
-    """
+    """The formula with its terms as averages: what a sub-agent costs, orchestration as a line in their number."""
 
     agent: float  # L c_tok + T c_tool of one sub-agent
     base: float  # C_orch(K) = base + each K
@@ -174,9 +169,7 @@ class Model(NamedTuple):
 
 
 def fit(trace: Trace, prices: Prices) -> Model:
-    """The average cost of a sub-agent over these runs, and the line of least squares through what orchestration
-    cost.
-    """
+    """The average cost of a sub-agent over these runs, and the least-squares line of what orchestration cost."""
     costs, k_n = bill(trace, prices), _team(trace)
     known = ~(np.isnan(costs.agents_n) | np.isnan(costs.orchestration_n))
     k, own, rest = k_n[known], costs.agents_n[known], costs.orchestration_n[known]

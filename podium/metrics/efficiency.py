@@ -85,8 +85,7 @@ def utilisation_by_effect(trace: Trace) -> F:
 
 @register("score", unit="team", families=("E2",), better="higher", needs="when events began and ended")
 def busy_agents(trace: Trace) -> F:
-    """How many agents were busy at once, on average over the team's time, from its first piece of work to the end
-    of its last.
+    """How many agents were busy at once, on average from the team's first piece of work to the end of its last.
 
         b = ∫ busy(t) dt / (t_last - t_first - waiting),   waiting: a person was busy and no agent (`graph.waiting`)
 

@@ -122,9 +122,7 @@ STRATA: dict[str, Callable[[Trace], list[str]]] = {"band": _bands, "topology": _
 
 
 def strata(trace: Trace, measured: Sequence[Measured], by: str) -> dict[str, list[Measured]]:
-    """The metrics of the runs of each length band or topology that there is; by the same scores as over all of
-    them.
-    """
+    """The metrics of the runs of each length band or topology, by the same scores as over all of them."""
     if by not in STRATA:
         raise BadMetrics(f"runs can be told apart by {' or '.join(STRATA)}, got {by!r}")
     name_n = np.array(STRATA[by](trace), object)

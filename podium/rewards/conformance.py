@@ -1,8 +1,6 @@
-"""The laws of every score, reward or metric, whatever its formula: a library, run over the whole registry and
-proven against liars.
+"""The laws of every score, whatever its formula: run over the whole registry and proven against liars.
 
-A score is asked for with its defaults, or with the fact `example`, a mapping of options, where it has none to
-offer.
+A score is called with its defaults, or with the fact `example`, a mapping of options, where it has none to offer.
 """
 
 from __future__ import annotations
@@ -100,9 +98,7 @@ def absent_is_not_zero(score: Scored, trace: Trace) -> Iterator[str]:
 
 
 def _read_as_zero(score: Scored, whole: F, zeros: Trace, gone: Trace) -> bool:
-    """Whether a score of a trace that lacks something is that of one with zeros there, though it is another where
-    all is there.
-    """
+    """Whether what is not recorded scores as zeros would, and otherwise than what is."""
     as_zero, without = score.of(zeros), score.of(gone)
     known = ~np.isnan(without)
     return bool(known.any()) and _same(as_zero, without) and not _same(as_zero[known], whole[known])
@@ -144,10 +140,9 @@ def _silence(trace: Trace) -> Trace:
 
 
 def reordered(trace: Trace, dice: Generator, luck_e: F | None = None) -> tuple[Trace, NDArray[np.int64]]:
-    """The same runs in another order of rows, and for each new row the old one: by dice, or by what is given, as
-    far as it goes.
+    """The same runs in another order of rows, and for each new row the old one: by dice, or by `luck_e`.
 
-    Causes still come first, what one agent does (with the results of its calls) keeps its order, and a run begins
+    Causes still come first, an agent's doings (with the results of its calls) keep their order, and a run begins
     with the same event.
     """
     who_e = units.actor(trace)
@@ -198,9 +193,10 @@ def matched(trace: Trace, other: Trace, old: NDArray[np.int64], unit: str) -> I:
 
 
 def renamed(trace: Trace, dice: Generator) -> tuple[Trace, NDArray[np.int64]]:
-    """The same runs under other names of runs, agents and events, agents listed and words numbered in another
-    order; and for each agent the place it had. Who had the same name in several runs still has, and branches still
-    name their parents."""
+    """The same runs under other names and numbers, agents in another order; and for each agent the place it had.
+
+    Equal names stay equal, and branches still name their parents.
+    """
     order = np.lexsort([dice.random(trace.n_agents), trace.rollout_a])
     place = np.append(np.argsort(order), -1)
     columns: dict[str, Any] = {}
@@ -233,7 +229,7 @@ def renamed(trace: Trace, dice: Generator) -> tuple[Trace, NDArray[np.int64]]:
 
 
 def _done_to(do: str, people: dict[str, str]) -> str:
-    """What was done, with the new names of those it was done to."""
+    """An intervention with the new names of the agents it masks."""
     told = json.loads(do)
     if told.get("what") == "mask" and (whom := told.get("value")):
         new = [people.get(who, who) for who in ([whom] if isinstance(whom, str) else whom)]
@@ -259,8 +255,7 @@ def _planted(trace: Trace, text: str) -> Trace:
 
 
 def _erasures(trace: Trace, where_e: B | None = None) -> Iterator[tuple[str, Trace, Trace]]:
-    """Everything that may be recorded as a figure or a mark: its name, the trace with zeros in it, the trace
-    without it.
+    """Everything that may be recorded as a figure or mark: its name, the trace with zeros in it, and without it.
 
     In all events, or in those named; rewards of runs in all runs, or in every other.
     """

@@ -4,9 +4,8 @@
     trace = attach(trace, "agent", "scope", column)
     score(trace, "outcome + 0.2 * individual('scope')")
 
-A judge gets the texts of one unit and gives a number in the range it states. One that is silent, fails, answers
-nonsense or leaves its range gives NaN, never 0, and the reason is kept. It reads contents only through the mapping
-that the user hands over, from a `content_ref` to a text. A model as a judge is `podium.engine.judge.ChatJudge`.
+A judge gets the texts of one unit and gives a number in its range. One that is silent, fails or leaves its range
+gives NaN, never 0, and the reason is recorded. A model as a judge is `podium.engine.judge.ChatJudge`.
 """
 
 from __future__ import annotations
@@ -65,11 +64,9 @@ class PythonJudge:
 
 @dataclass(frozen=True)
 class Checker:
-    """A formal checker: a program that reads the texts on its standard input and says by its exit status whether
-    they hold.
+    """A formal checker: a program that reads the texts on its standard input and answers by its exit status.
 
-    1 if the status is one of `passes`, 0 if it is one of `fails`. Any other status, and no answer in time, is no
-    verdict.
+    1 for a status in `passes`, 0 for one in `fails`. Any other status, and no answer in time, is no verdict.
     """
 
     command: Sequence[str]
@@ -100,9 +97,8 @@ def judged(
 ) -> Judged:
     """What a judge says of each unit of a trace, from the contents of its events in row order.
 
-    A plain function is a judge with the range 0 to 1. Units with the same texts are judged once; `at_once` is how
-    many judgements may be under way together. A unit without contents, or with one that `contents` does not hold,
-    is not judged.
+    A plain function is a judge with the range 0 to 1. `contents` maps a `content_ref` to its text; a unit without
+    contents, or with an unknown one, is not judged. Units with the same texts are judged once, `at_once` together.
     """
     asking = judge if isinstance(judge, Judge) else PythonJudge(judge)
     texts, whys = _texts(trace, unit, contents)
@@ -154,11 +150,9 @@ def _asked(judge: Judge, texts: tuple[str, ...]) -> tuple[float, str]:
 
 
 def attach(trace: Trace, unit: str, channel: str, column: Judged | F) -> Trace:
-    """The same trace with one more reward channel: a column at a unit, stated by the row that stands for each
-    (`units.rows`).
+    """The same trace with one more reward channel: a column at a unit, on the rows that stand for it.
 
-    A column of the team is a reward of the run. `individual`, `step`, `said`, `called`, `decided`, `role_score` and
-    `outcome` read it back.
+    A column of the team is a reward of the run.
     """
     if unit == "token" or unit not in units.UNITS:
         raise BadReward(
