@@ -15,19 +15,7 @@ from podium.registry import register
 from podium.rewards.individual import total_of
 from podium.trace.columns import B, F, I
 
-__all__ = [
-    "below_best",
-    "best_only",
-    "center",
-    "leave_one_out",
-    "length_weighted",
-    "minus",
-    "minus_history",
-    "minus_parent",
-    "tokens_written",
-    "zscore",
-    "zscore_against",
-]
+__all__ = ["minus_history", "tokens_written"]
 
 
 @register("step")

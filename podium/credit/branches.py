@@ -39,7 +39,6 @@ __all__ = [
     "Effects",
     "alternatives",
     "chance",
-    "cross_marginal",
     "effects",
     "in_a_tree",
     "odds",
@@ -108,7 +107,7 @@ def same_prefix(
 ) -> Credit:
     """A choice is worth what it beat the other choices in the same context by.
 
-        A_j = Q_j - b_j,   Q_j = mean R of the runs of alternative j,   over the alternatives k of its context with runs:
+        A_j = Q_j - b_j,   Q_j = mean R of the runs of alternative j,   over its context's alternatives k with runs:
         "loo"     b_j = (Σ_k w_k Q_k - w_j Q_j) / (Σ_k w_k - w_j)
         "mean"    b_j = Σ_k w_k Q_k / Σ_k w_k
         "value"   b_j = (1 - mix) loo_j(Q) + mix loo_j(V),   V the column `value`
@@ -141,7 +140,7 @@ def same_prefix(
 
 
 def in_a_tree(credit: Credit) -> I:
-    """For each unit the tree of runs that its run is in; -1 where nothing branched from its run nor it from anything."""
+    """For each unit the tree of runs that its run is in; -1 where no run branched from its run, nor it."""
     root_n = roots(credit.runs)
     branched_n = (np.bincount(root_n)[root_n] > 1) | (credit.trace.parent_n.codes >= 0)
     return np.where(branched_n, root_n, -1)[credit.rollout]
@@ -158,9 +157,9 @@ def sums(alts: Alternatives, values: F) -> F:
 
 def _others(alts: Alternatives, w: F, q: F) -> F:
     """The weighted mean of the other alternatives of the context; NaN if there is none."""
-    held = np.where(w > 0, w * q, 0.0)
+    weighted = np.where(w > 0, w * q, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean: F = (sums(alts, held) - held) / (sums(alts, w) - w)
+        mean: F = (sums(alts, weighted) - weighted) / (sums(alts, w) - w)
     return mean
 
 
@@ -171,7 +170,7 @@ def _mean(alts: Alternatives, w: F, q: F) -> F:
 
 
 def odds(credit: Credit, alts: Alternatives, pi: str) -> F:
-    """How likely the policy was to choose each alternative, by the first decision of its context that says; else 0."""
+    """How likely the policy was to choose each alternative, by the first decision there that says; else 0."""
     trace, rows = credit.trace, credit.rows
     known_o = option_probability(trace, pi)
     chosen = np.empty(len(alts.context), np.int64)
@@ -185,7 +184,7 @@ def odds(credit: Credit, alts: Alternatives, pi: str) -> F:
 
 
 class Effects(NamedTuple):
-    """For each unit what its option did beyond the mean of the others tried there, an interval, and how many runs say so."""
+    """For each unit what its option did beyond the mean of the others there, an interval, and its runs."""
 
     mean: F
     low: F
@@ -227,7 +226,7 @@ def _options(alts: Alternatives) -> F:
 
 
 class _Ends(NamedTuple):
-    """The lowest and the highest outcome of each alternative's context, NaN if not known; and whether there are no others."""
+    """The lowest and the highest outcome of each alternative's context, else NaN; and whether no others are."""
 
     low: F
     high: F
@@ -310,7 +309,7 @@ def _half(freedom: F, level: float) -> F:
 
 
 def _sets(credit: Credit, alts: Alternatives) -> B:
-    """The units in sets that share a seed, one run an option, of contexts with two such sets or more and no other branches."""
+    """The units in sets that share a seed, one run an option, of contexts with two sets and no other branches."""
     trace, run = credit.trace, credit.rollout
     tellers = np.flatnonzero(alts.counts_u & (trace.seed_n.codes >= 0)[run])
     of = alts.of_u[tellers]

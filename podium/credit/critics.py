@@ -12,12 +12,12 @@ from podium.registry import register
 from podium.trace.columns import ranges
 from podium.trace.options import chosen_options
 
-__all__ = ["own_action", "plugged", "qmix", "vdn"]
+__all__ = ["own_action", "plugged"]
 
 
 @register("step")
 def plugged(credit: Credit, column_: str) -> Credit:
-    """A column that something else computed, as it is: a language critic, an implicit process reward, a learned credit."""
+    """A column that something else computed, as it is: a language critic, a process reward, a learned credit."""
     return credit.where_known(column(credit, column_))
 
 

@@ -23,7 +23,7 @@ Alone = Literal["nan", "zero", "raw"]
 
 
 class Moments(NamedTuple):
-    """The group of each unit; of each group mean, variance and whether its units are alone. The last is for units in none."""
+    """The group of each unit; of each group, the last of units in none, mean, variance, whether one is alone."""
 
     group: I
     mean: F
@@ -73,7 +73,7 @@ def moments(credit: Credit, by: By, count: Count = "row", ddof: int = 0) -> Mome
 
 
 def lonely(credit: Credit, value: F, alone: B, rule: Alone, group: I) -> Credit:
-    """The credit, by the rule for units that are alone; none (NaN) for those in no group (-1) and those that had none."""
+    """The credit, by the rule for units that are alone; NaN for those in no group (-1) and those that had none."""
     if rule not in ("nan", "zero", "raw"):
         raise BadCredit(f"alone must be nan, zero or raw, got {rule!r}")
     instead = credit.value if rule == "raw" else 0.0 if rule == "zero" else np.nan

@@ -98,7 +98,7 @@ def decision(trace: Trace, unit: str) -> I:
 
 
 def _label(trace: Trace, unit: str, name: str) -> I:
-    """The label of each unit; of a turn that opens with a call's result, the first that the caller's own events state."""
+    """The label of each unit; of a turn that opens with a call's result, the first of the caller's own events."""
     codes = trace.extra_e.get(name, Text.constant(None, trace.n_events)).codes
     at_row = take(codes, units.rows(trace, unit))
     return np.where(at_row >= 0, at_row, units.first_stated(trace, unit, codes)) if unit == "turn" else at_row

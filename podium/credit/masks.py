@@ -18,7 +18,7 @@ from podium.graph.grouping import last_by, mean_by, take
 from podium.registry import register
 from podium.trace.columns import B, F, I, Trace
 
-__all__ = ["Masks", "mask_runs", "masked", "team_value"]
+__all__ = ["Masks", "mask_runs", "team_value"]
 
 
 class Masks(NamedTuple):

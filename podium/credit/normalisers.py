@@ -13,7 +13,7 @@ from podium.graph.grouping import changes, count_of
 from podium.registry import register
 from podium.trace.columns import F, I
 
-__all__ = ["clip", "rank_gaussian", "threshold", "whiten"]
+__all__: list[str] = []
 
 
 @register("step")

@@ -41,7 +41,7 @@ def _numbers(word: str, name: str) -> list[float]:
 
 
 def option_probability(trace: Trace, label: str = "pi") -> F:
-    """π of every option: e^logp of those tried among where recorded, else what the label says; NaN where nothing does."""
+    """π of every option: e^logp of those tried among, else what the label says; NaN where nothing does."""
     known_o: F = np.exp(np.where(np.isnan(trace.behaviour_o), trace.logp_o, trace.behaviour_o))
     if label not in trace.extra_e:
         if len(known_o) and np.isnan(known_o).all():
@@ -63,8 +63,8 @@ def at_options(credit: Credit, rows: I) -> F:
     begins = at >= 0
     at = np.where(begins, at, credit.rows)
     own = ~copies(credit.runs, credit.rows) & (trace.tells_n != 0)[credit.rollout]
-    told = np.flatnonzero(wanted[at] & (begins | own) & ~np.isnan(value))
-    place = chosen_options(trace, at[told], trace.chosen_e.codes[credit.rows[told]])
+    payers = np.flatnonzero(wanted[at] & (begins | own) & ~np.isnan(value))
+    place = chosen_options(trace, at[payers], trace.chosen_e.codes[credit.rows[payers]])
     paid_o: F = np.full(len(trace.event_o) + 1, np.nan)
-    paid_o[place] = value[told]
+    paid_o[place] = value[payers]
     return paid_o[:-1]

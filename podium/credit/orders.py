@@ -34,7 +34,7 @@ ALONG = ("rollout", "agent", "player", "round")
 
 
 class Timeline(NamedTuple):
-    """The moment of each unit (-1: in no chain); for each moment whether it is the last of its chain, and its chain."""
+    """The moment of each unit (-1: in no chain); of each moment whether it is the chain's last, and its chain."""
 
     at: NDArray[np.int64]
     last: B
@@ -42,7 +42,7 @@ class Timeline(NamedTuple):
 
 
 def timeline(credit: Credit, along: str, there: B | None = None) -> Timeline:
-    """Chains of moments: a run's, an agent's in it, a player's in it, or a run's rounds (`stage`); of all units or those named."""
+    """Chains of moments: a run's, an agent's in it, a player's, or a run's rounds (`stage`); of units `there`."""
     if along not in ALONG:
         raise BadCredit(f"along must be one of {', '.join(ALONG)} or edges, got {along!r}")
     chain = credit.rollout

@@ -26,7 +26,7 @@ __all__ = ["Claim", "Partition", "claims_of", "closed", "partition"]
 
 
 class Claim(NamedTuple):
-    """What a channel says each unit of a kind is worth, NaN for nothing; `inclusive` with all that is inside the unit."""
+    """What a channel says each unit of a kind is worth, else NaN; `inclusive` with all that is inside the unit."""
 
     channel: str
     unit: str

@@ -14,7 +14,7 @@ from podium.graph.grouping import count_of, first_by, mean_by, ratio, sum_by, ta
 from podium.registry import register
 from podium.trace.columns import F, I
 
-__all__ = ["pooled_prefix"]
+__all__: list[str] = []
 
 PRIOR = 4.0  # runs that what decisions of one place vary by counts for, against those of one decision
 

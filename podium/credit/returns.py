@@ -14,11 +14,11 @@ from podium.graph.grouping import count_of, mean_by, take
 from podium.registry import register
 from podium.trace.columns import F, Trace
 
-__all__ = ["advantages", "column", "decay", "gae", "peers_ahead", "subtree_mean", "td", "togo"]
+__all__ = ["advantages", "column", "togo"]
 
 
 def column(credit: Credit, name: str) -> F:
-    """A column that the trace carries under this name: a reward channel of runs, or of the rows that stand for units."""
+    """A column of the trace by this name: a reward channel of runs, or of the rows that stand for units."""
     trace = credit.trace
     channels = trace.reward_n if credit.unit == "team" else trace.reward_e
     if name not in channels:

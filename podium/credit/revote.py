@@ -12,7 +12,7 @@ from podium.graph.grouping import any_by, first_by, numbered_together
 from podium.registry import register
 from podium.rewards.votes import difference, votes
 
-__all__ = ["revote"]
+__all__: list[str] = []
 
 
 @register("step")

@@ -20,7 +20,7 @@ from podium.registry import find, register
 from podium.trace.columns import B, F, Trace
 from podium.trace.vocabulary import DECISIONS, event
 
-__all__ = ["along_spawns", "broadcast", "down", "only", "resample", "to", "up", "weigh"]
+__all__ = ["broadcast", "down", "resample", "to", "up"]
 
 DECISION = event("orchestrator_decision")
 Share = Literal["equal", "tokens", "time"]
@@ -204,7 +204,7 @@ def _hashed(state: U, part: Any) -> U:
 
 
 def _run_addresses(credit: Credit, seed: int) -> U:
-    """A number for each run: of the seed, its task, its own seed, and its place among the runs of its batch and task."""
+    """A number for each run: of the seed, its task, its own seed, and its place among its batch's runs of it."""
     trace, n = credit.trace, len(credit.trace)
     state = np.full(n, np.uint64(seed % 2**64))
     for column in (trace.group_n, trace.task_id_n, trace.seed_n):

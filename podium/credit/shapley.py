@@ -22,15 +22,7 @@ from podium.registry import register
 from podium.trace.columns import F, I, Trace
 from podium.trace.do import Do
 
-__all__ = [
-    "antithetic_orders",
-    "ask_coalitions",
-    "sampled_values",
-    "shapley",
-    "shapley_values",
-    "spawn_shapley",
-    "spawn_shapley_values",
-]
+__all__ = ["antithetic_orders", "ask_coalitions", "sampled_values", "shapley_values", "spawn_shapley_values"]
 
 MOST_EXACT, MOST = 16, 62  # players: of a whole table, and of a coalition in 64 bits
 
@@ -62,7 +54,7 @@ def spawn_shapley_values(worth: F, spawner: tuple[int, ...]) -> F:
     """Exact values over the orders in which no player comes before its spawner (-1: it is there without one).
 
         φ_a = Σ_S e(S) r(S ∪ a) / e(all) · (v(S ∪ a) - v(S)),   S that hold the spawner of each member and of a
-        e(S) = |S|! / Π_{b∈S} |S ∩ below(b)|,   r(T) = (n-|T|)! / Π_{b∉T} |below(b)|   count orders of S, of the rest
+        e(S) = |S|! / Π_{b∈S} |S ∩ below(b)|,   r(T) = (n-|T|)! / Π_{b∉T} |below(b)|   count orders of S and rest
 
     below(b) are b and all that it spawned, directly or not. Worths of other coalitions are never read.   from:
     Faigle & Kern 1992.
@@ -95,12 +87,12 @@ def _below(spawner: tuple[int, ...]) -> list[int]:
     """For each player the bits of itself and of all below it."""
     below = [1 << a for a in range(len(spawner))]
     for a in range(len(spawner)):
-        up, seen = spawner[a], {a}
+        up, met = spawner[a], {a}
         while up >= 0:
-            if up in seen:
+            if up in met:
                 raise BadCredit(f"player {a} is its own ancestor")
             below[up] |= 1 << a
-            seen.add(up)
+            met.add(up)
             up = spawner[up]
     return below
 
@@ -204,7 +196,7 @@ def _looked_up(
 def shapley(credit: Credit, permutations: int | None = None, seed: int = 0, by: By = "tree") -> Credit:
     """What an agent adds to the team, averaged over all orders in which the team could have come together.
 
-        φ_i = Σ_S |S|! (n-|S|-1)! / n! (v(S ∪ i) - v(S)),   v(S) = mean R : runs in which just those outside S are masked
+        φ_i = Σ_S |S|! (n-|S|-1)! / n! (v(S ∪ i) - v(S)),   v(S) = mean R : runs that mask just those outside S
 
     Players are the agents masked in some run of a group (a tree of branches, unless given); who is paid are the
     agents of the runs in which nobody is masked, v(all). Without `permutations` exact, and NaN if a coalition has

@@ -23,7 +23,7 @@ from podium.trace import sweep
 from podium.trace.columns import B, F, I, Trace
 from podium.trace.vocabulary import decision
 
-__all__ = ["stopping"]
+__all__: list[str] = []
 
 STOP = decision("stop")
 
@@ -54,9 +54,9 @@ def stopping(
 
     g_k is the grade of the latest event that led to the decision and states `graded`, a reward channel or a label.
     C_k is what going on is worth:
-        "policy"  the mean of what runs earned that went on at the same stage of the group `by`, without it the run alone
-        "best"    C_k = mean W_{k+1} of the other runs of the group that went on; W_k = g_k if g_k ≥ C_k, else what came
-                  after: backward induction in which no run sees its own future
+        "policy"  the mean of what runs earned that went on at that stage of the group `by`, else the run alone
+        "best"    C_k = mean W_{k+1} of the other runs of the group that went on; W_k = g_k if g_k ≥ C_k, else what
+                  came after: backward induction in which no run sees its own future
     Where no run tells C_k, the column `value` does.   pays: decisions to stop that say what was chosen, else NaN.
     needs: team credit at decisions, grades.   from: ours; Longstaff & Schwartz 2001 for the induction over runs.
     """

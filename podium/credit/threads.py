@@ -1,4 +1,4 @@
-"""An agent's own thread through a tree of runs: what it did before, what followed for it, each node counted once."""
+"""An agent's own thread through a tree of runs: what it did before, what followed, each node counted once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from podium.graph.grouping import changes, count_of, first_by, take, total_by, u
 from podium.registry import find, register
 from podium.trace.columns import F, I, Trace
 
-__all__ = ["backed_up", "once", "own_backup", "parent", "tree_backup"]
+__all__ = ["backed_up"]
 
 
 @register("key")
@@ -43,7 +43,7 @@ def own_backup(credit: Credit, gamma: float = 1.0) -> Credit:
 def tree_backup(credit: Credit, gamma: float = 1.0) -> Credit:
     """A node is worth its own reward and the mean of what followed in its runs, over all branches.
 
-        R(node) = r(node) + γ mean R(child),    child: what anyone did at the next moment, in any run that holds the node
+        R(node) = r(node) + γ mean R(child),    child: what anyone did next, in any run that holds the node
 
     from: MALT; MAGRPO with agents in turn.
     """
@@ -51,7 +51,7 @@ def tree_backup(credit: Credit, gamma: float = 1.0) -> Credit:
 
 
 def _returned(credit: Credit, along: str, gamma: float) -> Credit:
-    """Moments form a tree, as runs that share the last unit of one share all before it: backed up, then read by units."""
+    """Moments form a tree, as runs that share the last unit of one share all before: backed up, read by units."""
     node, line = _nodes(credit), timeline(credit, along)
     units_ = np.flatnonzero(line.at >= 0)
     units_ = units_[np.argsort(credit.rows[units_], kind="stable")]

@@ -1,4 +1,4 @@
-"""Credit on tokens: a turn's reward comes with its last token; a value of each token is a label of its generation."""
+"""Credit on tokens: a turn's reward comes with its last token; values are a label of the generation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from podium.graph.grouping import last_by, take
 from podium.registry import register
 from podium.trace.columns import F, Trace
 
-__all__ = ["last_token", "sampled", "token_column", "token_gae"]
+__all__ = ["token_column"]
 
 
 @register("step")

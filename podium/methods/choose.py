@@ -1,8 +1,7 @@
-"""Which method for these traces: the survey's four questions, answered from the record, and what can be paid.
+"""Which method for these traces: the survey's four questions (figure 13), answered from the record, and what can be
+paid.
 
-The survey (figure 13) asks whether the set of agents is dynamic, whether the orchestrator is the bottleneck,
-whether traces are long enough for credit to diffuse, and whether roles differ or the team debates. What each answer
-asks of a method is ours.
+What each answer asks of a method is ours.
 """
 
 from __future__ import annotations

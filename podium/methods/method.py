@@ -120,7 +120,7 @@ def use_method(spec: str) -> Method:
 
 
 def credit_of(trace: Trace | Forest, method: Method | str, now: Now = Now()) -> Credit:  # noqa: B008 (immutable)
-    """The credit that a method gives to every unit it pays; of a forest to the units of its own rows, if it can read it."""
+    """The credit that a method gives to every unit it pays; of a forest, if it can read it, of its own rows."""
     row = named(method) if isinstance(method, str) else method
     return apply(scored(trace, row, now), row.credit)
 

@@ -5,9 +5,8 @@
     alternate(lead, others, every=5)
 
 An update is one *loss*, plus weighted *penalties*, after *filters* (`>>`) that say which rows count and how much.
-Every name is a registered function of kind `update` or `schedule`; its signature says which arguments there are,
-its docstring the formula. The functions only check their arguments. Each learner evaluates the terms that it can
-and refuses the others by name (`refusal`).
+Every name is a registered function that checks its arguments: its signature lists them, its docstring has the
+formula. Each learner evaluates the terms that it can and refuses the others by name (`refusal`).
 """
 
 from __future__ import annotations
@@ -194,10 +193,9 @@ def reinforce() -> None:
 
 @register("update", part="loss")
 def clip(over: Over = "token", low: float | None = None, high: float | None = None) -> None:
-    """L = -Σ w min(ρ A, clip(ρ, 1 - low, 1 + high) A), ρ of a token, a turn or a sequence; bounds are the learner's
-    own unless given.
+    """L = -Σ w min(ρ A, clip(ρ, 1 - low, 1 + high) A), ρ of a token, a turn or a sequence.
 
-    from: PPO; DAPO for two sides; GSPO for `sequence`.
+    Bounds are the learner's own unless given.   from: PPO; DAPO for two sides; GSPO for `sequence`.
     """
     _over(over)
     _bounds(low, high)
@@ -205,9 +203,7 @@ def clip(over: Over = "token", low: float | None = None, high: float | None = No
 
 @register("update", part="loss")
 def dual_clip(over: Over = "token", low: float | None = None, high: float | None = None, most: float = 3.0) -> None:
-    """As `clip`, and where A < 0 at least most A: L = -Σ w max(min(ρ A, clip(ρ) A), most A).   from: Ye et al.
-    2020.
-    """
+    """As `clip`, where A < 0 at least most A: L = -Σ w max(min(ρ A, clip(ρ) A), most A).   from: Ye et al. 2020."""
     _over(over)
     _bounds(low, high)
     _number("most", most, 1.0)

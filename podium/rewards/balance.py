@@ -28,7 +28,7 @@ class Share(NamedTuple):
 def balanced(reward: str | Node, trace: Trace, now: Now = Now(), most: float = 1.0) -> Node:  # noqa: B008
     """The same sum with weights by spread: a part of weight w varies w times as much as the anchor, the first part.
 
-        w_i' = w_i s_0 / s_i · min(1, most / Σ_j |w_j|),   s the standard deviation over runs of what the bare part pays
+        w_i' = w_i s_0 / s_i · min(1, most / Σ_j |w_j|),   s the deviation over runs of what the bare part pays
 
     All parts together vary at most `most` times as much as the anchor (taken with its weight). A part that does not
     vary keeps its weight. Refuses where the anchor does not vary.

@@ -5,6 +5,8 @@ Correctness of answers and verdicts on others are reward channels on events (`co
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from podium.graph import units
@@ -18,6 +20,8 @@ from podium.trace.columns import B, F, I, Trace
 from podium.trace.vocabulary import edge, event
 
 __all__ = ["critique", "panel", "pivotal", "resolution", "verdict_agreement", "zero_sum"]
+
+R6: dict[str, Any] = {"families": ("R6",), "better": "higher"}
 
 MESSAGE, RESULT, TEMPORAL = event("message"), event("tool_result"), edge("temporal")
 GRAIN = 2.0**30  # pay in whole parts of this adds up without rounding
@@ -44,13 +48,7 @@ def zero_sum(trace: Trace, channel: str = "agent") -> F:
     return r_a
 
 
-@register(
-    "score",
-    unit="message",
-    families=("R6",),
-    better="higher",
-    needs="verdicts on critiques, and edges from solutions to them",
-)
+@register("score", **R6, unit="message", needs="verdicts on critiques, and edges from solutions to them")
 def critique(trace: Trace, channel: str = "verdict") -> F:
     """A solution and each critique of it split one verdict: what the one gains the other loses.
 
@@ -83,11 +81,9 @@ def _in_runs_with(trace: Trace, says_e: B, r_e: F, unit: str) -> F:
 
 @register(
     "score",
+    **R6,
     unit="message",
-    families=("R6",),
-    better="higher",
-    needs="the correctness of stated answers, a reward channel on events, and edges from messages to those who "
-    "heard them",
+    needs="the correctness of stated answers, a reward channel on events, and edges from messages to those who heard them",
 )
 def resolution(trace: Trace, channel: str = "correct") -> F:
     """Pays whoever moved others to the right answer, and fines whoever moved them away; words pay nothing.
@@ -138,17 +134,11 @@ def verdict_agreement(trace: Trace, verdict: str = "verdict", channel: str = "co
     return mean_by(turn, agrees, n)
 
 
-@register(
-    "score",
-    unit="team",
-    families=("R6",),
-    better="higher",
-    needs="votes that are numbers, or true/false, yes/no, pass/fail",
-)
+@register("score", **R6, unit="team", needs="votes that are numbers, or true/false, yes/no, pass/fail")
 def panel(trace: Trace, by: str = "majority") -> F:
     """The verdict of a panel: 1 or 0, nothing in between.
 
-        r_n = 1[Σ_v w_v p_v > ½ Σ_v w_v],   p_v = 1[the vote is at least ½, or true, yes, pass],   w = 1 or its weight
+        r_n = 1[Σ_v w_v p_v > ½ Σ_v w_v],   p_v = 1[the vote is at least ½, or true, yes, pass],   w 1 or its weight
 
     A tie does not pass, "unanimous" needs every vote, and all panels of a run must pass.   pays: the team.   needs:
     a verdict, and with by="weighted" a weight on each, else NaN.   from: Debate-as-Reward.

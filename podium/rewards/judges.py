@@ -111,39 +111,39 @@ def judged(
 
 def _texts(trace: Trace, unit: str, contents: Mapping[str, str]) -> tuple[list[tuple[str, ...] | None], list[str]]:
     """The texts of each unit, or None and why."""
-    if unit == "token" or unit not in units.UNITS:
-        raise BadReward(f"judges read {', '.join(u for u in units.UNITS if u != 'token')}, got {unit!r}")
+    _check_unit("judges read", unit)
     place_e, code_e = units.place(trace, unit), trace.content_ref_e.codes
-    held: list[list[str | None]] = [[] for _ in units.rows(trace, unit)]
+    of_unit: list[list[str | None]] = [[] for _ in units.rows(trace, unit)]
     words = [contents.get(word) for word in trace.content_ref_e.words]
     for row in np.flatnonzero((place_e >= 0) & (code_e >= 0)).tolist():
-        held[place_e[row]].append(words[code_e[row]])
+        of_unit[place_e[row]].append(words[code_e[row]])
     texts, whys = [], []
-    for found in held:
-        missing = found.count(None)
-        whole = tuple(t for t in found if t is not None)
-        texts.append(whole if found and not missing else None)
-        whys.append(
-            ""
-            if found and not missing
-            else f"{missing} of {len(found)} contents not given"
-            if found
-            else "no contents"
-        )
+    for contained in of_unit:
+        missing = contained.count(None)
+        whole = tuple(t for t in contained if t is not None)
+        texts.append(whole if contained and not missing else None)
+        lacks = f"{missing} of {len(contained)} contents not given" if missing else ""
+        whys.append(lacks if contained else "no contents")
     return texts, whys
+
+
+def _check_unit(what: str, unit: str) -> None:
+    known = [name for name in units.UNITS if name != "token"]
+    if unit not in known:
+        raise BadReward(f"{what} {', '.join(known)}, got {unit!r}")
 
 
 def _asked(judge: Judge, texts: tuple[str, ...]) -> tuple[float, str]:
     """A judge's number, or NaN and why there is none."""
     try:
-        said = judge(texts)
-        number = float(said) if isinstance(said, int | float | np.number | np.bool_) else None
+        answer = judge(texts)
+        number = float(answer) if isinstance(answer, int | float | np.number | np.bool_) else None
     except Silent as silent:
         return np.nan, str(silent)
     except Exception as error:  # whatever a plug-in does, the others are judged
         return np.nan, f"{type(error).__name__}: {error}"
     if number is None:
-        return np.nan, f"expected a number, got {said!r:.80}"
+        return np.nan, f"expected a number, got {answer!r:.80}"
     if not (isfinite(number) and judge.low <= number <= judge.high):
         return np.nan, f"{number:g} is not within {judge.low:g} to {judge.high:g}"
     return number, ""
@@ -154,10 +154,7 @@ def attach(trace: Trace, unit: str, channel: str, column: Judged | F) -> Trace:
 
     A column of the team is a reward of the run.
     """
-    if unit == "token" or unit not in units.UNITS:
-        raise BadReward(
-            f"a reward channel is stated at {', '.join(u for u in units.UNITS if u != 'token')}, got {unit!r}"
-        )
+    _check_unit("a reward channel is stated at", unit)
     paid = np.asarray(column.score if isinstance(column, Judged) else column, np.float64)
     rows = units.rows(trace, unit)
     if paid.shape != (len(rows),):

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,13 +46,13 @@ __all__ = [
     "wasted_spawns",
 ]
 
-DECISION, SPAWN, DESPAWN, MESSAGE, CALL = (
-    event("orchestrator_decision"),
-    event("spawn"),
-    event("despawn"),
-    event("message"),
-    event("tool_call"),
-)
+R7: dict[str, Any] = {"unit": "team", "families": ("R7",), "better": "higher"}
+WORK = "what sub-agents did: calls, messages, contents or tokens out"
+NO_END = "an event that does not say when it ended took no time"
+UNMARKED = "in a run that marks any return, what is left unmarked is right, relevant and new"
+
+DECISION, SPAWN, DESPAWN = event("orchestrator_decision"), event("spawn"), event("despawn")
+MESSAGE, CALL = event("message"), event("tool_call")
 RESULT, RETURN, AGGREGATE, SAFETY = event("tool_result"), event("return"), event("aggregate"), event("safety_event")
 TEMPORAL, STOP = edge("temporal"), decision("stop")
 
@@ -85,14 +87,14 @@ def _silent(trace: Trace) -> B:
 
 
 def _share(trace: Trace, which_a: B, none: float) -> F:
-    """The share of each rollout's spawned agents that are such; `none` without spawns, NaN without a record of them."""
+    """The share of each rollout's spawned agents that are such; `none` without spawns, NaN if not recorded."""
     born_a = spawned(trace)
     all_n, such_n = (count_by(trace.rollout_a, a, len(trace)) for a in (born_a, born_a & which_a))
     share_n = np.where(all_n > 0, ratio(such_n, all_n), none)
     return np.where(_silent(trace) | (_nameless(trace) > 0), np.nan, share_n)
 
 
-@register("score", unit="team", families=("R7",), better="higher", needs="spawn events")
+@register("score", **R7, needs="spawn events")
 def instantiate(trace: Trace, most: int = 8) -> F:
     """How many sub-agents were instantiated, up to a bound.
 
@@ -106,7 +108,7 @@ def instantiate(trace: Trace, most: int = 8) -> F:
     return np.where(_silent(trace), np.nan, np.minimum(count_n, most) / most)
 
 
-@register("score", unit="team", families=("R7",), better="higher", needs="spawn events that name whom, and returns")
+@register("score", **R7, needs="spawn events that name whom, and returns")
 def finish(trace: Trace, none: float = np.nan) -> F:
     """The share of the sub-tasks assigned that were finished.
 
@@ -130,13 +132,7 @@ def wasted_spawns(trace: Trace, none: float = np.nan) -> F:
     return _share(trace, ~used(trace), none)
 
 
-@register(
-    "score",
-    unit="team",
-    families=("R7",),
-    better="higher",
-    needs="spawns that name whom, edges, and what sub-agents did: calls, messages, contents or tokens out",
-)
+@register("score", **R7, needs=f"spawns that name whom, edges, and {WORK}")
 def contributed(trace: Trace, most: int = 8) -> F:
     """How many sub-agents the answer rests on, up to a bound: `instantiate` for those who worked and were used.
 
@@ -153,13 +149,7 @@ def contributed(trace: Trace, most: int = 8) -> F:
     return np.where(absent_n, np.nan, np.minimum(count_n, most) / most)
 
 
-@register(
-    "score",
-    unit="team",
-    families=("R7",),
-    better="higher",
-    needs="spawns that name whom, returns, edges, and what sub-agents did: calls, messages, contents or tokens out",
-)
+@register("score", **R7, needs=f"spawns that name whom, returns, edges, and {WORK}")
 def completed(trace: Trace, none: float = np.nan) -> F:
     """The share of the sub-tasks assigned whose return rests on work and was used: `finish` without empty returns.
 
@@ -173,7 +163,7 @@ def completed(trace: Trace, none: float = np.nan) -> F:
 
 
 def _worked(trace: Trace, by_e: B) -> tuple[B, B]:
-    """Of the spawned agents of whom such an event led to an answer: who worked, and of whom nothing says whether."""
+    """Of the spawned agents of whom such an event led to an answer: who worked, and of whom nothing says so."""
     shows_e = np.isin(trace.type_e, (CALL, MESSAGE, SPAWN, AGGREGATE)) | (trace.tokens_out_e > 0)
     shows_e |= (trace.type_e == RETURN) & ((trace.content_ref_e.codes >= 0) | (trace.valid_e == 1))
     heard_e = by_e & (trace.valid_e != 0) & ancestors(trace, answers_of_the_lead(trace), LEADS_ON)
@@ -194,7 +184,7 @@ def _worked(trace: Trace, by_e: B) -> tuple[B, B]:
     families=("R7", "E2"),
     better="higher",
     needs="when events began and ended",
-    assumes="an event that does not say when it ended took no time",
+    assumes=NO_END,
 )
 def speedup(trace: Trace, over: str = "wall", guess: bool = False) -> F:
     """How much faster than one worker: the serial time of the work over the time it took.
@@ -219,18 +209,11 @@ def speedup(trace: Trace, over: str = "wall", guess: bool = False) -> F:
     return serial_n / np.where(time_n > 0, time_n, np.nan)
 
 
-@register(
-    "score",
-    unit="team",
-    families=("R7",),
-    better="higher",
-    needs="when events began and ended, and edges to what they led to",
-    assumes="an event that does not say when it ended took no time",
-)
+@register("score", **R7, needs="when events began and ended, and edges to what they led to", assumes=NO_END)
 def useful_speedup(trace: Trace) -> F:
     """`speedup` of the work that the answer rests on: what led to no answer of the lead is time spent and no work.
 
-        S = T_useful / T_team,   T_useful = Σ w_e over the answers of the lead and all that led to one, not in time only
+        S = T_useful / T_team,   T_useful = Σ w_e over the lead's answers and all that led to one, not in time only
 
     What is slept through and then taken in counts: as a reward use it under `earned`.   pays: the team.   needs:
     ends of events, else NaN.   from: ours.
@@ -268,14 +251,7 @@ def over_budget(trace: Trace, most: float = 100.0) -> F:
 # splitting, aggregating, stopping
 
 
-@register(
-    "score",
-    unit="team",
-    families=("R7",),
-    better="higher",
-    needs="verdicts on returns: valid, task_relevant or duplicate_of",
-    assumes="in a run that marks any return, what is left unmarked is right, relevant and new",
-)
+@register("score", **R7, needs="verdicts on returns: valid, task_relevant or duplicate_of", assumes=UNMARKED)
 def split_correctness(trace: Trace) -> F:
     """The share of the parts handed out that came back right, to the point and new.
 
@@ -303,16 +279,14 @@ def combined(trace: Trace) -> tuple[I, I]:
     The votes it states; the returns and messages with an edge to it, or to a decision that has one to it.
     """
     is_input_e, is_aggregate_e = np.isin(trace.type_e, (RETURN, MESSAGE)), trace.type_e == AGGREGATE
-    kept = np.flatnonzero(trace.type_x != TEMPORAL)
-    src, dst = trace.src_x[kept], trace.dst_x[kept]
+    causal = trace.type_x != TEMPORAL
+    src, dst = trace.src_x[causal], trace.dst_x[causal]
     direct = is_input_e[src] & is_aggregate_e[dst]
-    told = np.flatnonzero(
-        is_input_e[src] & (trace.type_e == DECISION)[dst]
-    )  # input -> decision, sorted by the decision
+    heard = np.flatnonzero(is_input_e[src] & (trace.type_e == DECISION)[dst])  # by a decision, in their order
     led = np.flatnonzero((trace.type_e == DECISION)[src] & is_aggregate_e[dst])  # decision -> aggregate
-    first = np.searchsorted(dst[told], src[led])
-    count = np.searchsorted(dst[told], src[led], side="right") - first
-    via = told[ranges(first, count)]
+    first = np.searchsorted(dst[heard], src[led])
+    count = np.searchsorted(dst[heard], src[led], side="right") - first
+    via = heard[ranges(first, count)]
     voted = np.flatnonzero(trace.source_v >= 0)
     row = np.concatenate([src[direct], src[via], trace.source_v[voted]]).astype(np.int64)
     of = np.concatenate([dst[direct], np.repeat(dst[led], count), trace.event_v[voted]]).astype(np.int64)
@@ -362,9 +336,7 @@ def _by_lead(trace: Trace) -> B:
 
 @register(
     "score",
-    unit="team",
-    families=("R7",),
-    better="higher",
+    **R7,
     needs="value on results, returns or messages, and cost on events",
     assumes="the lead may take any answer that it has; events that do not state a cost are free where others do",
 )
@@ -392,8 +364,8 @@ def stop_timeliness(trace: Trace, worth: str | None = None, price: float | None 
 def _in_hand(trace: Trace, look_e: B, stop_e: B, looks_n: I) -> F:
     """The best value that led to a stop; 0 where there was none to be had yet, NaN where none is recorded."""
     value_e = np.where(look_e, number(trace, "value"), np.nan)
-    held = np.flatnonzero(graph.ancestors(trace, stop_e) & ~np.isnan(value_e))
+    rows = np.flatnonzero(graph.ancestors(trace, stop_e) & ~np.isnan(value_e))
     best_n = np.full(len(trace), -np.inf)
-    np.maximum.at(best_n, trace.rollout_e[held], value_e[held])
+    np.maximum.at(best_n, trace.rollout_e[rows], value_e[rows])
     known_n = any_by(trace.rollout_e, ~np.isnan(value_e), len(trace))
     return np.where(np.isinf(best_n), np.where(known_n | (looks_n == 0), 0.0, np.nan), best_n)

@@ -56,7 +56,7 @@ def solved(trace: Trace, channel: str = "team", least: float = 1.0) -> F:
 def spent(trace: Trace, what: str = "tokens") -> F:
     """How much the run spent of one thing, as its trace states it, else as its events add up.
 
-        c_n = cost_n[what],  else Σ_e (tokens in + out),  Σ_e cost,  max end - min t,  the number of calls or messages
+        c_n = cost_n[what],  else Σ_e (tokens in + out),  Σ_e cost,  max end - min t,  number of calls or messages
 
     pays: the team.   needs: the cost on the trace, or the figures on its events, else NaN.   from: the survey.
     """
@@ -82,7 +82,7 @@ def _counted(trace: Trace, what: str) -> F:
 
 
 def spent_by_events(trace: Trace, what: str) -> tuple[F, B]:
-    """What each event spent, and whether it says: one that states one kind of tokens only has not said how many in all."""
+    """What each event spent, and whether it says: one kind of tokens alone does not say how many in all."""
     columns = {
         "tokens": (trace.tokens_in_e, trace.tokens_out_e),
         "tokens_in": (trace.tokens_in_e,),

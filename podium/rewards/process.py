@@ -85,7 +85,7 @@ def _last(trace: Trace, each: str) -> F:
 def rubric(trace: Trace, criteria: Criteria = (("valid", 1.0),)) -> F:
     """A step rubric over recorded columns: points for every criterion that a turn meets.
 
-        r_t = Σ_i w_i 1[every event of t that says says yes to i],     i = valid, trusted, a label, or "not" one of them
+        r_t = Σ_i w_i 1[every event of t that says says yes to i],     i: valid, trusted, a label, "not" one of them
 
     pays: turns.   needs: for each criterion an event of the turn that says, else NaN.   from: the survey's R4.
     """
@@ -119,7 +119,7 @@ def _says(trace: Trace, criterion: str) -> NDArray[np.signedinteger]:
 def correctness_delta(trace: Trace, channel: str = "correct", before: float | None = None) -> F:
     """How much more right an agent is after a turn than before it.
 
-        r_t = Σ_{answers k in t} (c_k - c_{k-1}),     c_k the correctness of the agent's k-th stated answer, c_0 = before
+        r_t = Σ_{answers k in t} (c_k - c_{k-1}),     c_k the correctness of the agent's k-th answer, c_0 = before
 
     pays: turns.   needs: a run that states correctness, else NaN; NaN where one of the two answers was not checked.
     from: Learning to Deliberate (MPDF); MAPoRL's own transition.
@@ -214,7 +214,7 @@ def fold_grpo(
 ) -> str:
     """The numerator of FoldGRPO, turn by turn: the outcome less its process terms.
 
-        clip(R + Q, 0, 1),   Q = -1 in an overfull main thread, -0.2 in a branch out of scope, -1 after a failed call
+        clip(R + Q, 0, 1),   Q = -1 in an overfull main thread, -0.2 in a branch out of scope, -1 for a failed call
 
     `scope` is the channel in which a judge says 1 of a branch that left its scope; `unstated` what an unstated
     validity counts as.   from: Context-Folding, as its text has it (its code loses the 0.2).

@@ -17,7 +17,7 @@ from podium.rewards.individual import channel_of_events, individual, total_of
 from podium.rewards.ledger import BadReward, Channel, Now, copied
 from podium.trace.columns import B, F, Trace
 
-__all__ = ["for_role", "m_grpo", "mae", "matpo", "of_role", "one", "role_score", "wideseek"]
+__all__ = ["of_role", "one", "role_score"]
 
 
 @register("score", unit="role", families=("R3",), better="higher", needs="roles, and the reward channel on events")
@@ -140,7 +140,7 @@ def wideseek(tool: str = "access", form: str = "format") -> str:
 def mae(proposer: str = "proposer", solver: str = "solver", judge: str = "judge") -> str:
     """The role table of Multi-Agent Evolve; hard questions pay the proposer only where they are good.
 
-        proposer: (judge + (1 - mean solver) [judge ≥ 0.7] + format) / 3,   solver: (judge + format) / 2,   judge: format
+        proposer: (judge + (1 - mean solver) [judge ≥ .7] + format) / 3,  solver: (judge + format) / 2,  judge: it
 
     with the channels `score` (what the judge gave) and `format` on each agent.   from: MAE.
     """

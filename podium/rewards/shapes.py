@@ -15,19 +15,7 @@ from podium.registry import register
 from podium.rewards.ledger import BadReward, Channel, Now, copied, summed
 from podium.trace.columns import B, F, Trace
 
-__all__ = [
-    "anneal",
-    "at",
-    "budget",
-    "clip",
-    "converged",
-    "earned",
-    "gate",
-    "mean",
-    "parl",
-    "parl_earned",
-    "until_converged",
-]
+__all__ = ["converged", "parl", "parl_earned"]
 
 # schedules
 
@@ -44,8 +32,8 @@ def anneal(
 ) -> list[Channel]:
     """Full weight until `start`, none from `end` on, and in between a straight line, half a cosine or equal steps.
 
-    x = clip((progress - start) / (end - start), 0, 1)
-    w = 1 - x   ("line"),   (1 + cos πx) / 2   ("cosine"),   1 - ⌊x stages⌋ / stages   ("stages")
+    x = clip((progress - start) / (end - start), 0, 1) w = 1 - x   ("line"),   (1 + cos πx) / 2   ("cosine"),   1 -
+    ⌊x stages⌋ / stages   ("stages")
     """
     if now.progress is None:
         raise BadReward("anneal needs to know how far training is: give progress, from 0 to 1")

@@ -15,7 +15,7 @@ __all__ = ["Votes", "difference", "votes"]
 
 
 class Votes(NamedTuple):
-    """Votes that count: aggregate, answer (numbered over all aggregates), the event it comes from, and weight of each."""
+    """Votes that count: the aggregate, answer (numbered over all aggregates), source and weight of each."""
 
     aggregate: NDArray[np.int64]
     answer: NDArray[np.int64]
@@ -26,7 +26,7 @@ class Votes(NamedTuple):
 
 
 def votes(trace: Trace, channel: str, weighted: bool) -> Votes:
-    """The votes of all aggregates that name their source and answer, with how right that is (`channel`, on the sources)."""
+    """The votes of all aggregates that name source and answer, with how right that is (`channel`, on sources)."""
     known = np.flatnonzero((trace.source_v >= 0) & (trace.value_v.codes >= 0))
     weight = trace.weight_v[known] if weighted else np.ones(len(known))
     source, event = trace.source_v[known], trace.event_v[known].astype(np.int64)
@@ -105,7 +105,7 @@ def _consensus(levels: _Levels, aggregate: I, group: I, answer: I, weight: F) ->
 
 
 def _untouched(levels: _Levels, top: I, end: I, group: I, answer: I) -> tuple[I, F]:
-    """For each group the first level with answers that it does not touch, and the sums over those; else one past the end."""
+    """For each group the first level with answers that it does not touch, and the sums over those; or the end."""
     span = len(levels.sums)
     key = group.astype(np.int64) * span + levels.level[answer]
     touched, which = np.unique(key, return_inverse=True)
