@@ -415,7 +415,7 @@ def _lines(source: Source, run: Run) -> Iterator[tuple[int, Record]]:
         except (*ERRORS, KeyError) as error:
             run.fault(source.name, None, f"not a session: {error}")
         return
-    yield from records(source.blocks(), _RECORD, lambda line, why: run.fault(source.name, line, why))
+    yield from records(source.lines(), _RECORD, lambda line, why: run.fault(source.name, line, why))
 
 
 def _text(raw: Raw) -> str:

@@ -177,7 +177,7 @@ class _Thread:
         self.id, self.parent, self.path = source.name.rpartition("/")[2].partition(".jsonl")[0], "", ""
         self.version: str | None = None
         self.faults = faults
-        read = records(source.blocks(), _record, lambda line, why: faults.append((source.name, line, why)))
+        read = records(source.lines(), _record, lambda line, why: faults.append((source.name, line, why)))
         self.lines = [Line(source.name, number, record) for number, record in read if record.type]
         self.skip = -1  # records before this one are its parent's
         meta = next((line.record.payload for line in self.lines if line.record.type == "session_meta"), None)

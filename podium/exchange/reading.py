@@ -29,20 +29,18 @@ from podium.trace.survey import top_fields
 __all__ = ["Importer", "Source", "known_formats", "looks_like", "read_foreign"]
 
 START = 1 << 16  # bytes that a format is recognised by
-BLOCK = 1 << 18  # bytes that are read at a time
 
 
 class Source(NamedTuple):
-    """A file to import: its name, how it starts, and its content in blocks of whole lines (the last may end within
-    one)."""
+    """A file to import: its name, how it starts, and its lines."""
 
     name: str
     start: bytes
-    blocks: Callable[[], Iterator[bytes]]
+    lines: Callable[[], Iterable[bytes]]
 
     def data(self) -> bytes:
         """All of it, for a format that is one document."""
-        return b"".join(self.blocks())
+        return b"".join(self.lines())
 
 
 class Importer(Protocol):
@@ -111,7 +109,7 @@ def read_piped(data: bytes, name: str) -> Iterator[Read]:
     """The runs in what came through a pipe; none where no importer knows it."""
     importer = importer_of(data[:START], name)
     if importer is not None:
-        yield from _imported(importer, [Source(name, data[:START], lambda: iter([data]))], False, {})
+        yield from _imported(importer, [Source(name, data[:START], partial(io.BytesIO, data))], False, {})
 
 
 def unknown(name: str, start: bytes) -> Finding:
@@ -152,7 +150,7 @@ def _sources(path: str, progress: files.Progress, broken: dict[str, str]) -> Ite
     elif is_tar:
         yield from _tarred(path, progress, broken)
     else:
-        yield Source(path, start, lambda: _blocks(lambda: files.opened(path), progress, path, broken))
+        yield Source(path, start, partial(_lines, partial(files.opened, path), progress, path, broken))
 
 
 def _zipped(path: str, progress: files.Progress, broken: dict[str, str]) -> Iterator[Source]:
@@ -233,7 +231,7 @@ def _members(
         except Unreadable as error:
             broken[name] = error.why
             continue
-        yield Source(name, start, partial(_blocks, opened, progress, name, broken))
+        yield Source(name, start, partial(_lines, opened, progress, name, broken))
 
 
 def _hidden(member: str) -> bool:
@@ -242,13 +240,16 @@ def _hidden(member: str) -> bool:
     )
 
 
-def _blocks(
+def _lines(
     opened: Callable[[], files.Stream], progress: files.Progress, name: str, broken: dict[str, str]
 ) -> Iterator[bytes]:
     """What a file holds, as far as it can be read."""
     try:
         with opened() as stream:
-            yield from files.blocks(stream, progress, BLOCK)
+            for line in stream:
+                if progress:
+                    progress(len(line))
+                yield line
     except Unreadable as error:
         broken[name] = error.why
 

@@ -98,8 +98,7 @@ class Text:
     @staticmethod
     def constant(word: str | None, n: int) -> Text:
         """The same word, or none, in every row; takes no memory."""
-        words = () if word is None else (word,)
-        return Text(np.broadcast_to(np.int32(len(words) - 1), n), words)
+        return Text(_constant("row" if word is None else "rollout", n), () if word is None else (word,))
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -340,12 +339,16 @@ class Trace(_Referred):
         for name, values in given.items():
             for part in values.values() if isinstance(values, Mapping) else (values,):
                 length[name[-1]] = len(part)
-        columns = {}
+        columns: dict[str, Any] = {}
+        absent: dict[tuple[str, str], Any] = {}  # one for all columns of a kind on an axis: it cannot be changed
         for name, axis, kind in COLUMNS:
             values = given.pop(name, None)
-            columns[name] = absent_column(kind, length[axis]) if values is None else _coerced(kind, values)
-            if kind not in ("floats", "texts") and len(columns[name]) != length[axis]:
-                raise ValueError(f"{name} has {len(columns[name])} rows, {AXES[axis]} has {length[axis]}")
+            values = absent.get((kind, axis)) if values is None else _coerced(kind, values)
+            if values is None:
+                values = absent[kind, axis] = absent_column(kind, length[axis])
+            if kind not in ("floats", "texts") and len(values) != length[axis]:
+                raise ValueError(f"{name} has {len(values)} rows, {AXES[axis]} has {length[axis]}")
+            columns[name] = values
         if given:
             raise TypeError(f"a trace has no column {', '.join(sorted(given))}")
         return Trace(**columns)
@@ -543,15 +546,18 @@ def absent_column(kind: str, n: int) -> Any:
         case "floats" | "texts":
             return Channels({})
         case _:
-            return np.ndarray(
-                n, _DTYPES[kind], _CELLS[kind], strides=(0,)
-            )  # as np.broadcast_to, in a tenth of the time
+            return _constant(kind, n)
 
 
 _CELLS = {  # what stands in every row of an absent column
     kind: dtype(np.nan if kind == "float" else 0 if kind == "rollout" else -1).tobytes()
     for kind, dtype in _DTYPES.items()
 }
+
+
+def _constant(kind: str, n: int) -> NDArray[Any]:
+    """As np.broadcast_to, in a tenth of the time."""
+    return np.ndarray(n, _DTYPES[kind], _CELLS[kind], strides=(0,))
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import lzma
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +53,7 @@ def runs_of(importer: str, *texts: str | bytes, keep: bool = False) -> list[tupl
 
 
 def _source(name: str, data: bytes) -> Source:
-    return Source(name, data[: 1 << 16], lambda: iter([data]))
+    return Source(name, data[: 1 << 16], partial(BytesIO, data))
 
 
 def run_of(importer: str, *texts: str | bytes) -> tuple[Trace, list[Finding]]:
