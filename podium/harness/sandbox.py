@@ -176,11 +176,12 @@ class _Jail(ExitStack):
         root = os.geteuid() == 0 and "4294967295" in Path("/proc/self/uid_map").read_text()
         self.user = SPARE + next(_numbers) % USERS if root else None
         (self.said, say), (hear, self.tell) = os.pipe(), os.pipe()
+        most = self.limits.processes + (4 if "processes" in self.groups else 1)  # with process 1; the group counts
         given = say, hear, _file(b"agent:x:1000:1000::/work:/bin/sh\n"), _file(stdin)
         self.keep(self.said), self.keep(self.tell)
         try:
             self.bwrap = subprocess.Popen(
-                [*_walls(self.box, room, given[2]), *_last_step(self.limits, room, say, hear), *argv],
+                [*_walls(self.box, room, given[2]), *_last_step(self.limits, room, most, say, hear), *argv],
                 stdin=given[3],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -262,7 +263,7 @@ class _Jail(ExitStack):
                 signal.pidfd_send_signal(self.first, signal.SIGKILL)
             else:  # a bubblewrap that is killed while it builds may leave a child behind
                 os.write(self.tell, b"!")
-                self.bwrap.wait(1)
+            self.bwrap.wait(1)
         self.bwrap.kill()
         self.bwrap.wait()
         if self.first >= 0:
@@ -293,7 +294,7 @@ class _Jail(ExitStack):
             raise _Over(hit)
         if len(self.groups) < 2:
             threads, memory = self.usage()
-            if "processes" not in self.groups and threads > self.limits.processes:
+            if "processes" not in self.groups and threads >= self.limits.processes:
                 raise _Over("processes")
             if "memory" not in self.groups and memory > NEARLY * self.limits.memory:
                 raise _Over("memory")
@@ -354,10 +355,10 @@ def _walls(box: Sandbox, room: int, users: int) -> list[str]:
     return words + "--symlink /tmp /dev/shm --symlink /proc/self/fd /dev/fd --remount-ro / --chdir /work".split()
 
 
-def _last_step(most: Limits, room: int, say: int, hear: int) -> list[str]:
+def _last_step(most: Limits, room: int, processes: int, say: int, hear: int) -> list[str]:
     """The last step into the jail: limits of each process, what Landlock is to allow, the filter of calls."""
     data = most.memory + most.processes * STACK
-    limits = {"DATA": data, "NPROC": most.processes + 4, "NOFILE": most.files, "SIGPENDING": 256, "STACK": STACK}
+    limits = {"DATA": data, "NPROC": processes, "NOFILE": most.files, "SIGPENDING": 256, "STACK": STACK}
     limits |= {"CORE": 0, "MEMLOCK": 0, "MSGQUEUE": 0}
     values = ",".join(f"{getattr(resource, f'RLIMIT_{name}')}={value}" for name, value in limits.items())
     write, version = 0x7FF2, landlock_version()  # to change files in any way
@@ -400,7 +401,7 @@ TRIALS = {  # of each promise: a command that breaks it, what comes of that (exi
     "output": ("yes", "output", "a watch outside"),
     "disk": ("head -c 3000000 /dev/zero > x; sleep 60", "disk", "tmpfs of that size"),
     "memory": ("for i in 1 2 3 4; do perl -e '$x = q(y) x 15e6; sleep 60' & done; wait", "memory", BY_LOOKS),
-    "processes": ("for i in 1 2 3 4 5 6 7 8 9; do sleep 60 & done; wait", "processes", BY_LOOKS),
+    "processes": ("for i in 1 2 3 4 5 6 7 8 9; do sleep 60 & done; wait", "processes", "RLIMIT_NPROC"),
 }  # fmt: skip
 
 
