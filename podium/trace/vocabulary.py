@@ -9,6 +9,7 @@ __all__ = [
     "DECISIONS",
     "EDGE_TYPES",
     "EVENT_TYPES",
+    "STEPS",
     "TOPOLOGIES",
     "Decision",
     "EdgeType",
@@ -34,6 +35,7 @@ EventType = Literal[
 EdgeType = Literal[
     "temporal", "causal", "spawn", "message", "tool_dependency", "return", "aggregate", "safety_flow"
 ]
+STEPS: tuple[EventType, ...] = ("orchestrator_decision", "message", "tool_call", "return", "aggregate")
 Topology = Literal[
     "centralized", "planner_executor_critic", "debate", "swarm", "hierarchical", "harness", "mixed", "unknown"
 ]
