@@ -80,6 +80,10 @@ def test_only_where_told_and_only_decisions_of_runs_that_branched_from_none() ->
     assert asks(runs(run("say a", team=1.0)), 3) == []
 
 
+def test_the_only_option_may_be_tried_again() -> None:
+    assert [(d.row, d.value) for d in asks(runs(run(decides("x", "x"), team=1.0)), 2)] == [(0, "x"), (0, "x")]
+
+
 def test_how_many_th_try() -> None:
     trace = runs(run(decides("x"), team=1.0), choose("y", at=0, reward=0.0))
     dos = [Do(0, "choose", o) for o in "xyzxz"]
