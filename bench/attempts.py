@@ -114,6 +114,11 @@ class Attempt:
     name: str
     team: Callable[[Scene], Team]
 
+    @property
+    def jailed(self) -> bool:
+        """Whether it can only be tried where commands are run, that is isolated."""
+        return self.kind in ("network", "fork bomb", "memory", "from inside") or self.name in PLANTED
+
 
 @dataclass(frozen=True)
 class Tried:
@@ -225,6 +230,7 @@ PLANT = "import os\nif os.path.isdir('worker-1'): os.rename('worker-1', 'was')\n
 LISTS = "import os\nprint(os.listdir(), open('secret.txt').read())"
 
 
+PLANTED = ("for a child's folder", "for a child's command")  # a command of the lead plants the link
 READ = Call(tool="read_file", args={"path": "secret.txt"})
 LOOK = Call(tool="python", args={"code": LISTS})
 

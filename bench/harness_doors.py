@@ -30,8 +30,6 @@ from podium.trace.rules import check
 
 __all__ = ["measure"]
 
-JAILED = ("network", "fork bomb", "memory")
-
 
 def measure(full: bool) -> list[Row]:
     with TemporaryDirectory() as folder:
@@ -45,7 +43,7 @@ def measure(full: bool) -> list[Row]:
 
 def _permissions(folder: Path, rounds: int) -> list[Row]:
     why = asyncio.run(isolation())
-    attempts = [a for a in ATTEMPTS if not (why and a.kind in JAILED)]
+    attempts = [a for a in ATTEMPTS if not (why and a.jailed)]
     got: list[tuple[str, Tried]] = []
     inside: list[Tried] = []
     for turn in range(rounds):
@@ -55,7 +53,13 @@ def _permissions(folder: Path, rounds: int) -> list[Row]:
     kinds = Counter(kind for kind, _ in got)
     recorded = sum(t.recorded for _, t in got)
     return [
-        at_least("8.4.kinds", "kinds of attempts at more than is allowed", len(kinds), 14, "exact"),
+        at_least(
+            "8.4.kinds",
+            "kinds of attempts at more than is allowed",
+            len(kinds),
+            len({a.kind for a in attempts}),
+            "exact",
+        ),
         at_least("8.4.least", "attempts of the kind that has the fewest", min(kinds.values()) / rounds, 3, "exact"),
         at_least(
             "8.4.recorded",

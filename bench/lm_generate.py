@@ -265,7 +265,7 @@ def answers_lines() -> Iterator[dict[str, Any]]:
     full.load_state_dict({k: v.float() for k, v in module.state_dict().items()})
     off, plain = [], []
     for prompt, answer in zip(prompts, said, strict=True):
-        ids = torch.tensor([prompt + answer.ids], device="cuda")
+        ids = torch.tensor([[*prompt, *answer.ids]], device="cuda")
         with torch.no_grad():
             logp = [m(ids).logits[0, len(prompt) - 1 : -1].float().log_softmax(-1) for m in (full, module)]
         exact, rough = (x.gather(1, ids[0, len(prompt) :, None])[:, 0].cpu() for x in logp)
@@ -444,7 +444,10 @@ def on_cpu_rows(full: bool) -> list[Row]:
     for prompt, answer in zip(prompts, every, strict=True):
         with torch.no_grad():
             logp = (
-                module(torch.tensor([prompt + answer.ids])).logits[0, len(prompt) - 1 : -1].double().log_softmax(-1)
+                module(torch.tensor([[*prompt, *answer.ids]]))
+                .logits[0, len(prompt) - 1 : -1]
+                .double()
+                .log_softmax(-1)
             )
         off.append(
             float((logp.gather(1, torch.tensor(answer.ids)[:, None])[:, 0] - torch.tensor(answer.logp)).abs().max())

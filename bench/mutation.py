@@ -6,7 +6,7 @@ they count as survivors. Each survivor is listed with its diff in `out/mutation/
 `bench/verdicts.json` under the mutant's key, and printed beside it.
 
     python -m bench.mutation                     300 mutants drawn by HEAD
-    python -m bench.mutation --seed 7 --count 50 --package credit --jobs 1
+    python -m bench.mutation --seed 7 --count 50 --of credit --of rewards/tools --jobs 1
 
 A mutant costs a fork of a process that has numpy, pytest and `podium.trace` imported. The fork imports the rest, with the mutated
 source in the place of the module's, and runs the covering tests: file by file, those of the module's own folder first, fastest first.
@@ -72,14 +72,14 @@ class Outcome:
     seconds: float
 
 
-def draw(project: Project, seed: int, count: int | None, packages: Iterable[str] = ()) -> list[Mutant]:
-    """`count` mutants of the project drawn without replacement, or all of them, in the order of the source."""
-    chosen = set(packages)
+def draw(project: Project, seed: int, count: int | None, places: Iterable[str] = ()) -> list[Mutant]:
+    """`count` mutants drawn without replacement, or all: of the project, or of some of its packages and modules."""
+    chosen = set(places)
     sources = {str(p.relative_to(project.root)): p.read_text() for p in project.sources()}
     every = [
         m
         for path in sorted(sources)
-        if not chosen or Path(path).parent.name in chosen
+        if not chosen or chosen & {Path(path).parent.name, f"{Path(path).parent.name}/{Path(path).stem}"}
         for m in mutants(path, sources[path])
     ]
     order = np.random.default_rng(seed).permutation(len(every))
@@ -291,7 +291,7 @@ def run(
     out: Path,
     seed: int,
     count: int | None,
-    packages: Sequence[str],
+    places: Sequence[str],
     jobs: int,
     again: bool = False,
 ) -> dict[str, Any]:
@@ -300,7 +300,7 @@ def run(
     tests = covered(project, out, jobs, lambda line: print(line, file=sys.stderr, flush=True))
     print(f"{len(tests)} tests, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     log = out / "outcomes.jsonl"
-    drawn = logged_survivors(project, log) if again else draw(project, seed, count, packages)
+    drawn = logged_survivors(project, log) if again else draw(project, seed, count, places)
     log = out / "again.jsonl" if again else log
     log.write_text("")
     outcomes = run_mutants(project, drawn, tests, jobs, log)
@@ -402,7 +402,7 @@ def main() -> None:
     options.add_argument("--seed", type=int, help="draw by this number instead of the commit's hash")
     options.add_argument("--count", type=int, default=COUNT, help="how many mutants")
     options.add_argument(
-        "--package", action="append", default=[], choices=PACKAGES, help="only of this package; may be repeated"
+        "--of", action="append", default=[], help="only of this package or module, such as credit or credit/keys"
     )
     options.add_argument("--jobs", type=int, default=2, help="processes at a time")
     options.add_argument("--root", type=Path, help="all mutants of `toy.py` in this folder instead, by its `tests`")
@@ -417,7 +417,7 @@ def main() -> None:
         )
     else:
         seed = head(ROOT) if args.seed is None else args.seed
-        report = run(podium(), ROOT / "out" / "mutation", seed, args.count, args.package, args.jobs, args.again)
+        report = run(podium(), ROOT / "out" / "mutation", seed, args.count, args.of, args.jobs, args.again)
     print(json.dumps(report) if args.json else json.dumps(report, indent=1))
 
 

@@ -54,9 +54,9 @@ class Then(Node):
 def parse(text: str) -> Node:
     """The tree of an expression.
 
-    >>> parse("a - 0.1 * b(2, c, by='x')")
-    Sum(parts=(Call(name='a', args=(), options=()), Scaled(weight=-0.1, part=Call(name='b', args=(2, Call(name='c',
-    args=(), options=())), options=(('by', 'x'),)))))
+    >>> parse("a - 0.1 * b(2, c, by='x')")  # doctest: +NORMALIZE_WHITESPACE
+    Sum(parts=(Call(name='a', args=(), options=()), Scaled(weight=-0.1, part=Call(name='b', args=(2,
+    Call(name='c', args=(), options=())), options=(('by', 'x'),)))))
     """
     try:
         body = ast.parse(text.strip(), mode="eval").body

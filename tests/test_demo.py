@@ -9,6 +9,7 @@ import pytest
 
 from podium.trace.files import load
 from podium.view.training import Lesson, lessons_page
+from tests.pages import report_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -27,8 +28,11 @@ def test_a_decision_of_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     runs = [load(folder / f"{name}.jsonl")[0] for name in ("before", "after")]
     lines = demo.runs.Run(demo.asked("communicate"), folder).lines
     page = lessons_page("demo", [row], [Lesson("communicate", lines, *runs)])
-    assert "regret while it learned" in page
-    assert "communicate: share of each option" in page
-    assert (
-        page.count("<svg") == 6
-    )  # regret, two kinds of decision, gradients of two roles, a run before and one after
+    report = report_of(page)
+    assert report["table"] == [row]
+    (lesson,) = report["lessons"]
+    assert (lesson["before"], lesson["after"]) == (0, 1)
+    last = lesson["lines"][-1]
+    assert last["regret"] < lesson["lines"][0]["regret"]
+    assert set(last["mix"]) == {"communicate", "aggregate"}
+    assert len(last["gradients"]) == 2  # one for each role

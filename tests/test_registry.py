@@ -90,8 +90,10 @@ def test_every_package_that_registers_a_kind_is_on_the_list_of_that_kind() -> No
     registered: dict[str, set[str]] = {}
     packages = {kind: some for kind, some in PACKAGES.items() if kind != "study"}  # which are in `experiments`
     for package in sorted({p for some in packages.values() for p in some}):
-        for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
-            for node in ast.walk(ast.parse(inspect.getsource(importlib.import_module(module.name)))):
+        within = getattr(importlib.import_module(package), "__path__", None)  # None: it is a module
+        modules = [package] if within is None else [m.name for m in pkgutil.iter_modules(within, f"{package}.")]
+        for module in modules:
+            for node in ast.walk(ast.parse(inspect.getsource(importlib.import_module(module)))):
                 if isinstance(node, ast.Call) and "register" in (getattr(node.func, w, "") for w in ("id", "attr")):
                     registered.setdefault(ast.literal_eval(node.args[0]), set()).add(package)
     assert registered == {kind: set(some) for kind, some in packages.items()}

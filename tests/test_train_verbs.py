@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from podium.cli.train import _line
+from tests.pages import report_of
 
 RECIPE = 'world = "jury"\niterations = 3\nrows = 300\nworlds = 2\n'
 
@@ -74,7 +75,7 @@ def test_compare(tmp_path: Path) -> None:
     assert told["refused"] == [{"method": "maporl", "env": "jury", "why": "maporl needs a judge"}]
     assert [row["share_of_gap"] for row in told["rows"]] == sorted(row["share_of_gap"] for row in told["rows"])
     assert "| jury | " in (tmp_path / "board/board.md").read_text()
-    assert "<table>" in (tmp_path / "board/board.html").read_text()
+    assert report_of((tmp_path / "board/board.html").read_text())["table"] == told["rows"]
     assert "no method called" in podium("compare", "--methods", "nosuch", *small, at=tmp_path, code=2).stderr
     wrong = podium("compare", "--methods", "grpo", "--envs", "nowhere", at=tmp_path, code=2)
     assert "nowhere" in wrong.stderr

@@ -117,11 +117,9 @@ class LocalEngine:
             parted = score(options, self.reader, threads[here], first[here], columns)
             tokens, total = options.log_probabilities(parted, len(here))
             option = np.where(greedy[here], likeliest(total), draw(total, u[here])).tolist()
-            paths = [options.paths[k] for k in option]
-            rows = [some.tolist() for some in tokens]
-            for j, (i, k) in enumerate(zip(numbers, option, strict=True)):
-                odds = tuple(tuple(some[j]) for some in rows)
-                answers[i] = Completion(paths[j], odds[k], True, self.version, k, odds, read[i])
+            each = zip(*(map(tuple, logp.tolist()) for logp in tokens), strict=True)
+            for i, k, odds in zip(numbers, option, each, strict=True):
+                answers[i] = Completion(options.paths[k], odds[k], True, self.version, k, odds, read[i])
         return [one for one in answers if one is not None]
 
     def _free(self, requests: Sequence[Request]) -> list[Completion]:

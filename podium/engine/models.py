@@ -12,9 +12,12 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import numpy as np
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
 from tokenizers import models as kinds
@@ -46,6 +49,9 @@ T = TypeVar("T")
 Share = Literal["one", "role", "agent"]
 ROLE = re.compile(r"\s*\d+$")  # "mate 2" plays the role "mate"
 KEPT_TEXTS = 100_000  # texts whose tokens are kept
+PIECES = re.compile(
+    r"\n(?=[!-~])| ?[!-~]+"
+)  # of a text in ASCII: words, each with the blank before it, and ends of lines
 END, PAD = "<|im_end|>", "<|pad|>"
 
 
@@ -86,14 +92,23 @@ class Model:
         return self.ids_of([text])[0]
 
     def ids_of(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
-        """As `ids`, of many texts: those that are new are tokenised in one call."""
+        """As `ids`, of many texts: what is new is tokenised in one call, word by word where that comes to the same."""
         if new := [text for text in dict.fromkeys(texts) if text not in self._ids]:
             if len(self._ids) + len(new) > KEPT_TEXTS:
                 self._ids.clear()
                 new = list(dict.fromkeys(texts))
-            found = self.tokenizer(new, add_special_tokens=False, return_attention_mask=False)["input_ids"]
-            self._ids |= zip(new, map(tuple, found), strict=True)
+            pieces = {text: PIECES.findall(text) for text in new} if self._by_pieces else {}
+            pieces = {text: some for text, some in pieces.items() if "".join(some) == text}
+            alone = chain(chain.from_iterable(pieces.values()), (text for text in new if text not in pieces))
+            if parts := [part for part in dict.fromkeys(alone) if part not in self._ids]:
+                self._ids |= zip(parts, tokenised(self.tokenizer, parts), strict=True)
+            for text, some in pieces.items():
+                self._ids[text] = tuple(chain.from_iterable(map(self._ids.__getitem__, some)))
         return [self._ids[text] for text in texts]
+
+    @cached_property
+    def _by_pieces(self) -> bool:
+        return joins_pieces(self.tokenizer)
 
     @property
     def size(self) -> int:
@@ -131,6 +146,28 @@ class Model:
     @property
     def device(self) -> Any:
         return next(self.module.parameters()).device
+
+
+def tokenised(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]]:
+    """The tokens of texts, by one call."""
+    return [*map(tuple, tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False)["input_ids"])]
+
+
+def joins_pieces(tokenizer: Any) -> bool:
+    """Whether the tokens of a text are those of its `PIECES`: no token is made across the beginning of a word or the end of a line,
+    whatever two characters stand there."""
+    parts = getattr(getattr(tokenizer, "backend_tokenizer", None), "pre_tokenizer", None)
+    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+    if parts is None or any(token.lstrip or token.rstrip for token in added):
+        return False
+    printed = [chr(code) for code in range(33, 127)]
+    text = "".join(a + cut + b + " " for cut in "\n " for a in printed for b in printed).strip()
+    pieces = PIECES.findall(text)
+    starts = {start for _, (start, _) in parts.pre_tokenize_str(text)}
+    whole, *each = tokenised(tokenizer, [text, *(different := dict.fromkeys(pieces))])
+    ids = dict(zip(different, each, strict=True))
+    cut = starts.issuperset(np.cumsum([0, *map(len, pieces[:-1])]).tolist())
+    return cut and whole == tuple(chain.from_iterable(map(ids.__getitem__, pieces)))
 
 
 def tiny(seed: int = 0, width: int = 64, layers: int = 2) -> Model:

@@ -61,13 +61,14 @@ class Options:
         if len(set(self.paths)) != len(self.paths):
             raise BadEngine("two options are the same tokens")
         self._after = {at: tuple(some) for at, some in after.items()}
+        self.number = {path: k for k, path in enumerate(self.paths)}
+        self._among = [[self._after[path[:i]] for i in range(len(path))] for path in self.paths]
         self.choices = [Choice(at, some) for at, some in self._after.items() if len(some) > 1]
         self.ids = sorted({token for path in self.paths for token in path})  # all tokens that options have
 
     def among(self, option: int) -> list[tuple[int, ...]]:
         """Of each token of an option, those that could have come in its place, itself included."""
-        path = self.paths[option]
-        return [self._after[path[:i]] for i in range(len(path))]
+        return self._among[option]
 
     def logp(self, option: int, parted: dict[tuple[int, ...], F]) -> F:
         """The log-probability of each token of an option [rows, tokens]: 0 where there was no choice.

@@ -123,8 +123,8 @@ class Scouts(World):
         """A choice to stop is a decision of the kind stop, another of the kind spawn."""
         row, now = view.row, state.rounds[view.row]
         options: Any = self.options
-        if now.max() >= MOST_ROUNDS:
-            options = [self.options if n < MOST_ROUNDS else self.options[:1] for n in now.tolist()]
+        if not view.allowed.all():
+            options = [[self.options[o] for o in np.flatnonzero(allowed)] for allowed in view.allowed]
         for stops in (False, True):
             at = np.flatnonzero((choice == STOP) == stops)
             if not len(at):

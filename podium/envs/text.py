@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from podium.envs.world import BadParameter, Policy, View, World
 from podium.trace.columns import F
 
-__all__ = ["action", "change", "changed", "grammar", "prompt", "prompts", "read", "through_text"]
+__all__ = ["action", "change", "changed", "grammar", "prompts", "read", "through_text"]
 
 _NOTHING = "nothing yet"
 
@@ -22,36 +22,40 @@ _NOTHING = "nothing yet"
 def prompts(world: World, view: View) -> list[str]:
     """What each row of a view sees, as text."""
     values, owner = view.items()
-    first = np.searchsorted(owner, np.arange(len(view) + 1))
-    return [_prompt(world, view, i, values[first[i] : first[i + 1]]) for i in range(len(view))]
+    facts, items = ([*zip(*[iter(figures(x))] * x.shape[1], strict=True)] for x in (view.facts, values))
+    first = np.searchsorted(owner, np.arange(len(view) + 1)).tolist()
+    head = f"world: {world.name}\nyou are: {view.agent}\ndecide: {view.kind}"
+    title = f"record ({', '.join(world.items)}):"
+    menus: dict[bytes, str] = {}
+    texts = []
+    for i, row in enumerate(facts):
+        lines = [head, *(f"{name}: {figure}" for name, figure in zip(world.facts, row, strict=True)), title]
+        lines += [f"{k}: {', '.join(item)}" for k, item in enumerate(items[first[i] : first[i + 1]])] or [_NOTHING]
+        key = view.allowed[i].tobytes() + (b"" if view.about is None else view.about[i].tobytes())
+        if key not in menus:
+            menus[key] = _menu(world, view, i)
+        texts.append("\n".join([*lines, menus[key]]))
+    return texts
 
 
-def prompt(world: World, view: View, i: int) -> str:
-    """What one row of a view sees, as text."""
-    values, owner = view.items()
-    return _prompt(world, view, i, values[owner == i])
-
-
-def _prompt(world: World, view: View, i: int, values: F) -> str:
-    lines = [f"world: {world.name}", f"you are: {view.agent}", f"decide: {view.kind}"]
-    lines += [f"{name}: {_figure(value)}" for name, value in zip(world.facts, view.facts[i].tolist(), strict=True)]
-    lines.append(f"record ({', '.join(world.items)}):")
-    lines += [f"{k}: {', '.join(map(_figure, row))}" for k, row in enumerate(values.tolist())] or [_NOTHING]
-    lines.append("options:")
+def _menu(world: World, view: View, i: int) -> str:
+    """The options of a row, and what is asked."""
+    lines = ["options:"]
     for k in np.flatnonzero(view.allowed[i]).tolist():
         about = "" if view.about is None or view.about[i, k] < 0 else f" (about {view.about[i, k]})"
         lines.append(f"- {world.options[k]}{about}")
-    lines.append("answer with one option")
-    return "\n".join(lines)
+    return "\n".join([*lines, "answer with one option"])
 
 
-def _figure(value: float) -> str:
-    """A number that reads back to the bit; a whole one without its ".0", which would be two tokens more.
+def figures(values: F) -> list[str]:
+    """Numbers that read back to the bit, row by row; a whole one without its ".0", which would be two tokens more.
 
-    >>> _figure(3.0), _figure(0.25), _figure(-0.0)
-    ('3', '0.25', '-0')
+    >>> figures(np.array([[3.0, 0.25], [-0.0, 3.0]]))
+    ['3', '0.25', '-0', '3']
     """
-    return repr(value).removesuffix(".0")
+    bits, place = np.unique(np.ascontiguousarray(values, np.float64).view(np.int64), return_inverse=True)
+    words = [repr(value).removesuffix(".0") for value in bits.view(np.float64).tolist()]
+    return [words[k] for k in place.ravel().tolist()]
 
 
 def change(world: World, old: str, new: str) -> str:
@@ -61,7 +65,8 @@ def change(world: World, old: str, new: str) -> str:
     (head, record, options), (head2, record2, options2) = _parts(world, old), _parts(world, new)
     lines = [b for a, b in zip(head, head2, strict=True) if a != b]
     items, items2 = ([line for line in some[1:] if line != _NOTHING] for some in (record, record2))
-    lines += [line for line in items2 if line not in items] if len(items2) >= len(items) else record2
+    shown = set(items)
+    lines += [line for line in items2 if line not in shown] if len(items2) >= len(items) else record2
     return "\n".join([*lines, *(options2[:-1] if options2 != options else [])])
 
 

@@ -35,7 +35,6 @@ _MESSAGE, _DECIDES, _AGGREGATE, _RETURN, _CALL, _RESULT = map(
 _SPAWN = DECISIONS.index("spawn")
 _FAILED = re.compile(r"<status>\s*(failed|stopped|killed)")
 _FIGURE = re.compile(r"<(subagent_tokens|total_tokens|tool_uses|duration_ms)>(\d{1,15})</\1>")
-_RESULT_TEXT = re.compile(r"<result>(.*?)(?:</result>|\Z)", re.DOTALL)
 
 
 class AgentState:
@@ -169,8 +168,7 @@ class EventWriter:
         assert turn is not None
         if self.pending is not None and who.name == LEAD:
             self._on_prompt(who, self.pending)
-        launches = self.session.launches
-        spawns = bool(launches) and any(call in launches for call in turn.calls)
+        spawns = not self.session.launches.keys().isdisjoint(turn.calls)
         begun = turn.t if who.since is None or (turn.t is not None and who.since > turn.t) else who.since
         event: dict[str, Any] = {
             "type": _MESSAGE,
@@ -279,11 +277,11 @@ class EventWriter:
         return row
 
     def _on_result(self, who: AgentState, item: Item) -> None:
-        call, asked = self.rows.get(item.id), self.session.calls.get(item.id)
-        if call is None and asked is not None:
+        call, request = self.rows.get(item.id), self.session.calls.get(item.id)
+        if call is None and request is not None:
             self.early[item.id] = who, item
             return
-        tool = asked.tool if asked is not None else None
+        tool = request.tool if request is not None else None
         answer = self._answer(who, item, tool, call) if item.refusal or tool in ASKS else None
         event: dict[str, Any] = {"type": _RESULT, "agent": who.name, "t": item.t, "task": self.task}
         if tool:
@@ -388,8 +386,7 @@ class EventWriter:
             if end.content is not None:
                 self.run.set_content(row, end.content)
             elif end.text:
-                result = _RESULT_TEXT.search(end.text)
-                self.run.set_content(row, result[1] if result else "")
+                self.run.set_content(row, end.text.partition("<result>")[2].partition("</result>")[0])
         self.answers[call] = self.returned[child.name] = row
         self.rounds.setdefault(child.name, []).append((spawn, row))
         child.inputs, child.turn = [], None

@@ -25,7 +25,7 @@ def objects(source: Source, complain: Complain) -> Iterator[tuple[int | None, An
     start = source.start.lstrip(b"\xef\xbb\xbf \t\r\n")
     line, _, rest = start.partition(b"\n")
     if one_a_line(start) or (line.startswith(b"[") and rest.strip() and _whole(line)):
-        for number, value in records(source.blocks(), _decoder, complain):
+        for number, value in records(source.lines(), _decoder, complain):
             yield number, value
         return
     data = source.data()

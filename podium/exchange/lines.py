@@ -13,7 +13,6 @@ __all__ = ["ERRORS", "LOOKED_AT", "one_a_line", "records"]
 ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 Complain = Callable[[int, str], None]
 _OBJECTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-SHORTEST = 12  # bytes of a line that is surely not blank: blank lines and several objects on one could cancel out
 LOOKED_AT = 8  # lines by which it is known whether a file has one object a line: some of them may be broken
 
 
@@ -37,70 +36,46 @@ def _is_object(line: bytes) -> bool:
         return False
 
 
-def records(blocks: Iterable[bytes], decoder: Any, complain: Complain) -> Iterator[tuple[int, Any]]:
-    """The records of blocks of whole lines (the last may end within one) with the number of their line. `decoder`
-    is msgspec's, of one record. `complain` hears of broken lines, torn ones, and of several objects on one line
-    (which are read).
+def records(lines: Iterable[bytes], decoder: Any, complain: Complain) -> Iterator[tuple[int, Any]]:
+    """The records of a file's lines with the number of their line. `decoder` is msgspec's, of one record.
+    `complain` hears of broken lines, torn ones, and of several objects on one line (which are read).
 
-    >>> heard = []
-    >>> block = b'{"a": 1}{"a": 2}\\n\\n{"a": \\n{"a": 3}\\n{"a"'
+    >>> complaints = []
+    >>> lines = [b'{"a": 1}{"a": 2}\\n', b"\\n", b'{"a": \\n', b'{"a": 3}\\n', b'{"a"']
     >>> decoder = msgspec.json.Decoder(dict)
-    >>> list(records([block], decoder, lambda line, why: heard.append((line, why.split(":")[0]))))
+    >>> list(records(lines, decoder, lambda line, why: complaints.append((line, why.split(":")[0]))))
     [(1, {'a': 1}), (1, {'a': 2}), (4, {'a': 3})]
-    >>> heard
+    >>> complaints
     [(1, '2 objects on one line'), (3, 'not JSON'), (5, 'a torn line, which ends after 4 bytes')]
     """
-    first = 1
-    for block in blocks:
-        lines, shortest = _lines_in(block)
+    decode = decoder.decode
+    for number, line in enumerate(lines, 1):
         try:
-            if shortest < SHORTEST:
-                raise msgspec.DecodeError("blank lines")
-            read = decoder.decode_lines(block)
-            if len(read) != lines + (not block.endswith(b"\n")):
-                raise msgspec.DecodeError("several objects on one line")
-            yield from enumerate(read, first)
-        except ERRORS:
-            for number, line in enumerate(block.split(b"\n"), first):
-                if line.strip():
-                    last = number == first + lines
-                    yield from ((number, record) for record in _line(line, number, last, decoder, complain))
-        first += lines
+            record = decode(line)
+        except ERRORS as error:
+            if line.strip():
+                yield from ((number, one) for one in _salvaged(line, number, error, decoder, complain))
+        else:
+            yield number, record
 
 
-def _lines_in(block: bytes) -> tuple[int, int]:
-    """How many lines a block holds, and how long the shortest is."""
-    count, shortest, begin, end = 0, len(block), 0, block.find(b"\n")
-    while end >= 0:
-        count += 1
-        if end - begin < shortest:
-            shortest = end - begin
-        begin = end + 1
-        end = block.find(b"\n", begin)
-    return count, shortest
-
-
-def _line(line: bytes, number: int, last: bool, decoder: Any, complain: Complain) -> Iterator[Any]:
-    try:
-        yield decoder.decode(line)
-        return
-    except msgspec.ValidationError as error:
+def _salvaged(line: bytes, number: int, error: Exception, decoder: Any, complain: Complain) -> Iterator[Any]:
+    """The records on a line that is not one record."""
+    if isinstance(error, msgspec.ValidationError):
         complain(number, f"not a record as this format has them: {error}")
         return
-    except ERRORS as error:
-        why = str(error)
     pieces, rest = _pieces(line)
     if len(pieces) > 1:
         complain(number, f"{len(pieces)} objects on one line")
     for piece in pieces:
         try:
             yield decoder.decode(piece)
-        except ERRORS as error:
-            complain(number, f"not a record as this format has them: {error}")
-    if rest and last:
+        except ERRORS as unlike:
+            complain(number, f"not a record as this format has them: {unlike}")
+    if rest and not line.endswith(b"\n"):
         complain(number, f"a torn line, which ends after {len(line)} bytes")
     elif rest:
-        complain(number, f"not JSON: {why}")
+        complain(number, f"not JSON: {error}")
 
 
 def _pieces(line: bytes) -> tuple[list[bytes], bool]:

@@ -110,12 +110,6 @@ _plain = msgspec.json.Decoder()
 class _Requests:
     """Decodes requests, also those that write a field in another way than the specification does."""
 
-    def decode_lines(self, block: bytes) -> list[Request]:
-        requests = _typed.decode_lines(block)
-        if not all(request.resource_spans for request in requests):
-            raise msgspec.DecodeError("requests without resourceSpans")
-        return requests
-
     def decode(self, line: bytes) -> Request:
         try:
             request = _typed.decode(line)
@@ -309,36 +303,13 @@ def _read(source: Source, complain: Callable[[int | None, str], None]) -> Iterat
             complain(None, f"not OTLP in protobuf from here on: {error}")
         return
     if one_a_line(start):
-        yield from _lines(source.blocks(), complain)
+        yield from (request for _, request in records(source.lines(), _Requests(), complain))
         return
     data = source.data()
     try:
         yield _Requests().decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         complain(_line_of(data, error), f"not JSON: {error}")
-
-
-def _lines(blocks: Iterable[bytes], complain: Callable[[int | None, str], None]) -> Iterator[Request]:
-    """Requests, one a line. One after the other: a request that is let go before the next comes costs a third of
-    one that is kept."""
-    first = 1
-    for block in blocks:
-        lines = block.split(b"\n")
-        for number, line in enumerate(lines, first):
-            try:
-                request = _typed.decode(line)
-            except ERRORS:
-                request = None
-            if request is not None and request.resource_spans:
-                yield request
-            elif line.strip():
-                text = line if number == first + len(lines) - 1 else line + b"\n"
-                yield from (request for _, request in records([text], _Requests(), _at(number, complain)))
-        first += len(lines) - 1
-
-
-def _at(number: int, complain: Callable[[int | None, str], None]) -> Callable[[int, str], None]:
-    return lambda _, why: complain(number, why)
 
 
 def _line_of(data: bytes, error: Exception) -> int | None:

@@ -29,20 +29,19 @@ from podium.trace.survey import top_fields
 __all__ = ["Importer", "Source", "known_formats", "looks_like", "read_foreign"]
 
 START = 1 << 16  # bytes that a format is recognised by
-BLOCK = 1 << 18  # bytes that are read at a time
+ZSTD = 93  # how a member of a zip archive is packed
 
 
 class Source(NamedTuple):
-    """A file to import: its name, how it starts, and its content in blocks of whole lines (the last may end within
-    one)."""
+    """A file to import: its name, how it starts, and its lines."""
 
     name: str
     start: bytes
-    blocks: Callable[[], Iterator[bytes]]
+    lines: Callable[[], Iterable[bytes]]
 
     def data(self) -> bytes:
         """All of it, for a format that is one document."""
-        return b"".join(self.blocks())
+        return b"".join(self.lines())
 
 
 class Importer(Protocol):
@@ -73,7 +72,8 @@ def read_foreign(paths: Sequence[str], keep: bool = False, progress: files.Progr
     """The runs that importers read in these files and archives, and the names of the files that are not theirs to
     read.
 
-    A file that nobody knows is told in one line: also one in an archive with logs, since nobody else reads archives."""
+    A file that nobody knows is told in one line: also one in an archive with logs, since nobody else reads
+    archives."""
     groups: dict[str, list[Source]] = {}  # by importer
     broken: dict[str, str] = {}  # files that could not be read to their end
     for path in paths:
@@ -111,7 +111,7 @@ def read_piped(data: bytes, name: str) -> Iterator[Read]:
     """The runs in what came through a pipe; none where no importer knows it."""
     importer = importer_of(data[:START], name)
     if importer is not None:
-        yield from _imported(importer, [Source(name, data[:START], lambda: iter([data]))], False, {})
+        yield from _imported(importer, [Source(name, data[:START], partial(io.BytesIO, data))], False, {})
 
 
 def unknown(name: str, start: bytes) -> Finding:
@@ -152,7 +152,7 @@ def _sources(path: str, progress: files.Progress, broken: dict[str, str]) -> Ite
     elif is_tar:
         yield from _tarred(path, progress, broken)
     else:
-        yield Source(path, start, lambda: _blocks(lambda: files.opened(path), progress, path, broken))
+        yield Source(path, start, partial(_lines, partial(files.opened, path), progress, path, broken))
 
 
 def _zipped(path: str, progress: files.Progress, broken: dict[str, str]) -> Iterator[Source]:
@@ -188,7 +188,8 @@ def _member(archive: zipfile.ZipFile, path: str, member: str) -> IO[bytes]:
     try:
         return archive.open(member)
     except (NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
-        raise Unreadable(f"{path}:{member}", f"cannot be unpacked here: {error}") from None
+        method = " (zstd)" if archive.getinfo(member).compress_type == ZSTD else ""
+        raise Unreadable(f"{path}:{member}", f"cannot be unpacked here: {error}{method}") from None
 
 
 def _tarred(path: str, progress: files.Progress, broken: dict[str, str]) -> Iterator[Source]:
@@ -225,15 +226,18 @@ def _members(
     progress: files.Progress,
     broken: dict[str, str],
 ) -> Iterator[Source]:
+    damaged: dict[str, str] = {}
     for member in members:
         opened, name = opener(member), f"{path}:{member}"
         try:
             with opened() as stream:
                 start = stream.read(START)
         except Unreadable as error:
-            broken[name] = error.why
+            damaged[name] = error.why
             continue
-        yield Source(name, start, partial(_blocks, opened, progress, name, broken))
+        yield Source(name, start, partial(_lines, opened, progress, name, broken))
+    alike = len(damaged) == len(members) and len(set(damaged.values())) == 1
+    broken |= {path: f"all that is in it {damaged.popitem()[1]}"} if alike else damaged
 
 
 def _hidden(member: str) -> bool:
@@ -242,13 +246,16 @@ def _hidden(member: str) -> bool:
     )
 
 
-def _blocks(
+def _lines(
     opened: Callable[[], files.Stream], progress: files.Progress, name: str, broken: dict[str, str]
 ) -> Iterator[bytes]:
     """What a file holds, as far as it can be read."""
     try:
         with opened() as stream:
-            yield from files.blocks(stream, progress, BLOCK)
+            for line in stream:
+                if progress:
+                    progress(len(line))
+                yield line
     except Unreadable as error:
         broken[name] = error.why
 

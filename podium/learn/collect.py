@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.envs.branch import choices
 from podium.envs.draws import U, uniform
 from podium.envs.log import Log
 from podium.envs.world import Policy, View, World, play
@@ -19,8 +18,7 @@ from podium.learn.memory import Memory
 from podium.learn.mix import Tally, named
 from podium.learn.policy import Net, Parameters, Seen, entries_of, joined, seen_by, taken
 from podium.learn.tape import Array
-from podium.trace.columns import B, F, Text, Trace, concat
-from podium.trace.do import Do
+from podium.trace.columns import B, F, Text, concat
 from podium.trace.forest import Forest
 
 __all__ = [
@@ -34,7 +32,6 @@ __all__ = [
     "collect_decisions",
     "drawn",
     "greedy",
-    "others",
     "played",
 ]
 
@@ -631,21 +628,3 @@ class _Stretches:
         for run, _, had, _, length in self.noted:
             earned[run], cut[run] = had, length
         return {"earned_n": earned, "cut_n": cut}
-
-
-def others(world: World, trace: Trace, seed: U, share: float) -> tuple[list[Do], list[int], list[int]]:
-    """Every option that was not taken at a share of decisions, drawn by address; and of each the run and the
-    decision, by number. For sources that replay what they branch.
-    """
-    dos, source, number = [], [], []
-    rows, _ = choices(world, trace)
-    rollout = trace.rollout_e[rows]
-    at = np.arange(len(rows)) - np.searchsorted(rollout, rollout)
-    for row, run, nth in zip(rows.tolist(), rollout.tolist(), at.tolist(), strict=True):
-        if float(uniform(seed[run], MARK, nth)) < share:
-            for option in trace.options(row):
-                if option != trace.chosen_e[row]:
-                    dos.append(Do(row, "choose", option))
-                    source.append(run)
-                    number.append(nth)
-    return dos, source, number

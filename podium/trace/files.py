@@ -36,6 +36,7 @@ __all__ = ["Read", "check_paths", "load", "load_with_files", "read", "save", "wr
 
 MOST_BYTES, PIECE = 8 << 30, 64 << 20  # of one document, uncompressed, and of one read
 PIPE_PATIENCE_S = 20.0
+BUFFER = 1 << 17  # bytes that are read at a time
 SUFFIXES = (".json", ".jsonl", ".ndjson")
 COMPRESSED = (".gz", ".xz", ".zst")
 Progress = Callable[[int], None] | None
@@ -327,7 +328,7 @@ def complaints(file: str) -> Iterator[None]:
 def opened(file: str) -> Iterator[io.BufferedReader]:
     name = "standard input" if file == "-" else file
     with complaints(name):
-        raw = io.BufferedReader(sys.stdin.buffer.raw if file == "-" else _patient(file))  # type: ignore[union-attr]
+        raw = io.BufferedReader(sys.stdin.buffer.raw if file == "-" else _patient(file), BUFFER)  # type: ignore[union-attr]
         try:
             yield uncompressed(raw, name)
         finally:
@@ -360,18 +361,18 @@ class _Pipe(io.FileIO):
 
 def uncompressed(file: IO[bytes], name: str) -> io.BufferedReader:
     """What a stream holds, uncompressed if it is compressed."""
-    raw: Any = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)
+    raw: Any = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file, BUFFER)
     start = raw.peek(6)[:6]
     if start.startswith(b"\x1f\x8b"):
-        return io.BufferedReader(gzip.GzipFile(fileobj=raw))
+        return io.BufferedReader(gzip.GzipFile(fileobj=raw), BUFFER)
     if start.startswith(b"\xfd7zXZ\x00"):
-        return io.BufferedReader(lzma.LZMAFile(raw))
+        return io.BufferedReader(lzma.LZMAFile(raw), BUFFER)
     if start.startswith(b"\x28\xb5\x2f\xfd"):
         try:
             import pyarrow as pa
         except ImportError:
             raise Unreadable(name, "reading .zst needs pyarrow: pip install 'podium[store]'") from None
-        return io.BufferedReader(pa.CompressedInputStream(raw, "zstd"))
+        return io.BufferedReader(pa.CompressedInputStream(raw, "zstd"), BUFFER)
     return cast(io.BufferedReader, raw)
 
 

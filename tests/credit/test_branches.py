@@ -438,6 +438,14 @@ def test_with_one_answer_a_teammate_the_mean_is_the_reward() -> None:
     near(paid(aligned, "cross_marginal()", "message"), [1.0, 1.0, 0.25, 0.25])
 
 
+def test_what_was_chosen_stands_in_for_what_was_written() -> None:
+    def pair(first: str, second: str, team: float) -> Trace:
+        return run(on("say ann", chosen=first), on("say bob", chosen=second, content_ref="c"), team=team)
+
+    trace = runs(pair("x", "x", 1.0), pair("x", "y", 0.5), pair("y", "x", 0.25))
+    near(paid(trace, "cross_marginal()", "message"), [1.5, 1.75, 1.5, 1.75, 0.25, 1.75])  # bob wrote c each time
+
+
 def test_crosses_of_batches_do_not_meet_and_what_does_not_say_what_it_wrote_gets_nothing() -> None:
     both = concat([crossed(0), crossed(1)])
     near(paid(both, "cross_marginal()", "message"), np.tile(paid(crossed(), "cross_marginal()", "message"), 2))

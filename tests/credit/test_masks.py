@@ -50,6 +50,12 @@ def test_an_event_that_was_removed() -> None:
     near(paid(trace, 'masked("message")'), [NAN, 0.75, NAN, NAN, NAN])
 
 
+def test_the_first_event_of_a_run_may_be_removed() -> None:
+    without = run("say b", parent="run0", branch=0, do={"what": "remove", "value": None}, team=0.25)
+    trace = runs(run("say a", team=0.0, name="other"), run("say a", "say b", team=1.0), without)
+    near(paid(trace, 'masked("message")'), [NAN, 0.75, NAN, NAN])
+
+
 def test_credit_may_come_from_a_copied_team_reward_but_not_from_one_that_differs() -> None:
     trace = trio()
     near(paid(trace, "masked()", unit="agent"), paid(trace, "masked()"))

@@ -84,6 +84,11 @@ def test_orders_under_spawns_are_all_equally_likely() -> None:
     assert all(abs(n - 2000) < 5 * 2000**0.5 for n in count.values())
 
 
+def test_one_spawn_is_enough_to_leave_one_order_of_two() -> None:
+    assert antithetic_orders(2, 50, spawner=(-1, 0)).tolist() == [[0, 1]] * 50
+    assert {tuple(o) for o in antithetic_orders(2, 50, spawner=(-1, -1)).tolist()} == {(0, 1), (1, 0)}
+
+
 def test_sampling_every_order_once_is_exact() -> None:
     worth = np.random.default_rng(2).normal(size=8)
     orders = np.array([[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]])
@@ -148,6 +153,28 @@ def test_all_coalitions_of_a_run() -> None:
     assert Do(0, "mask", ("l", "r", "s")) in dos
     with pytest.raises(BadCredit, match="permutations"):
         ask_coalitions(gloves(), tuple("abcdefghijklmnopq"))
+
+
+def crowd(n: int) -> Trace:
+    """A run of n agents, and each of them masked alone: without number i it earns 1 less i."""
+    names = [f"a{i}" for i in range(n)]
+    gone = (
+        run(parent="run0", branch=0, do={"what": "mask", "value": [a]}, team=1.0 - i) for i, a in enumerate(names)
+    )
+    return runs(run(*(f"say {a}" for a in names), team=1.0), *gone)
+
+
+@pytest.mark.parametrize("step", ["shapley", "spawn_shapley"])
+def test_sixteen_have_exact_values_and_sixty_two_sampled_ones(step: str) -> None:
+    assert np.isnan(paid(crowd(16), f"{step}()")).all()  # smaller coalitions were not played
+    with pytest.raises(BadCredit, match="17 players have 131072 coalitions"):
+        paid(crowd(17), f"{step}()")
+    last = antithetic_orders(62, 2)[:, -1]
+    want = [i if i in last else NAN for i in range(62)]  # an order tells of the one who comes last
+    near(paid(crowd(62), f"{step}(permutations=2)"), want)
+    with pytest.raises(BadCredit, match="63 agents are masked in one group of runs; at most 62"):
+        paid(crowd(63), f"{step}(permutations=2)")
+    assert len(ask_coalitions(crowd(2)[:1], tuple("abcdefghijklmnop"))) == 2**16 - 1
 
 
 def chain(**more: float) -> Trace:

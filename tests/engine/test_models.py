@@ -58,6 +58,34 @@ def test_tiny_reads_and_writes_any_bytes(model: Model) -> None:
     assert model.ids("go on") == (*model.ids("go"), *model.ids(" on"))  # no merges: parts are the whole
 
 
+def trained_tokenizer(**how: Any) -> Any:
+    """A small tokenizer of bytes with merges, cut into words as `how` says."""
+    from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
+    from tokenizers import models as kinds
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(kinds.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(**how)
+    tokenizer.decoder = decoders.ByteLevel()
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=letters, show_progress=False)
+    tokenizer.train_from_iterator(["rounds: 12\nbest: 0.25\n- spawn 3\n- stop\n"] * 9, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="!")
+
+
+@pytest.mark.parametrize(("how", "apart"), [({"use_regex": True}, True), ({"use_regex": False}, False)])
+def test_texts_are_tokenised_word_by_word_only_where_that_is_the_same(how: dict[str, Any], apart: bool) -> None:
+    tokenizer = trained_tokenizer(add_prefix_space=False, **how)
+    assert models.joins_pieces(tokenizer) == apart
+    assert not models.joins_pieces(trained_tokenizer(add_prefix_space=True, **how))
+    model = Model("words", None, tokenizer, models.Frame((), (), 0, ()))
+    dice = np.random.default_rng(0)
+    letters = np.array(list("spawn 3\n- stop\n0.25é\t'"))
+    texts = ["".join(dice.choice(letters, int(n))) for n in dice.integers(1, 40, 500)]
+    texts += ["rounds: 12\nbest: 0.25\n- spawn 3\n- stop", " a", "a ", "a\n", "\na", "a\n\nb", "a  b", "a \n b", ""]
+    assert model.ids_of(texts) == [tuple(tokenizer.encode(t, add_special_tokens=False)) for t in texts]
+
+
 def test_the_frame_is_that_of_the_chat_template() -> None:
     tokenizer = tiny().tokenizer
     tokenizer.chat_template = CHAT

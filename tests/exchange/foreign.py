@@ -1,9 +1,12 @@
-"""What the tests of importers share: the real logs, if they are here, and the laws that every imported run obeys."""
+"""What the tests of importers share: the real logs, if they are here, and the laws that every imported run
+obeys."""
 
 from __future__ import annotations
 
 import json
 import lzma
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +54,7 @@ def runs_of(importer: str, *texts: str | bytes, keep: bool = False) -> list[tupl
 
 
 def _source(name: str, data: bytes) -> Source:
-    return Source(name, data[: 1 << 16], lambda: iter([data]))
+    return Source(name, data[: 1 << 16], partial(BytesIO, data))
 
 
 def run_of(importer: str, *texts: str | bytes) -> tuple[Trace, list[Finding]]:
@@ -90,7 +93,8 @@ def faults(findings: list[Finding]) -> list[str]:
 
 
 def obeys_the_laws(trace: Trace) -> None:
-    """An effect begins no earlier than its cause ends, T∞ ≤ busy time ≤ wall clock, and the survey's schema holds."""
+    """An effect begins no earlier than its cause ends, T∞ ≤ busy time ≤ wall clock, and the survey's schema
+    holds."""
     end_e = np.where(np.isnan(trace.end_e), trace.t_e, trace.end_e)
     causal = trace.type_x != edge("temporal")
     src, dst = trace.src_x[causal], trace.dst_x[causal]

@@ -359,6 +359,7 @@ def test_quotes_make_words() -> None:
 # Whose folder it is -------------------------------------------------------------------------------------------------------
 
 
+@isolated
 def test_a_link_is_not_taken_for_a_folder(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     os.symlink("real", tmp_path / "link")

@@ -67,4 +67,4 @@ def test_what_remembers_plays_as_what_reads_anew() -> None:
     found = played(world, net, w, seeds(1, 200), most=8, sharp=np.inf)
     # float32 sums in another order: where two options are alike to 1e-6, another may be taken
     assert (found.score == plain.score).mean() >= 0.99
-    assert found.decisions == pytest.approx(plain.decisions, rel=0.01)
+    assert found.made == pytest.approx(plain.decisions, rel=0.01)

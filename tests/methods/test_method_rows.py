@@ -9,6 +9,7 @@ import pytest
 
 from podium import registry
 from podium.credit import BadCredit
+from podium.expression import calls, parse
 from podium.methods import METHODS
 from podium.methods.method import add, named
 from podium.rewards.ledger import BadReward
@@ -62,6 +63,15 @@ def test_what_a_method_needs_is_what_its_steps_read(name: str) -> None:
         assert (need in row.needs) == reads, need
     assert ("tokens" in row.needs) == (row.pays == "token")
     assert (row.counts == "tokens") <= (row.pays == "token")
+
+
+COMPARES = "aligned_zscore below_best best_only center drop_even leave_one_out length_weighted rank_gaussian zscore zscore_against"
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if METHODS[name].credit])
+def test_a_row_says_what_is_compared_with_what_and_leaves_it_to_no_default(name: str) -> None:
+    compares = [call for call in calls(parse(METHODS[name].credit)) if call.name in COMPARES.split()]
+    assert [call.name for call in compares if "by" not in dict(call.options)] == []
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -15,6 +15,78 @@ def test_every_row_of_the_table_has_an_update_and_a_schedule_that_are_read_and_p
             assert spell(parse(text)) == once.text
 
 
+# What is published of each method's loss and of who learns when; a method that is in neither learns jointly, by clipped ratios of tokens.
+ANY = "branching spawn_branching stop_branching branching_policy branching_turns stopping stopping_best revote closed_difference shapley spawn_shapley prefix_value"
+UPDATES = {
+    "reinforce": "coma difference collm_cc collm_dc rloo remax opo puppeteer magrpo mareinforce marloo maremax magrpo_cross",
+    "q_learning": "qmix agent_q_mix",
+    "q_learning(double=True)": "vdn",
+    "deterministic": "maddpg",
+    "deterministic(through=agent)": "shapley_q",
+    "stop_beyond(kl=0.001) >> clip(turn)": "marft_action",
+    "stop_beyond(kl=0.001) >> clip(token)": "marft_token",
+    "clip(token) + entropy(by=role)": "mae",
+    "match_ranks": "mpdf",
+    "clip(turn)": "magic",
+    "skip_zeros >> clip(token)": "spiral",
+    "dual_clip(token) + kl(0.2)": "marshal",
+    "truncated(2) >> clip(sequence)": "mars2 mars2_shaped",
+    "mean_over(none) >> clip(token)": "debate_as_reward",
+    "mean_over(run) >> clip(token)": "agent_lightning",
+    "mean_over(planner) >> clip(token)": "matpo",
+    "clip(token, 0.2, 0.28)": "dapo fold_grpo",
+    "clip(sequence, 0.2, 0.28)": "m_grpo",
+    "clip(sequence)": "gspo",
+    "cap_log_ratio(3) >> dual_clip(turn, most=3)": "rema",
+    "clip(token) + kl(0.001)": "wideseek_r1",
+    "sft(on=examples)": "multiagent_finetuning",
+    "sft(on=turns)": "sirius",
+    "dpo(pairs=siblings)": "malt",
+    "dpo(pairs=planner)": "owl",
+    "dpo(pairs=adversarial)": "collabuiagents",
+    "mirror": "parl",
+    "edit_prompts": "hera langmarl",
+    "none": "halo agentspawn mas_zero latentmas",
+    "any": ANY,
+}
+SCHEDULES = {
+    "replay": "vdn qmix shapley_q agent_q_mix",
+    "replay(target=True)": "maddpg",
+    "warm_up(critic) >> round_robin": "marft_action marft_token",
+    "decentralised": "comas",
+    "decoupled": "m_grpo",
+    "offline": "mpdf malt",
+    "offline(rounds=3)": "multiagent_finetuning sirius",
+    "offline(learns=planner)": "owl",
+    "offline(graph=random)": "collabuiagents",
+    "joint(roles=one_after_the_other)": "mae",
+    "joint(self_play=True)": "spiral marshal",
+    "joint(redraw=all_or_none)": "dapo",
+    "joint(optimizer=agent)": "dr_mas",
+    "joint(order=last_turn_first)": "magrpo mareinforce marloo maremax",
+    "alternate(lead, others, every=15)": "magic",
+    "alternate(lead, others, every=10)": "rema",
+    "alternate(planner, executor)": "depart",
+    "asynchronous(buffer=agent)": "marti_margin marti_quality",
+    "asynchronous(tree=thompson)": "mars2 mars2_shaped",
+    "pipeline(prefer=wrong_solutions)": "marsrl",
+    "supervised(on=examples) >> joint": "lamo",
+    "supervised(on=recoveries) >> joint": "paramanager",
+    "frozen(others)": "parl",
+    "search(by=mcts)": "halo",
+    "none": "agentspawn mas_zero latentmas",
+    "any": ANY,
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "published", "usual"), [("update", UPDATES, "clip(token)"), ("schedule", SCHEDULES, "joint")]
+)
+def test_a_row_learns_as_its_paper_says(field: str, published: dict[str, str], usual: str) -> None:
+    own = {name: text for text, names in published.items() for name in names.split()}
+    assert {name: getattr(row, field) for name, row in METHODS.items()} == {n: own.get(n, usual) for n in METHODS}
+
+
 def test_worked_examples() -> None:
     update = read_update("clip(token, .2, .28) + kl(.2) + 0.5 * entropy(0.1, by=role)")
     assert (update.loss.name, update.loss["low"], update.loss["high"]) == ("clip", 0.2, 0.28)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import hashlib
 import re
 from pathlib import Path
@@ -17,13 +16,9 @@ from podium.view.answers import Library
 from podium.view.bundle import unpack
 from podium.view.page import file_page, served_page
 from podium.view.training import Lesson, board_page, lessons_page
+from tests.pages import carried
 from tests.verbs import verb
 from tests.view.conftest import HOSTILE, plain_run
-
-
-def carried(page: str) -> dict[str, bytes]:
-    blocks = re.findall(r'<script type="application/gzip" data-key="([^"]*)">([^<]*)</script>', page)
-    return {key.replace("&amp;", "&"): gzip.decompress(base64.b64decode(data)) for key, data in blocks}
 
 
 def test_the_file_carries_what_the_library_answers(run: Trace) -> None:

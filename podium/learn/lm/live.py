@@ -228,6 +228,7 @@ def choices_as_decisions(trace: Trace) -> Trace:
         number_o=none,
         item_o=none,
         logp_o=np.full(len(none), np.nan),
+        behaviour_o=np.full(len(none), np.nan),
         logp_e=logp,
         tokens_out_e=np.where(np.isnan(trace.tokens_out_e) & known_e, spoken_e, trace.tokens_out_e),
         valid_e=valid,

@@ -6,7 +6,9 @@ decides again goes on with its own context: it is given what changed. Nothing he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
@@ -22,15 +24,17 @@ from podium.engine.models import PolicyModel, PolicyTeam, in_parts, role_of
 from podium.engine.protocol import Completion, Context, Engine, Request
 from podium.envs import text
 from podium.envs.branch import branch, choices
-from podium.envs.draws import U, seeds
+from podium.envs.draws import U, seeds, uniform
 from podium.envs.world import BadParameter, View, World, play
-from podium.learn.collect import others
+from podium.learn.collect import MARK
 from podium.learn.lm.settings import Settings, generating
 from podium.learn.loop import Rollouts
 from podium.learn.mix import Tally
 from podium.learn.requirements import with_step_rewards
 from podium.methods import Method
 from podium.trace.columns import F, Text, Trace, concat, ranges
+from podium.trace.do import Do
+from podium.trace.options import chosen_options
 from podium.trace.tokens import DIGEST, extend, spelled
 from podium.trace.vocabulary import DECISIONS
 
@@ -286,13 +290,20 @@ def record_in_parts(
 
 def with_branches(trace: Trace, actor: TextActor, share: float) -> Trace:
     """The episodes and branches of a share of their decisions: every option that was not taken, then the policy, with the same dice."""
-    every = zip(*others(actor.world, trace, actor.seed, share), strict=True)
-    branches = [(do, run, nth) for do, run, nth in every if actor.turns[run][nth]]  # where something was said
-    if not branches:
+    rows, _ = choices(actor.world, trace)
+    run = trace.rollout_e[rows]
+    number = np.arange(len(rows)) - np.searchsorted(run, run)
+    spoken = np.array([turn is not None for turns in actor.turns for turn in turns], np.bool_)
+    marked = np.flatnonzero(spoken & (uniform(actor.seed[run], MARK, number) < share))
+    first, count = trace.options_of(rows[marked])
+    option, of = ranges(first, count), np.repeat(marked, count)
+    other = ~np.isin(option, chosen_options(trace, rows[marked]))
+    if not other.any():
         return trace
-    dos, source, number = zip(*branches, strict=True)
-    other = actor.forced(source, number, [str(do.value) for do in dos])
-    return concat([trace, with_tokens(branch(actor.world, trace, dos, other), other)])
+    of, names = of[other], list(map(str, trace.label_o.take(option[other]).strings()))
+    dos = [Do(row, "choose", name) for row, name in zip(rows[of].tolist(), names, strict=True)]
+    talk = actor.forced(run[of].tolist(), number[of].tolist(), names)
+    return concat([trace, with_tokens(branch(actor.world, trace, dos, talk), talk)])
 
 
 def with_tokens(trace: Trace, actor: TextActor) -> Trace:
@@ -353,10 +364,8 @@ def _put(trace: Trace, rows: N64, values: Any, around: Any) -> Any:
 
 
 def _words(trace: Trace, rows: N64, values: Sequence[str | None]) -> Text:
-    words: list[str | None] = [None] * trace.n_events
-    for row, value in zip(rows.tolist(), values, strict=True):
-        words[row] = value
-    return Text.of(words)
+    words = Text.of(values)
+    return Text(_put(trace, rows, words.codes, -1), words.words)
 
 
 def _fields(trace: Trace, rows: N64, turns: Sequence[Turn]) -> dict[str, Text]:
@@ -418,6 +427,18 @@ def check_endpoints(some: Sequence[dict[str, list[Turn]]]) -> None:
 # ---- rollouts
 
 
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """Without the collector of cycles: what rollouts make is kept and has none, and to look for them takes a third of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def own_decisions(trace: Trace) -> N64:
     """The events of decisions, without their copies in branches."""
     rows = np.flatnonzero(trace.decision_e >= 0)
@@ -456,7 +477,7 @@ class TextWorlds:
     def rollouts(self, policy: Any) -> list[Rollouts]:
         """The runs of the next iteration; of `settings.worlds` worlds, one after another."""
         many = self.settings.worlds
-        with generating(self.settings):
+        with generating(self.settings), collector_off():
             played = [self._play(policy, number) for number in range(many)]
         check_endpoints([turns for _, turns in played])
         return [one for one, _ in played]

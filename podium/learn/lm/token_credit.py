@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -240,30 +240,25 @@ def _path(trace: Trace, row: int, first: N64) -> N64:
 
 def among_of(trace: Trace, policy: PolicyModel) -> Among:
     """For tokens that were said under a grammar, where several could come, those that could."""
-    found: Among = {}
+    among: Among = {}
     if "sampling" not in trace.extra_e:
-        return found
+        return among
     bound = [w in ('"constrained"', '"forced"') for w in trace.extra_e["sampling"].words] + [False]
-    said = np.flatnonzero(~np.isnan(trace.logp_k) & np.array(bound)[trace.extra_e["sampling"].codes][trace.owner_k])
-    known: dict[tuple[str, ...], Options] = {}
-    for row, places in _runs(trace.owner_k, said):
-        labels = tuple(trace.options(row))
-        if labels not in known:
-            known[labels] = Options(policy.model.ids_of(labels), policy.model.end)
-        path = tuple(trace.token_k[places].tolist())
-        if path not in known[labels].paths:
+    k = np.flatnonzero(~np.isnan(trace.logp_k) & np.array(bound)[trace.extra_e["sampling"].codes][trace.owner_k])
+    cuts = [*np.flatnonzero(np.diff(trace.owner_k[k], prepend=-1)).tolist(), len(k)]
+    rows = trace.owner_k[k[cuts[:-1]]]
+    options = zip(*(column.tolist() for column in trace.options_of(rows)), strict=True)
+    menus = dict[tuple[int, ...], Options]()
+    labels, token, place = trace.label_o.codes.tolist(), trace.token_k[k].tolist(), k.tolist()
+    for row, (start, stop), (first, count) in zip(rows.tolist(), pairwise(cuts), options, strict=True):
+        menu = tuple(labels[first : first + count])
+        if menu not in menus:
+            menus[menu] = Options(policy.model.ids_of(trace.options(row)), policy.model.end)
+        option = menus[menu].number.get(tuple(token[start:stop]))
+        if option is None:
             raise BadModel(
                 f"event {trace.id_e[row]}: what was said is none of its options in the tokens of {policy.model.name}"
             )
-        for place, some in zip(places.tolist(), known[labels].among(known[labels].paths.index(path)), strict=True):
-            if len(some) > 1:
-                found[place] = some
-    return found
-
-
-def _runs(owner_k: N64, places: N64) -> Iterator[tuple[int, N64]]:
-    """Places by the event that owns them."""
-    cuts = np.flatnonzero(np.diff(owner_k[places])) + 1
-    for some in np.split(places, cuts):
-        if len(some):
-            yield int(owner_k[some[0]]), some
+        choices = zip(place[start:stop], menus[menu].among(option), strict=True)
+        among |= [(k, ids) for k, ids in choices if len(ids) > 1]
+    return among

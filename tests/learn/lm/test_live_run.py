@@ -27,6 +27,7 @@ from podium.trace.files import load  # noqa: E402
 from podium.trace.rules import check  # noqa: E402
 from podium.trace.tokens import exactness  # noqa: E402
 from tests.learn.lm import runs  # noqa: E402
+from tests.pages import report_of  # noqa: E402
 
 OFFICE = TEAMS["office"]()
 SMALL = """
@@ -249,9 +250,9 @@ def test_from_the_command_line(here: Path, capfdbinary: pytest.CaptureFixture[by
     train("pair.toml", policy="lm", json=True)
     told = msgspec.json.decode(capfdbinary.readouterr().out)
     assert (told["team"], told["iterations"], told["optimum"]) == ("pair_team.py:mine", 1, None)
-    page = (here / "out/pair-lm/report.html").read_text()
-    assert "Training the team pair_team.py:mine" in page
-    assert "root mean square of the credit of each role" in page
+    report = report_of((here / "out/pair-lm/report.html").read_text())
+    assert report["title"] == "Training the team pair_team.py:mine"
+    assert [len(lesson["lines"]) for lesson in report["lessons"]] == [1]
     train("pair.toml", policy="lm")  # it is done: nothing is trained, the same is told
     again = capfdbinary.readouterr().out.decode()
     assert f"{told['after']['reward']:.3f}" in again

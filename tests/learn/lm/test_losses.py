@@ -11,8 +11,6 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from podium.learn.traced import stepped  # noqa: E402
-
 from podium.credit.forest import roots  # noqa: E402
 from podium.engine.models import policy_team, role_of  # noqa: E402
 from podium.envs.draws import seeds  # noqa: E402
@@ -25,6 +23,7 @@ from podium.learn.lm.run import read  # noqa: E402
 from podium.learn.lm.settings import Settings  # noqa: E402
 from podium.learn.lm.text_world import PlaySettings, record, with_branches  # noqa: E402
 from podium.learn.lm.token_credit import token_credit  # noqa: E402
+from podium.learn.requirements import with_step_rewards  # noqa: E402
 from podium.methods import METHODS, credit_of  # noqa: E402
 from podium.methods.update import read_update  # noqa: E402
 from tests.learn.lm.steps import in_world  # noqa: E402
@@ -137,7 +136,7 @@ def test_truncated_weights_of_reinforce() -> None:
 def forest() -> tuple[Any, Any, Any]:
     team = policy_team("tiny", ["lead"])
     trace, actor = record(SEARCH, team, seeds(0, 6), SHORT, version="0", task="t")
-    trace = stepped(with_branches(trace, actor, 0.7))
+    trace = with_step_rewards(with_branches(trace, actor, 0.7))
     return team, trace, credit_of(trace, "branching_policy")
 
 
@@ -168,7 +167,7 @@ def test_entropy_is_of_options_over_the_batch_or_of_each_role() -> None:
     world = make("relay", n=2)
     team = policy_team("tiny", ["lead", "mate 1", "mate 2"])
     trace, actor = record(world, team, seeds(0, 6), SHORT, version="0", task="t")
-    trace = stepped(with_branches(trace, actor, 0.7))
+    trace = with_step_rewards(with_branches(trace, actor, 0.7))
     credit = credit_of(trace, "branching_policy")
     none, batch, role = (
         token_credit(trace, credit, entropy=h, by_role=r) for h, r in ((0.0, False), (0.5, False), (0.5, True))

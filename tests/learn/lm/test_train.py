@@ -38,6 +38,7 @@ from podium.trace.columns import Trace  # noqa: E402
 from podium.trace.files import load, save  # noqa: E402
 from tests.learn.lm import runs  # noqa: E402
 from tests.learn.lm.steps import in_world  # noqa: E402
+from tests.pages import report_of  # noqa: E402
 
 SMALL = """
 world = "costly_search"
@@ -314,7 +315,8 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     told = msgspec.json.decode(done.stdout)
     assert {"before", "value", "optimum", "trivial", "regret", "model"} <= set(told)
-    assert "<svg" in (tmp_path / "run" / "report.html").read_text()
+    report = report_of((tmp_path / "run" / "report.html").read_text())
+    assert [len(lesson["lines"]) for lesson in report["lessons"]] == [1]
     for argv, says in (
         (("--policy", "lm", "--model", str(tmp_path)), "holds no model"),
         (("--policy", "llm"), "--policy must be net or lm, got 'llm'"),
