@@ -25,6 +25,7 @@ __all__ = [
     "Branching",
     "Collected",
     "Decisions",
+    "Observed",
     "StretchEnds",
     "acting",
     "capped",
@@ -54,6 +55,16 @@ class StretchEnds(NamedTuple):
     context: Array  # what the network makes of the start of the next stretch; 0 if there is none
     going: B  # whether there is one
     later: F  # what came after the stretch; NaN where nobody looked
+
+
+class Observed(NamedTuple):
+    """What the network saw at its decisions, and what it learns of how to play the next episodes."""
+
+    decisions: list[Decisions]
+    episodes: int = 0
+    doubt: float | None = None  # of an episode (`Collected`), where branches are made by it
+    ends: StretchEnds | None = None
+    fitted: bool = False  # whether the trace holds already what is fitted
 
 
 class Collected(NamedTuple):

@@ -10,9 +10,8 @@ import numpy as np
 
 from podium.envs.draws import U, seeds
 from podium.envs.world import World
-from podium.learn.collect import Branching, Collected, collect, collect_decisions
+from podium.learn.collect import Branching, Collected, Observed, collect, collect_decisions
 from podium.learn.loop import Iteration, Keep, Rollouts, learn
-from podium.learn.observed import Observed
 from podium.learn.policy import Net, Parameters
 from podium.learn.regimes import acting, learners
 from podium.learn.requirements import branching

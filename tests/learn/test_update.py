@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from podium.learn import tape, update
+from podium.learn import tape
+from tests.learn import rules as update
 
 FIRST = np.array([0, 2, 5, 6])
 DICE = np.random.default_rng(0)
