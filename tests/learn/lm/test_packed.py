@@ -14,7 +14,7 @@ from podium.learn import tape  # noqa: E402
 from podium.learn.lm import attention, losses, packed  # noqa: E402
 from podium.learn.lm.losses import update_of  # noqa: E402
 from podium.learn.lm.tree import Tree, join, tree_of  # noqa: E402
-from tests.learn import rules as update
+from tests.learn import rules as update  # noqa: E402
 from tests.learn.lm.test_tree import above, random_tree  # noqa: E402
 
 
