@@ -15,7 +15,7 @@ from podium.envs.log import Log
 from podium.envs.world import Policy, View, World, play
 from podium.learn import tape
 from podium.learn.memory import Memory
-from podium.learn.mix import Tally, named
+from podium.learn.mix import Tally, added, named
 from podium.learn.policy import Net, Parameters, Seen, entries_of, joined, seen_by, taken
 from podium.learn.tape import Array
 from podium.trace.columns import B, F, Text, concat
@@ -267,11 +267,6 @@ def _merged(parts: Sequence[Collected]) -> Collected:
         for d in part.decisions:
             decisions.setdefault((d.seen.kind, d.seen.role), []).append(d._replace(row=d.row + first))
     ends = [part.ends for part in parts if part.ends is not None]
-    mix: Tally = {}
-    for kind, counts in (item for part in parts for item in part.mix.items()):
-        of = mix.setdefault(kind, {})
-        for word, count in counts.items():
-            of[word] = of.get(word, 0) + count
     episodes = [part.episodes for part in parts]
     return Collected(
         forest,
@@ -282,7 +277,7 @@ def _merged(parts: Sequence[Collected]) -> Collected:
         np.concatenate([part.score for part in parts]),
         sum(part.made for part in parts),
         float(np.average([part.doubt for part in parts], weights=episodes)),
-        mix,
+        added(item for part in parts for item in part.mix.items()),
         StretchEnds(*map(np.concatenate, zip(*ends, strict=True))) if ends else None,
         sum(episodes),
     )

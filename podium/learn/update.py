@@ -15,7 +15,7 @@ from podium.learn import tape
 from podium.learn.policy import Parameters
 from podium.learn.tape import Array, Node
 
-__all__ = ["adam", "bounded_gain", "entropy", "every_option", "ratio", "weighted_loss"]
+__all__ = ["adam", "bounded_gain", "critic", "entropy", "every_option", "qmix", "ratio", "weighted_loss"]
 
 N64 = NDArray[np.int64]
 
@@ -47,6 +47,21 @@ def bounded_gain(rho: Node, credit: Array, low: float, high: float) -> Node:
 def entropy(logp: Node, weight: Array) -> Node:
     """L = Σ_i w_i Σ_k π_k log π_k over all options k: less is more undecided."""
     return tape.sum_all(tape.mul(tape.mul(tape.exp(logp), logp), weight))
+
+
+def critic(value: Node, target: Array, weight: Array) -> Node:
+    """L = ½ Σ_i w_i (V_i - G_i)²: what an actor-critic adds to the policy's own loss."""
+    off = tape.add(value, -target)
+    return tape.mul(tape.sum_all(tape.mul(tape.mul(off, off), weight)), 0.5)
+
+
+def qmix(q: Node, w1: Node, b1: Node, w2: Node, b2: Node) -> Node:
+    """Q_tot = |w2| · elu(|w1| Q + b1) + b2, monotone in every Q_i.   from: Rashid et al. 2018.
+
+    q [teams, agents]; w1 [agents, width], b1 [width], w2 [width, 1], b2 [1] from the state or fitted as they are. TD is `critic` on Q_tot.
+    """
+    hidden = tape.elu(tape.add(tape.matmul(q, tape.absolute(w1)), b1))
+    return tape.column(tape.add(tape.matmul(hidden, tape.absolute(w2)), b2))
 
 
 def every_option(

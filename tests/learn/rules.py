@@ -6,7 +6,7 @@ import numpy as np
 
 from podium.learn import tape
 from podium.learn.tape import Array, Node
-from podium.learn.update import bounded_gain, entropy, every_option, ratio, weighted_loss
+from podium.learn.update import bounded_gain, critic, entropy, every_option, qmix, ratio, weighted_loss
 
 __all__ = [
     "clipped",
@@ -58,18 +58,3 @@ def truncated(logp: Node, old: Array, credit: Array, weight: Array, most: float 
     """L = -Σ_i w_i min(ρ_i, c) A_i log π_i, the weight min(ρ, c) held constant.   from: truncated importance sampling, Yao et al. 2025."""
     rho = np.minimum(np.exp(tape.value_of(logp) - old), most)
     return weighted_loss(logp, rho * credit * weight)
-
-
-def critic(value: Node, target: Array, weight: Array) -> Node:
-    """L = ½ Σ_i w_i (V_i - G_i)²: what an actor-critic adds to the policy's own loss."""
-    off = tape.add(value, -target)
-    return tape.mul(tape.sum_all(tape.mul(tape.mul(off, off), weight)), 0.5)
-
-
-def qmix(q: Node, w1: Node, b1: Node, w2: Node, b2: Node) -> Node:
-    """Q_tot = |w2| · elu(|w1| Q + b1) + b2, monotone in every Q_i.   from: Rashid et al. 2018.
-
-    q [teams, agents]; w1 [agents, width], b1 [width], w2 [width, 1], b2 [1] from the state or fitted as they are. TD is `critic` on Q_tot.
-    """
-    hidden = tape.elu(tape.add(tape.matmul(q, tape.absolute(w1)), b1))
-    return tape.column(tape.add(tape.matmul(hidden, tape.absolute(w2)), b2))
