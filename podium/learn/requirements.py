@@ -77,9 +77,8 @@ def with_step_rewards(trace: Trace) -> Trace:
 
 
 def with_decision_tokens(trace: Trace) -> Trace:
-    """A trace `with_step_rewards`, with a token for each decision, and what a world knows without saying it: how long
-    that is, and that a call which
-    it allowed was valid."""
+    """A trace `with_step_rewards`, a token for each decision, and what a world knows without saying it: that a token
+    is one long, and that a call which it allowed was valid."""
     rows = np.flatnonzero(trace.decision_e >= 0)
     length, valid = np.array(trace.tokens_out_e), np.array(trace.valid_e)
     length[rows[np.isnan(length[rows])]] = 1.0
