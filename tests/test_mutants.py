@@ -30,6 +30,8 @@ def texts(source: str, operator: str) -> list[str]:
         ("x = a and b", "boolean", ["x = (a or b)"]),
         ("x = f(True, 'left', 3)", "boolean", ["x = f(False, 'left', 3)"]),
         ("x = f(True, 'left', 3)", "constant", ["x = f(True, 'right', 3)", "x = f(True, 'left', 4)"]),
+        ("x = f(-1, -2.5)", "constant", ["x = f(0, -2.5)", "x = f(-1, -1.5)"]),
+        ("x = f(-1, -2.5)", "unary", ["x = f(1, -2.5)", "x = f(-1, 2.5)"]),
         ("y = b if a else c", "condition", ["y = (b if not a else c)"]),
         ("y = [b for b in c if b]", "condition", ["y = ([b for b in c if not b])"]),
         ("def f(): return 3", "return", ["def f(): return None"]),
