@@ -128,7 +128,7 @@ def _told(started: U, seeds: U | None) -> list[str]:
 
 def luck(trace: Trace, dos: Sequence[Do], turn: NDArray[np.int64], seed: int = 0) -> U:
     """Seeds for tries: those with the same number at a row share one, number 0 the run's own
-    (`credit.asks.turn_of`)."""
+    (`experiments.asks.turn_of`)."""
     own = np.array([_seed(trace, int(trace.rollout_e[do.row])) for do in dos], np.uint64)
     fresh = seeds_of(seed, 1)[0] ^ own
     row = np.array([do.row for do in dos], np.int64)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from grown import choose, decides, paid, run, runs, seeded
 
+from experiments.asks import asks, turn_of
 from podium.credit import BadCredit
-from podium.credit.asks import asks, turn_of
 from podium.envs.branch import branch, luck
 from podium.envs.draws import seeds
 from podium.envs.planted_credit import credit

@@ -8,6 +8,7 @@ import pkgutil
 
 import numpy as np
 import pytest
+from credit_laws import split
 from grown import near, on, paid, run, runs
 from teams import plain
 
@@ -17,7 +18,6 @@ import podium.methods
 import podium.metrics
 import podium.rewards
 from podium.credit import BadCredit, Credit, apply
-from podium.credit.conformance import split
 from podium.credit.credit import read
 from podium.graph import units
 
