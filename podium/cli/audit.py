@@ -101,8 +101,8 @@ def _write_page(html: Path, trace: Trace, audited: dict[str, Any]) -> None:
         for one in (*audited["found"], *audited["observed"])
     ]
     facts = {"runs": audited["runs"], "events": audited["events"], "detectors": audited["detectors"]}
-    told = {"title": "Audit", "facts": facts, "table": table, "lessons": []}
-    files.write_whole(html, file_page([("", r) for r in trace], "Audit", told, methods=()).encode())
+    report = {"title": "Audit", "facts": facts, "table": table, "lessons": []}
+    files.write_whole(html, file_page([("", r) for r in trace], "Audit", report, methods=()).encode())
 
 
 def _check_channels(trace: Trace, truth: str | None, judge: str | None) -> None:

@@ -39,11 +39,11 @@ def view(
 ) -> None:
     """See runs, trainings and folders of both in a browser: who did what when, credit, safety, what to compare."""
     library = Library(paths, content=content)
-    told = {"runs": len(library.runs), "trainings": len(library.trainings), "unreadable": library.unreadable}
+    counts = {"runs": len(library.runs), "trainings": len(library.trainings), "unreadable": library.unreadable}
     if html is not None:
         files.write_whole(html, file_page(library, methods=method).encode())
         if json:
-            say(told | {"page": str(html)})
+            say(counts | {"page": str(html)})
         else:
             out.print(plain(f"page: {html}"))
         return
@@ -51,7 +51,7 @@ def view(
 
     def ready(address: str) -> None:
         if json:
-            say(told | {"page": address})
+            say(counts | {"page": address})
         else:
             out.print(plain(f"{address}\nCtrl-C ends it."), soft_wrap=True)
         if browser:
