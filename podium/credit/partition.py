@@ -22,7 +22,7 @@ from podium.registry import register
 from podium.rewards.ledger import Ledger
 from podium.trace.columns import F, Trace
 
-__all__ = ["Claim", "Partition", "claims_of", "closed", "partition"]
+__all__ = ["Claim", "Partition", "claims_of", "partition"]
 
 
 class Claim(NamedTuple):
@@ -143,8 +143,8 @@ def closed(credit: Credit, part: Step, by: Share = "equal") -> Credit:
 
         A_u = p_u + s_u ( R - Σ_u p_u ),   Σ_u s_u = 1 over the units of a run
 
-    Shares are equal or by tokens or time; NaN for a unit that `part` gives nothing.   pays: what `part` pays.
-    conserves: the sum over a run is R.
+    Shares are equal or by tokens or time; NaN for a unit that `part` gives nothing.
+    pays: what `part` pays.   conserves: the sum over a run is R.
     """
     given = part(credit)
     trace, value_n = credit.trace, team_value(credit)

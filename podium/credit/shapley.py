@@ -201,8 +201,9 @@ def shapley(credit: Credit, permutations: int | None = None, seed: int = 0, by: 
     Players are the agents masked in some run of a group (a tree of branches, unless given); who is paid are the
     agents of the runs in which nobody is masked, v(all). Without `permutations` exact, and NaN if a coalition has
     no run; else the mean over so many random orders in antithetic pairs, as far as the coalitions that they pass
-    through have runs.   pays: agents.   needs: team credit, runs that are coalitions.   from: Shapley 1953;
-    sampled: Castro et al. 2009, Mitchell et al. 2022.
+    through have runs.
+    pays: agents.   needs: team credit, runs that are coalitions.   from: Shapley 1953; sampled: Castro et al. 2009,
+    Mitchell et al. 2022.
     """
     return _paid(credit, _games(credit, by), permutations, seed, spawning=False)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from podium.credit.credit import read
+from podium.credit.credit import read_credit
 from podium.expression import calls
 from podium.graph import units
 from podium.learn.critics import reads
@@ -44,7 +44,9 @@ def branching(method: Method) -> bool:
     """Whether a method learns from branches: it needs them, or compares a turn with its siblings, of which an
     agent's later turns have none
     without branches."""
-    return "branches" in method.needs or any("parent" in compared(call) for call in calls(read(method.credit)))
+    return "branches" in method.needs or any(
+        "parent" in compared(call) for call in calls(read_credit(method.credit))
+    )
 
 
 def with_anchors(one: Rollouts) -> Trace:

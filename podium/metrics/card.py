@@ -16,7 +16,7 @@ from podium.metrics.report import Measured, measure
 from podium.metrics.table import DIMENSIONS
 from podium.metrics.views import count
 from podium.registry import facts, kind_of
-from podium.rewards.ledger import read
+from podium.rewards.ledger import read_reward
 from podium.rewards.outcome import spent
 from podium.trace.columns import Trace
 from podium.trace.vocabulary import TOPOLOGIES, edge, event
@@ -89,7 +89,9 @@ def _stated(channels: Any) -> list[str]:
 
 def _rewards(trace: Trace, reward: str | None) -> dict[str, Any]:
     shapes = (
-        [] if reward is None else [c for c in calls(read(reward)) if kind_of(c.name, "shape", "score") == "shape"]
+        []
+        if reward is None
+        else [c for c in calls(read_reward(reward)) if kind_of(c.name, "shape", "score") == "shape"]
     )
     return {
         "on runs": _stated(trace.reward_n),
@@ -102,7 +104,7 @@ def _rewards(trace: Trace, reward: str | None) -> dict[str, Any]:
 def _finest(trace: Trace, reward: str | None) -> str | None:
     """The finest unit that the reward pays; without one, the finest at which the record has rewards."""
     if reward is not None:
-        scores = [c.name for c in calls(read(reward)) if kind_of(c.name, "score", "shape") == "score"]
+        scores = [c.name for c in calls(read_reward(reward)) if kind_of(c.name, "score", "shape") == "score"]
         paid = [facts("score", name)["unit"] for name in scores]
         return max(paid, key=list(units.UNITS).index, default=None)
     if _stated(trace.reward_e):

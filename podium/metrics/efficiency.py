@@ -20,14 +20,7 @@ from podium.trace import sweep
 from podium.trace.columns import B, F, Trace
 from podium.trace.vocabulary import edge
 
-__all__ = [
-    "busy_agents",
-    "headroom",
-    "headroom_from_starts",
-    "speedup_from_starts",
-    "utilisation",
-    "utilisation_by_effect",
-]
+__all__: list[str] = []
 
 E2: dict[str, Any] = {"unit": "team", "families": ("E2",), "better": "higher"}
 LOWER = E2 | {"better": "lower"}
@@ -50,8 +43,8 @@ def utilisation(trace: Trace) -> F:
 
         u = |{actions of spawned agents : task_relevant}| / |{actions of spawned agents that say}|
 
-    Actions are decisions, messages, calls, returns and aggregates.   pays: the team.   needs: a labelled action,
-    else NaN.   from: the survey's table 13, useful-agent utilisation.
+    Actions are decisions, messages, calls, returns and aggregates.
+    pays: the team.   needs: a labelled action, else NaN.   from: the survey's table 13, useful-agent utilisation.
     """
     relevant_e = label(trace, "task_relevant")
     acts_e = _acts(trace) & (relevant_e >= 0)
