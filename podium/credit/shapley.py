@@ -246,11 +246,15 @@ def _paid(credit: Credit, games: _Games, permutations: int | None, seed: int, sp
 
 def _exact(game: I, coalition: I, value: F, many: int, spawner: tuple[int, ...]) -> F:
     n = len(spawner)
-    if n > MOST_EXACT:
-        raise BadCredit(f"{n} players have {1 << n} coalitions; say how many permutations to sample")
+    _check_exact(n)
     key = game.astype(np.int64) * (1 << n) + coalition
     worth = mean_by(key, value, many << n).reshape(many, 1 << n)
     return spawn_shapley_values(worth, spawner) if max(spawner) >= 0 else shapley_values(worth)
+
+
+def _check_exact(n: int) -> None:
+    if n > MOST_EXACT:
+        raise BadCredit(f"{n} players have {1 << n} coalitions; say how many permutations to sample")
 
 
 def _sampled(game: I, coalition: I, value: F, many: int, orders: NDArray[np.int64]) -> F:
@@ -294,8 +298,7 @@ def ask_coalitions(
     """
     n = len(players)
     if permutations is None:
-        if n > MOST_EXACT:
-            raise BadCredit(f"{n} players have {1 << n} coalitions; say how many permutations to sample")
+        _check_exact(n)
         sets = np.arange((1 << n) - 1)
     else:
         orders = antithetic_orders(n, permutations, seed)

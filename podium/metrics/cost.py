@@ -24,12 +24,8 @@ from podium.trace.vocabulary import event
 
 __all__ = ["Bill", "Forecast", "Model", "Prices", "bill", "fit_model", "forecast", "price_list"]
 
-CALL, SPAWN, MESSAGE, DECISION = (
-    event("tool_call"),
-    event("spawn"),
-    event("message"),
-    event("orchestrator_decision"),
-)
+CALL, SPAWN, MESSAGE = event("tool_call"), event("spawn"), event("message")
+DECISION = event("orchestrator_decision")
 
 
 @dataclass(frozen=True)

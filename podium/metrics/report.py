@@ -17,7 +17,7 @@ from podium.registry import facts, find
 from podium.trace.columns import F, Trace
 from podium.trace.vocabulary import TOPOLOGIES
 
-__all__ = ["BANDS", "STRATA", "Measured", "band", "by_rollout", "margins", "measure", "pairs", "strata"]
+__all__ = ["BANDS", "STRATA", "WORDS", "Measured", "band", "by_rollout", "margins", "measure", "pairs", "strata"]
 
 BANDS, WORDS = (10, 100, 1000, 10000), [*TOPOLOGIES, "not recorded"]
 
