@@ -27,11 +27,11 @@ CEILINGS = {  # as measured, and a little room; a change may lower one and never
     "core": 13_600,
     "learn": 8_120,
     "podium": 42_900,
-    "long_lines": 230,
+    "long_lines": 180,
     "long_functions": 2,
     "private_imports": 1,
-    "participles": 245,
-    "shared_names": 145,
+    "participles": 185,
+    "shared_names": 135,
 }
 FIGURES = figures(all_sources("podium", "experiments"))
 
