@@ -5,7 +5,7 @@
 #   3   carry .peers-gpu  packed updates against TRL; the wide model; compiled generation      (about 300 s)
 # Each step has a limit of its own, and what fails says so and the others go on. Lines of JSON are under $OUT, and `stages.jsonl` says how long each took.
 cd "$(dirname "$0")/.." || exit 1
-HELD=/root/podium-lease; mkdir -p "$HELD/site"; export OUT=${OUT:-out}; mkdir -p "$OUT"
+HELD=${HELD:-/root/podium-lease}; mkdir -p "$HELD/site"; export OUT=${OUT:-out}; mkdir -p "$OUT"
 export PYTHONPATH=$HELD/site PODIUM_CACHE=$HELD/cache PYTHONUNBUFFERED=1 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 cat .gpu-*/COMMIT .peers-gpu/COMMIT 2>/dev/null | tail -1 > COMMIT
 for wheel in .gpu-*/*.whl; do [ -f "$wheel" ] && [ ! -f "$HELD/$(basename "$wheel")" ] && python3 -m zipfile -e "$wheel" "$HELD/site" && touch "$HELD/$(basename "$wheel")"; done
