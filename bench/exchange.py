@@ -1,7 +1,8 @@
 """How fast other people's logs become checked traces: `python -m bench.exchange [--full] [--json]`.
 
-The comparison is `json.loads` over the same lines, which makes nothing of them. At full size the logs are the real sessions of
-../shared/data/logs, uncompressed, where they are there; else, and at the small size, sessions written here in their shape.
+The comparison is `json.loads` over the same lines, which makes nothing of them. At full size the logs are the real
+sessions of ../shared/data/logs, uncompressed, where they are there; else, and at the small size, sessions written
+here in their shape.
 """
 
 from __future__ import annotations
@@ -81,12 +82,12 @@ def session(number: int, turns: int) -> bytes:
             }
             add("assistant", message=message, requestId=f"req_{turn}")
         add("progress", data={"type": "hook_progress", "hookEvent": "PostToolUse"}, parentToolUseID=f"toolu_{turn}")
-        found = f"src/file_{turn}.py:12: a line of the program\\n" * 60
-        result = {"type": "tool_result", "tool_use_id": f"toolu_{turn}", "content": found}
+        text = f"src/file_{turn}.py:12: a line of the program\\n" * 60
+        result = {"type": "tool_result", "tool_use_id": f"toolu_{turn}", "content": text}
         add(
             "user",
             message={"role": "user", "content": [result]},
-            toolUseResult={"stdout": found, "stderr": "", "interrupted": False},
+            toolUseResult={"stdout": text, "stderr": "", "interrupted": False},
         )
     return b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines)
 
@@ -119,8 +120,8 @@ def measure(full: bool) -> list[Row]:
         lines = [line for path in paths for line in path.read_bytes().split(b"\n") if line]
         size = sum(path.stat().st_size for path in paths)
         calls = len({(i, c) for i, path in enumerate(paths) for c in _calls(path.read_bytes())})
-        runs, found = imported(paths)
-        by_json, ours, kept = best(
+        runs, imported_calls = imported(paths)
+        by_json, ours, with_content = best(
             7 if full else 2, lambda: loaded(lines), lambda: imported(paths), lambda: imported(paths, keep=True)
         )
         largest = max(paths, key=lambda p: p.stat().st_size)
@@ -132,26 +133,34 @@ def measure(full: bool) -> list[Row]:
             check=True,
         )
         return [
-            at_most("25.1.1", "Claude Code: sessions and calls that were not imported", len(paths) - runs + calls - found, 0, "exact"),
+            at_most(
+                "25.1.1",
+                "Claude Code: sessions and calls that were not imported",
+                len(paths) - runs + calls - imported_calls,
+                0,
+                "exact",
+            ),
             at_least("25.3.1", "Claude Code JSONL, MB/s, content off", size / ours / 1e6, 150, "time"),
             at_least("25.3.2", "times as fast as json.loads over the same lines", by_json / ours, 1, "time"),
-            fact("25.3.3", "MB/s with content, redacted", size / kept / 1e6),
+            fact("25.3.3", "MB/s with content, redacted", size / with_content / 1e6),
             fact("25.3.4", "MB/s of json.loads", size / by_json / 1e6),
-            at_most("25.3.5", "memory that other runs need after the longest, MB", float(peak.stdout) / 1e6, 16, "size"),
+            at_most(
+                "25.3.5", "memory that other runs need after the longest, MB", float(peak.stdout) / 1e6, 16, "size"
+            ),
             fact("25.3.6", "MB of logs", size / 1e6),
             *measure_otlp(full, Path(folder)),
             calibration("25.3", full),
-        ]  # fmt: skip
+        ]
 
 
 def _calls(data: bytes) -> set[str]:
     """The ids of calls, by the plainest way: every object anywhere that says it is one."""
-    found: set[str] = set()
+    ids: set[str] = set()
 
     def look(value: Any) -> None:
         if isinstance(value, dict):
             if value.get("type") == "tool_use" and isinstance(value.get("id"), str):
-                found.add(value["id"])
+                ids.add(value["id"])
             for name, inner in value.items():
                 if name not in ("input", "toolUseResult", "normalizedMessages"):
                     look(inner)
@@ -165,7 +174,7 @@ def _calls(data: bytes) -> set[str]:
         while at < len(line):
             value, at = scan.raw_decode(line, at)
             look(value)
-    return found
+    return ids
 
 
 if __name__ == "__main__":

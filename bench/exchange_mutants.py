@@ -1,8 +1,9 @@
 """Logs with something broken at random: `python -m bench.exchange_mutants [--full] [--json]`.
 
-Small logs of every format, written here, and at full size the real ones of ../shared/data/logs too (cut to their first lines), are broken in one to
-three places: cut, mixed up, repeated, with other bytes and with other values. Whatever is left must be read without a traceback and in time, obey the
-rules of a trace, and every line that is no JSON any more must be named.
+Small logs of every format, written here, and at full size the real ones of ../shared/data/logs too (cut to their
+first lines), are broken in one to three places: cut, mixed up, repeated, with other bytes and with other values.
+Whatever is left must be read without a traceback and in time, obey the rules of a trace, and every line that is no
+JSON any more must be named.
 """
 
 from __future__ import annotations
@@ -32,8 +33,24 @@ __all__ = ["faults_of", "measure", "mutated", "seeds"]
 MOST_BYTES = 1 << 15  # of a real log that are mutated
 HANGS_S = 10.0
 VALUES: list[Any] = [
-    None, 0, -1, 1e308, 2**70, "", "x", [], {}, [[]], {"a": 1}, True, "2026-13-45T99:99:99Z", [None], "toolu" * 50, "\x00", "é\U0001f600",
-]  # fmt: skip
+    None,
+    0,
+    -1,
+    1e308,
+    2**70,
+    "",
+    "x",
+    [],
+    {},
+    [[]],
+    {"a": 1},
+    True,
+    "2026-13-45T99:99:99Z",
+    [None],
+    "toolu" * 50,
+    "\x00",
+    "é\U0001f600",
+]
 
 
 def codex() -> bytes:
@@ -121,9 +138,14 @@ def span_dump() -> bytes:
 def seeds(full: bool) -> dict[str, bytes]:
     """The logs to break, by their format; at full size real ones too."""
     small = {
-        "claude_code": session(1, 4), "codex": codex(), "otlp": request(team(1, 0)[:9]) + request(team(2, 3)[:6]),
-        "langsmith": langsmith(), "langgraph": langgraph(), "openai_agents": openai_agents(), "span_dump": span_dump(),
-    }  # fmt: skip
+        "claude_code": session(1, 4),
+        "codex": codex(),
+        "otlp": request(team(1, 0)[:9]) + request(team(2, 3)[:6]),
+        "langsmith": langsmith(),
+        "langgraph": langgraph(),
+        "openai_agents": openai_agents(),
+        "span_dump": span_dump(),
+    }
     return small | (dict(real()) if full else {})
 
 
@@ -273,10 +295,17 @@ def measure(full: bool) -> list[Row]:
     for line in wrong[:20]:
         print(line, flush=True)
     return [
-        at_most("25.6.1", f"mutated logs of {many:,} with a traceback, a hang, an error of check or a broken line that is not named", len(wrong), 0, "exact"),
+        at_most(
+            "25.6.1",
+            f"mutated logs of {many:,} with a traceback, a hang, an error of check or a broken line that is not "
+            "named",
+            len(wrong),
+            0,
+            "exact",
+        ),
         fact("25.6.2", "logs that were mutated", len(logs)),
         fact("25.6.3", "seconds for the slowest", longest),
-    ]  # fmt: skip
+    ]
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """How fast OTLP JSON becomes checked traces, beside decoding it with msgspec, which makes nothing of it.
 
-Called by `bench.exchange`. Spans of agents come in two kinds. With content (what models and tools were given and returned stands on the span)
-they are tens of kilobytes each; the promise is about these. Bare spans, under a kilobyte, are all events and no text: their figure is
-printed beside it. At full size the spans with content are those of ../shared/data/logs (TRAIL and deerflow, written as OTLP), if they are there.
+Called by `bench.exchange`. Spans of agents come in two kinds. With content (what models and tools were given and
+returned stands on the span) they are tens of kilobytes each; the promise is about these. Bare spans, under a
+kilobyte, are all events and no text: their figure is printed beside it. At full size the spans with content are
+those of ../shared/data/logs (TRAIL and deerflow, written as OTLP), if they are there.
 """
 
 from __future__ import annotations
@@ -53,13 +54,13 @@ def team(number: int, words: int) -> list[Wire]:
     """A run of a lead with four agents, each with a few turns and calls; so many words of content on a span."""
     trace, spans = f"{number:032x}", []
     text = " ".join(f"word{number}.{i}" for i in range(words))
-    said = {"gen_ai.output.messages": text} if words else {}
+    answer = {"gen_ai.output.messages": text} if words else {}
     shown = {"gen_ai.input.messages": text * 4} if words else {}
 
     def add(parent: str | None, name: str, start: float, end: float, **a: Any) -> str:
         id = f"{len(spans) + 1:016x}"
         spans.append(
-            span(trace, id, parent, name, start, end, {k.replace("__", "."): v for k, v in a.items()} | said)
+            span(trace, id, parent, name, start, end, {k.replace("__", "."): v for k, v in a.items()} | answer)
         )
         return id
 
@@ -96,9 +97,15 @@ def real() -> Iterator[list[Wire]]:
     def walk(s: Wire) -> Iterator[Wire]:
         start = seconds(s["timestamp"])
         yield span(
-            s["trace_id"], s["span_id"], s["parent_span_id"], s["span_name"], start,
-            start + (duration(s["duration"]) or 0.0), s["span_attributes"], status={},
-        )  # fmt: skip
+            s["trace_id"],
+            s["span_id"],
+            s["parent_span_id"],
+            s["span_name"],
+            start,
+            start + (duration(s["duration"]) or 0.0),
+            s["span_attributes"],
+            status={},
+        )
         for child in s["child_spans"]:
             yield from walk(child)
 
@@ -107,14 +114,20 @@ def real() -> Iterator[list[Wire]]:
     for path in (LOGS / "deerflow").glob("*.json"):
         yield [
             span(
-                s["context"]["trace_id"], s["context"]["span_id"], s["parent_id"], s["name"], seconds(s["start_time"]),
-                seconds(s["end_time"]), s["attributes"],
+                s["context"]["trace_id"],
+                s["context"]["span_id"],
+                s["parent_id"],
+                s["name"],
+                seconds(s["start_time"]),
+                seconds(s["end_time"]),
+                s["attributes"],
                 events=[
-                    {"name": e["name"], "attributes": [attribute(*pair) for pair in e["attributes"].items()]} for e in s["events"]
+                    {"name": e["name"], "attributes": [attribute(*pair) for pair in e["attributes"].items()]}
+                    for e in s["events"]
                 ],
             )
             for s in json.loads(path.read_bytes())
-        ]  # fmt: skip
+        ]
 
 
 def decoded(path: Path) -> None:
@@ -142,9 +155,17 @@ def measure_otlp(full: bool, folder: Path) -> list[Row]:
     )
     size = paths["content"].stat().st_size
     return [
-        at_most("25.1.otlp", "OTLP: calls that were not imported", abs(calls - imported(paths["bare"])), 0, "exact"),
-        at_most("25.3.otlp", "OTLP JSON with content: times as long as decoding it with msgspec", times[1] / times[0], 2.5, "time"),
+        at_most(
+            "25.1.otlp", "OTLP: calls that were not imported", abs(calls - imported(paths["bare"])), 0, "exact"
+        ),
+        at_most(
+            "25.3.otlp",
+            "OTLP JSON with content: times as long as decoding it with msgspec",
+            times[1] / times[0],
+            2.5,
+            "time",
+        ),
         fact("25.3.otlp.rate", "OTLP JSON with content, MB/s", size / times[1] / 1e6),
         fact("25.3.otlp.bare", "OTLP JSON of bare spans: times as long as decoding it", times[3] / times[2]),
         fact("25.3.otlp.spans", "bare spans a second", sum(map(len, bare)) / times[3]),
-    ]  # fmt: skip
+    ]

@@ -1,12 +1,14 @@
-"""How many of the audit's findings on real logs are right: a stated draw, each read by a person against the raw log.
+"""How many of the audit's findings on real logs are right: a stated draw, each read by a person against the raw
+log.
 
     python -m bench.judged [--full] [--json]     the shares that are right; fails if one of the draw is not judged
     python -m bench.judged --todo                what of the draw is not judged yet
 
-The draw: of all findings on all logs in ../shared/data/logs, sorted by file, detector, agent and row, 100 by `random.Random(25)`; where there
-are fewer, all of them, and observations by the same dice until there are 100 (or all). Findings and observations are counted apart.
-Judgements lie in `judged_findings.json`: a verdict and a reason in our own words for each. A finding is right if its evidence shows
-what it claims, an observation if what it says of the evidence is true and worth knowing.
+The draw: of all findings on all logs in ../shared/data/logs, sorted by file, detector, agent and row, 100 by
+`random.Random(25)`; where there are fewer, all of them, and observations by the same dice until there are 100 (or
+all). Findings and observations are counted apart. Judgements lie in `judged_findings.json`: a verdict and a reason
+in our own words for each. A finding is right if its evidence shows what it claims, an observation if what it says
+of the evidence is true and worth knowing.
 """
 
 from __future__ import annotations
@@ -47,16 +49,16 @@ class Claim(NamedTuple):
 
 def claims(folders: Iterable[Path]) -> list[Claim]:
     """What the audit says of every run in these folders. Folders without a log that is read are passed over."""
-    made = []
+    everything = []
     for folder in folders:
         try:
             for read in files.read(folder):
                 if read.trace is not None:
                     name = str(Path(read.file).relative_to(folder.parent))
-                    made += _of_report(report(read.trace), name)
+                    everything += _of_report(report(read.trace), name)
         except WrongUse:
             continue
-    return sorted(made)
+    return sorted(everything)
 
 
 def _of_report(audited: dict[str, Any], file: str) -> list[Claim]:
@@ -77,10 +79,10 @@ def draw(everything: list[Claim]) -> list[Claim]:
 
 def judgements() -> dict[tuple[Any, ...], bool]:
     """The verdict on each claim, by its file, detector, agent and row."""
-    told = json.loads(JUDGED.read_text())["judgements"]
-    if bad := [one for one in told if not one["why"].strip() or not isinstance(one["right"], bool)]:
+    stored = json.loads(JUDGED.read_text())["judgements"]
+    if bad := [one for one in stored if not one["why"].strip() or not isinstance(one["right"], bool)]:
         raise ValueError(f"{JUDGED.name}: {len(bad)} judgements without a verdict or a reason, the first {bad[0]}")
-    return {(one["file"], one["detector"], one["agent"], one["row"]): one["right"] for one in told}
+    return {(one["file"], one["detector"], one["agent"], one["row"]): one["right"] for one in stored}
 
 
 def measure(full: bool) -> list[Row]:
@@ -90,10 +92,10 @@ def measure(full: bool) -> list[Row]:
     if not full or not LOGS.is_dir():
         return rows
     everything = claims(sorted(path for path in LOGS.iterdir() if path.is_dir()))
-    drawn = draw(everything)
+    sample = draw(everything)
     verdicts: defaultdict[str, list[float]] = defaultdict(list)
     unjudged = 0
-    for claim in drawn:
+    for claim in sample:
         verdict = known.get(claim[1:])
         unjudged += verdict is None
         if verdict is not None:
@@ -104,16 +106,21 @@ def measure(full: bool) -> list[Row]:
     count = sum(claim.level == "finding" for claim in everything)
     rows += [
         fact("25.5.findings", f"findings on all real logs, beside {len(everything) - count} observations", count),
-        at_most("25.5.unjudged", f"of the {len(drawn)} that were drawn, not judged", unjudged, 0, "sampled"),
+        at_most("25.5.unjudged", f"of the {len(sample)} that were drawn, not judged", unjudged, 0, "sampled"),
         at_least("25.5.right", f"share of {right.n} findings that is right", right.mean, PROMISED, "sampled"),
         at_least(
             "25.5.drawn",
             "suspects that there are to draw: findings, then observations",
-            len(drawn),
+            len(sample),
             MANY,
             "sampled",
         ),
     ]
+    every = estimate(np.append(findings, verdicts.get("observation", [])))
+    rows.append(
+        fact("25.5.all", f"share of all {every.n} suspects that is right, findings and observations", every.mean)
+    )
+    rows.append(fact("25.5.all.low", "the lower end of its 95 % interval (Wilson)", every.low))
     if right.n > 1:
         rows.append(fact("25.5.right.low", "the lower end of its 95 % interval (Wilson)", right.low))
     for name, values in sorted(verdicts.items()):

@@ -2,8 +2,9 @@
 
     python -m bench.real_runs [--json]
 
-Reads the logs in ../shared/data/logs: coding sessions (Claude Code, Codex) and runs of agents on benchmarks (TRAIL, deerflow). Left out are runs
-of scripted models and samples that were written to test a viewer: they are nobody's work. Only figures go into the page.
+Reads the logs in ../shared/data/logs: coding sessions (Claude Code, Codex) and runs of agents on benchmarks
+(TRAIL, deerflow). Left out are runs of scripted models and samples that were written to test a viewer: they are
+nobody's work. Only figures go into the page.
 """
 
 from __future__ import annotations
@@ -85,13 +86,13 @@ def sizes(trace: Trace) -> Sizes:
     wall, team = wall_clock(trace), _sum(trace, team_e)
     waits = np.where(np.isnan(_sum(trace, work_e)), np.nan, graph.waiting(trace, trace.t_e, work_e))
     theirs = _sum(trace, np.where(np.append(born_a, False)[trace.agent_e], team_e, np.nan))
-    asked = np.full(len(trace), np.nan)
-    np.fmax.at(asked, trace.rollout_e, np.where(trace.task_e >= 0, trace.task_e + 1.0, np.nan))
+    task_count = np.full(len(trace), np.nan)
+    np.fmax.at(task_count, trace.rollout_e, np.where(trace.task_e >= 0, trace.task_e + 1.0, np.nan))
     with np.errstate(invalid="ignore", divide="ignore"):
         return Sizes(
             count(IS_STEP[trace.type_e] & (trace.agent_e >= 0)),
             count(trace.type_e == CALL) + _stated_calls(trace),
-            asked,
+            task_count,
             agents,
             _width(trace),
             np.where(silent > 0, np.nan, read),
@@ -115,9 +116,9 @@ def _stated_calls(trace: Trace) -> F:
     """The calls that returns state of sub-agents whose calls are not in the log."""
     stated_e = label_number(trace, "tool_uses")
     calls_a = np.bincount(trace.agent_e[(trace.type_e == CALL) & (trace.agent_e >= 0)], minlength=trace.n_agents)
-    told = np.flatnonzero((trace.type_e == RETURN) & (trace.agent_e >= 0) & ~np.isnan(stated_e))
-    told = told[calls_a[trace.agent_e[told]] == 0]
-    return np.bincount(trace.rollout_e[told], stated_e[told], minlength=len(trace))
+    silent = np.flatnonzero((trace.type_e == RETURN) & (trace.agent_e >= 0) & ~np.isnan(stated_e))
+    silent = silent[calls_a[trace.agent_e[silent]] == 0]
+    return np.bincount(trace.rollout_e[silent], stated_e[silent], minlength=len(trace))
 
 
 def _lives(trace: Trace) -> tuple[F, F]:
@@ -131,7 +132,8 @@ def _lives(trace: Trace) -> tuple[F, F]:
 
 
 def _width(trace: Trace) -> F:
-    """The most spawned agents that were alive at once, by spawn and return; 0 where nobody was spawned, NaN where nobody returned."""
+    """The most spawned agents that were alive at once, by spawn and return; 0 where nobody was spawned, NaN where
+    nobody returned."""
     start_a, end_a = _lives(trace)
     width_n = np.where(np.bincount(trace.rollout_a[spawned(trace)], minlength=len(trace)) > 0, np.nan, 0.0)
     for n in range(len(trace)):
@@ -144,7 +146,8 @@ def _width(trace: Trace) -> F:
 
 
 def fan_outs(trace: Trace) -> list[FanOut]:
-    """Every group of spawned agents of one spawner whose lives overlap, one after the other linked, by spawn and return."""
+    """Every group of spawned agents of one spawner whose lives overlap, one after the other linked, by spawn and
+    return."""
     start_a, end_a = _lives(trace)
     parent_a = np.full(trace.n_agents, -1)
     born = np.flatnonzero((trace.type_e == SPAWN) & (trace.to_e >= 0))
@@ -217,12 +220,14 @@ def shown(value: float, share: bool = False) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def between(told: Estimate, share: bool = False) -> str:
+def between(interval: Estimate, share: bool = False) -> str:
     """A mean with its interval."""
-    if told.low != told.low:
-        return shown(told.mean, share)
-    low, high = (max(0.0, told.low), min(1.0, told.high)) if share else (max(0.0, told.low), told.high)
-    return f"{shown(told.mean, share)} ({shown(low, share)} to {shown(high, share)})"
+    if interval.low != interval.low:
+        return shown(interval.mean, share)
+    low, high = (
+        (max(0.0, interval.low), min(1.0, interval.high)) if share else (max(0.0, interval.low), interval.high)
+    )
+    return f"{shown(interval.mean, share)} ({shown(low, share)} to {shown(high, share)})"
 
 
 SHOWN = {
@@ -239,7 +244,8 @@ SHOWN = {
 
 
 def distribution(of: Sizes, runs: int) -> list[str]:
-    """A row for each size: median, the range that holds 9 of 10 runs, the largest; and of how many runs it is absent."""
+    """A row for each size: median, the range that holds 9 of 10 runs, the largest; and of how many runs it is
+    absent."""
     rows = ["| | n | absent | median | 5 % to 95 % | largest |", "|---|---|---|---|---|---|"]
     for name, words in SHOWN.items():
         values = getattr(of, name)
@@ -250,7 +256,8 @@ def distribution(of: Sizes, runs: int) -> list[str]:
         low, middle, high = np.quantile(known, [0.05, 0.5, 0.95]).tolist()
         spread = f"{shown(low)} to {shown(high)}"
         rows.append(
-            f"| {words} | {len(known)} | {runs - len(known)} | {shown(middle)} | {spread} | {shown(float(known.max()))} |"
+            f"| {words} | {len(known)} | {runs - len(known)} | {shown(middle)} | {spread} | "
+            f"{shown(float(known.max()))} |"
         )
     return rows
 
@@ -258,8 +265,8 @@ def distribution(of: Sizes, runs: int) -> list[str]:
 def shares(questions: dict[str, F]) -> list[str]:
     rows = ["| share of runs | n | share (95 % interval) |", "|---|---|---|"]
     for words, values in questions.items():
-        told = estimate(values)
-        rows.append(f"| {words} | {told.n} | {between(told, True)} |")
+        interval = estimate(values)
+        rows.append(f"| {words} | {interval.n} | {between(interval, True)} |")
     return rows
 
 
@@ -286,7 +293,8 @@ def page(sessions: Trace, others: Trace) -> str:
             "",
             "## The scale envelope",
             "",
-            "The survey puts the literature at T ≤ 100 steps and industry at 100 sub-agents with 1,500 steps (Kimi K2.5) and 300 with",
+            "The survey puts the literature at T ≤ 100 steps and industry at 100 sub-agents with 1,500 steps "
+            "(Kimi K2.5) and 300 with",
             "4,000 (K2.6). A session may hold several tasks, so its steps are also divided by them.",
             "",
             *envelope(ours),
@@ -302,12 +310,16 @@ def page(sessions: Trace, others: Trace) -> str:
 HEAD = [
     "# Real runs",
     "",
-    "How long, wide and dear real runs of agent teams are, and whether what the survey says of them holds. Written by",
-    "`python -m bench.real_runs` from published logs that are no part of this repository (`../shared/data/logs`); no content of a log is",
+    "How long, wide and dear real runs of agent teams are, and whether what the survey says of them holds. "
+    "Written by",
+    "`python -m bench.real_runs` from published logs that are no part of this repository "
+    "(`../shared/data/logs`); no content of a log is",
     "here. Left out: runs of scripted models, and samples that were written for tests of viewers.",
     "",
-    "Means and shares have 95 % intervals over runs (Wilson for shares of runs, Student otherwise). What a log does not record is absent,",
-    "never 0. These are the sessions that somebody chose to publish: nobody drew them at random, so an interval says how much",
+    "Means and shares have 95 % intervals over runs (Wilson for shares of runs, Student otherwise). What a log "
+    "does not record is absent,",
+    "never 0. These are the sessions that somebody chose to publish: nobody drew them at random, so an "
+    "interval says how much",
     "such sessions differ, not how far they are from everybody's.",
 ]
 
@@ -329,9 +341,12 @@ def envelope(of: Sizes) -> list[str]:
     return [
         *shares(questions),
         "",
-        f"**Verdict.** {long} of {n} sessions are longer than the literature's T ≤ 100; a benchmark that stops there does not see them. {industrial} of",
-        f"{n} reach the industrial length or width, and {wide} run more than ten sub-agents at once: the longest has",
-        f"{shown(float(np.nanmax(of.steps)))} steps in its log, the widest {shown(float(np.nanmax(of.width)))} sub-agents at once. Steps are a lower bound where a sub-agent's own are",
+        f"**Verdict.** {long} of {n} sessions are longer than the literature's T ≤ 100; a benchmark that stops "
+        f"there does not see them. {industrial} of",
+        f"{n} reach the industrial length or width, and {wide} run more than ten sub-agents at once: the "
+        "longest has",
+        f"{shown(float(np.nanmax(of.steps)))} steps in its log, the widest {shown(float(np.nanmax(of.width)))} "
+        "sub-agents at once. Steps are a lower bound where a sub-agent's own are",
         "not in the log; its calls are counted as its return states them.",
     ]
 
@@ -352,31 +367,39 @@ def stragglers(fans: list[FanOut], sessions: Trace) -> list[str]:
     return [
         '## "The slowest sub-agent gates the trace"',
         "",
-        "A fan-out is a group of sub-agents of one agent whose lives, from spawn to return, overlap. The *tail* is the time in which only the",
-        "slowest has not returned; *idle* is the share of all agents' time that the others have returned and the slowest has not.",
+        "A fan-out is a group of sub-agents of one agent whose lives, from spawn to return, overlap. The "
+        "*tail* is the time in which only the",
+        "slowest has not returned; *idle* is the share of all agents' time that the others have returned and "
+        "the slowest has not.",
         "",
-        f"{len(fans)} fan-outs in {tail.n} of {runs} runs, {shown(float(np.median(width)))} agents wide in the median, {shown(float(width.max()))} at most. Absent:",
-        f"{int((born_a & np.isnan(end_a)).sum())} of {int(born_a.sum())} sub-agents have no return in the log and are left out.",
+        f"{len(fans)} fan-outs in {tail.n} of {runs} runs, {shown(float(np.median(width)))} agents wide in the "
+        f"median, {shown(float(width.max()))} at most. Absent:",
+        f"{int((born_a & np.isnan(end_a)).sum())} of {int(born_a.sum())} sub-agents have no return in the log "
+        "and are left out.",
         "",
         "| mean over runs with a fan-out | n | mean (95 % interval) |",
         "|---|---|---|",
         f"| of a fan-out's time, tail | {tail.n} | {between(tail, True)} |",
-        f"| of its agents' time, idle behind the slowest | {tail.n} | {between(estimate(over_runs('idle')), True)} |",
+        f"| of its agents' time, idle behind the slowest | {tail.n} | "
+        f"{between(estimate(over_runs('idle')), True)} |",
         f"| the slowest's time over the median of the others' | {times.n} | {between(times)} |",
         f"| fan-outs whose tail is a quarter of their time or more | {long.n} | {between(long, True)} |",
         f"| fan-outs whose spawner does nothing of its own in the tail | {gated.n} | {between(gated, True)} |",
         f"| of the team's time in the run, tails | {lost.n} | {between(lost, True)} |",
         "",
-        f"**Verdict.** In part. The slowest takes {shown(times.mean)} times as long as the median of the others and runs alone for {shown(tail.mean, True)} of the",
-        f"fan-out. It gates its spawner in {shown(gated.mean, True)} of the fan-outs; in the others the spawner goes on meanwhile. Of all the time that the",
-        f"team works, tails are {shown(lost.mean, True)}. How much an early stop would lose is not in a log: what the slowest found may be what mattered.",
+        f"**Verdict.** In part. The slowest takes {shown(times.mean)} times as long as the median of the others "
+        f"and runs alone for {shown(tail.mean, True)} of the",
+        f"fan-out. It gates its spawner in {shown(gated.mean, True)} of the fan-outs; in the others the spawner "
+        "goes on meanwhile. Of all the time that the",
+        f"team works, tails are {shown(lost.mean, True)}. How much an early stop would lose is not in a log: "
+        "what the slowest found may be what mattered.",
     ]
 
 
 def cost(of: Sizes) -> list[str]:
     teams = of.agents > 0
     rows = ["| | n | absent | mean (95 % interval) |", "|---|---|---|---|"]
-    told = {
+    measures = {
         "tokens read, runs with sub-agents": (of.read[teams], False),
         "tokens read, runs without": (of.read[~teams], False),
         "tokens read a task": (of.read / of.tasks, False),
@@ -386,21 +409,25 @@ def cost(of: Sizes) -> list[str]:
         "share of the wall clock that waited for the person": (of.person, True),
         "share of the team's working time that was sub-agents'": (of.sub_agents[teams], True),
     }
-    for words, (values, share) in told.items():
+    for words, (values, share) in measures.items():
         mean = estimate(values)
         rows.append(f"| {words} | {mean.n} | {len(values) - mean.n} | {between(mean, share)} |")
     silent = estimate(of.silent[teams])
     return [
         "## Rollout cost",
         "",
-        "The survey's normalisation point is a single-agent rollout of 100 to 1,000 tokens and one or two tool calls, and it puts teams at 10 to",
+        "The survey's normalisation point is a single-agent rollout of 100 to 1,000 tokens and one or two tool "
+        "calls, and it puts teams at 10 to",
         "100 times a single agent.",
         "",
         *rows,
         "",
-        f"**Verdict.** A task of these sessions reads {shown(estimate(of.read / of.tasks).mean)} tokens and makes {shown(estimate(of.calls / of.tasks).mean)} calls (means), far from the normalisation",
-        f"point. {shown(estimate(of.cached).mean, True)} of what is read comes from the cache, so tokens say little about money. Whether a team costs 10 to 100 times a",
-        f"single agent cannot be told here: {shown(silent.mean, True)} of a run's sub-agents (mean) have no tokens in the log, and no task was run both ways. The",
+        f"**Verdict.** A task of these sessions reads {shown(estimate(of.read / of.tasks).mean)} tokens and "
+        f"makes {shown(estimate(of.calls / of.tasks).mean)} calls (means), far from the normalisation",
+        f"point. {shown(estimate(of.cached).mean, True)} of what is read comes from the cache, so tokens say "
+        "little about money. Whether a team costs 10 to 100 times a",
+        f"single agent cannot be told here: {shown(silent.mean, True)} of a run's sub-agents (mean) have no "
+        "tokens in the log, and no task was run both ways. The",
         "comparison of runs with and without sub-agents is of different tasks.",
     ]
 

@@ -1,4 +1,5 @@
-"""The first screen of a Claude Code session, counted a second time: plain Python over the raw lines, nothing of Podium.
+"""The first screen of a Claude Code session, counted a second time: plain Python over the raw lines, nothing of
+Podium.
 
 `recount(lines)` gives the figures that `podium show --json` prints, by the rules that docs/exchange.md states.
 """
@@ -16,9 +17,14 @@ from typing import Any
 __all__ = ["recount"]
 
 INJECTED = (
-    "<local-command", "<bash-stdout", "<bash-stderr", "<system-reminder", "<user-prompt-submit-hook", "Caveat: The messages below",
+    "<local-command",
+    "<bash-stdout",
+    "<bash-stderr",
+    "<system-reminder",
+    "<user-prompt-submit-hook",
+    "Caveat: The messages below",
     "This session is being continued from a previous conversation",
-)  # fmt: skip
+)
 REFUSED = ("The user doesn't want to", "The user rejected", "[Request interrupted")
 DENIED = ("Permission to use", "Claude requested permissions", "denied by")
 EDITS, ASKS = ("Edit", "Write", "MultiEdit", "NotebookEdit"), ("AskUserQuestion", "ExitPlanMode")
@@ -27,7 +33,7 @@ KINDS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens
 
 def records(lines: Iterable[str]) -> Iterable[dict[str, Any]]:
     """Every object of every line, each once; those inside progress records among them."""
-    scan, seen = json.JSONDecoder(), set()
+    scan, keys = json.JSONDecoder(), set()
     for line in lines:
         at = 0
         while at < len(line.rstrip()):
@@ -42,9 +48,9 @@ def records(lines: Iterable[str]) -> Iterable[dict[str, Any]]:
                 value["agent"] = value["agentId"]
             key = value.get("uuid")
             if key is not None and value.get("type") != "progress":
-                if key in seen:
+                if key in keys:
                     continue
-                seen.add(key)
+                keys.add(key)
             yield value
 
 
@@ -55,7 +61,11 @@ def stamp(record: dict[str, Any]) -> float:
 def texts(content: Any) -> str:
     if isinstance(content, str):
         return content
-    return "\n".join(b if isinstance(b, str) else b.get("text", "") if b.get("type") == "text" else f"[{b['type']}]" for b in content if isinstance(b, str) or b.get("type") in ("text", "image", "document"))  # fmt: skip
+    return "\n".join(
+        b if isinstance(b, str) else b.get("text", "") if b.get("type") == "text" else f"[{b['type']}]"
+        for b in content
+        if isinstance(b, str) or b.get("type") in ("text", "image", "document")
+    )
 
 
 class Session:
@@ -88,7 +98,7 @@ class Session:
             prompt = r["attachment"].get("prompt")
             text = prompt if isinstance(prompt, str) else texts(prompt or [])
             if text:
-                self.said(r, text, who)
+                self.shown(r, text, who)
         elif kind == "system" and r.get("subtype") == "compact_boundary":
             self.streams[who].append(("compaction", stamp(r), None))
         elif kind == "system" and r.get("subtype") == "stop_hook_summary" and r.get("preventedContinuation"):
@@ -134,17 +144,19 @@ class Session:
                 and block["type"] == "tool_result"
                 and block["tool_use_id"] not in self.results
             ):
-                value = {"t": stamp(r), "failed": bool(block.get("is_error")), "content": block.get("content", "")}
-                self.results[block["tool_use_id"]] = value | {"stated": r.get("toolUseResult")}
-                self.streams[who].append(("result", stamp(r), block["tool_use_id"]))
                 stated = r.get("toolUseResult")
+                code = stated.get("code") if isinstance(stated, dict) else None  # what a fetched page's server said
+                failed = bool(block.get("is_error")) or (isinstance(code, int) and code >= 400)
+                value = {"t": stamp(r), "failed": failed, "content": block.get("content", ""), "stated": stated}
+                self.results[block["tool_use_id"]] = value
+                self.streams[who].append(("result", stamp(r), block["tool_use_id"]))
                 if isinstance(stated, dict) and stated.get("agentId"):
                     self.agent_of.setdefault(block["tool_use_id"], stated["agentId"])
         text = texts(content)
         if text or isinstance(content, str):
-            self.said(r, text, who)
+            self.shown(r, text, who)
 
-    def said(self, r: dict[str, Any], text: str, who: str) -> None:
+    def shown(self, r: dict[str, Any], text: str, who: str) -> None:
         bare, t, stream = text.lstrip(), stamp(r), self.streams[who]
         if "<task-notification>" in text[:400]:
             self.notice(text, t, stream)
@@ -174,10 +186,11 @@ def refused(result: dict[str, Any] | None) -> str:
 
 
 class Events:
-    """What happened when: (kind, agent, begin, end or None, tool). Kinds: model, tool, unseen, leave, prompt, point."""
+    """What happened when: (kind, agent, begin, end or None, tool). Kinds: model, tool, unseen, leave, prompt,
+    point."""
 
     def __init__(self, session: Session) -> None:
-        self.s, self.rows, self.made = session, [], {}
+        self.s, self.rows, self.row_of_call = session, [], {}
         self.causes: dict[int, set[int]] = defaultdict(set)
         self.task, self.prompts, self.unread = 0, 0, set()
         self.returned: dict[str, int] = {}
@@ -294,7 +307,7 @@ class Events:
                 leave = self.add("approved", "person", t, min(started, end))
                 self.causes[leave].add(by)
                 begun = min(started, end)
-        row = self.made[id] = self.add("tool", who, begun, end, call["tool"])
+        row = self.row_of_call[id] = self.add("tool", who, begun, end, call["tool"])
         self.causes[row].add(by if begun == t else leave)
         if launch and not (result and result["failed"] and not self.s.streams.get(self.s.agent_of.get(id, ""))):
             self.launch(who, id, row, t)
@@ -312,11 +325,11 @@ class Events:
         spawn = self.add("point", who, t)
         self.causes[spawn].add(row)
         ended = self.s.notices.get(name, (None, ""))[0] if alone else result["t"] if result else None
-        again = any(a == name and c != id and c not in self.made for c, a in self.s.agent_of.items())
-        seen = self.at[name] < len(self.s.streams.get(name, []))
+        again = any(a == name and c != id and c not in self.row_of_call for c, a in self.s.agent_of.items())
+        present = self.at[name] < len(self.s.streams.get(name, []))
         me = (
             self.walk(name, spawn, ended if again and ended is not None else float("inf"))
-            if seen
+            if present
             else {"last": None}
         )
         one = {
@@ -334,15 +347,15 @@ class Events:
         last = me["last"]
         if last is not None and not self.s.turns[last]["calls"]:
             back = self.turn_rows[last]
-        elif seen:
+        elif present:
             back = self.add("point", name, ended)
         else:
             took = figures_of(one).get("duration_ms")
             back = self.add("unseen", name, t if took is None else max(t, ended - took / 1000), ended)
             self.causes[back].add(spawn)
         one["back"] = self.returned[name] = back
-        said = re.search(r"<result>(.*?)(?:</result>|\Z)", one["notice"], re.DOTALL)
-        one["text"] = said[1] if said else "" if alone else texts(result["content"]) if result else ""
+        match = re.search(r"<result>(.*?)(?:</result>|\Z)", one["notice"], re.DOTALL)
+        one["text"] = match[1] if match else "" if alone else texts(result["content"]) if result else ""
         if last is not None and self.rows[back][0] == "model" and self.s.turns[last]["texts"]:
             one["text"] = "\n".join(self.s.turns[last]["texts"])
         if alone:
@@ -352,10 +365,10 @@ class Events:
 
     def on_result(self, who: str, me: dict[str, Any], t: float, id: str) -> None:
         result, call = self.s.results[id], self.s.calls[id]
-        if id not in self.made:  # the log has it before its call
+        if id not in self.row_of_call:  # the log has it before its call
             self.early[id] = who, me, t
             return
-        row = self.made[id]
+        row = self.row_of_call[id]
         why = refused(result)
         if why == "denied":
             self.denials += 1
@@ -366,11 +379,11 @@ class Events:
             if why:
                 me["rests"] = (answer, t)
             row = answer
-        here = self.add("point", who, t)
-        self.causes[here] |= {row, self.made[id]}
+        point = self.add("point", who, t)
+        self.causes[point] |= {row, self.row_of_call[id]}
         if id in self.backs:
-            self.causes[here].add(self.backs[id])
-        me["inputs"].append(here)
+            self.causes[point].add(self.backs[id])
+        me["inputs"].append(point)
         self.wait(me, t)
 
 
@@ -388,9 +401,9 @@ def figures_of(one: dict[str, Any]) -> dict[str, Any]:
         ("tool_uses", "tool_uses"),
         ("duration_ms", "duration_ms"),
     ):
-        found = re.search(rf"<{name}>(\d+)</{name}>", one["notice"])
-        if found:
-            figures[key] = int(found[1])
+        match = re.search(rf"<{name}>(\d+)</{name}>", one["notice"])
+        if match:
+            figures[key] = int(match[1])
     return {k: v for k, v in figures.items() if v is not None}
 
 
@@ -428,12 +441,18 @@ def clock(e: Events) -> dict[str, float]:
     width = [b - a for a, b in pairwise(steps)]
     lasted = sum(w for n, w in zip(busy, width, strict=True) if n)
     return {
-        "wall": wall, "model": parts[0], "tools": parts[1] + parts[3], "unseen": parts[2], "person": parts[4], "idle": wall - covered,
+        "wall": wall,
+        "model": parts[0],
+        "tools": parts[1] + parts[3],
+        "unseen": parts[2],
+        "person": parts[4],
+        "idle": wall - covered,
         "prompts": union((r[2], r[3]) for r in rows if r[0] == "prompt"),
         "approvals": union((r[2], r[3]) for r in rows if r[0] in ("approved", "answered")),
-        "serial": sum(r[3] - r[2] for r in team), "most_at_once": max(busy, default=0),
+        "serial": sum(r[3] - r[2] for r in team),
+        "most_at_once": max(busy, default=0),
         "mean_at_once": sum(n * w for n, w in zip(busy, width, strict=True)) / lasted if lasted else float("nan"),
-    }  # fmt: skip
+    }
 
 
 def critical(e: Events) -> float:
@@ -468,20 +487,27 @@ def priced(table: list[dict[str, Any]], model: str, usage: dict[str, float], day
         row = row["above"]
     hour = usage.get("hour") or 0
     write = (usage.get("cache_creation_input_tokens") or 0) - hour
-    figures = {"input": usage.get("input_tokens"), "cache_write": write, "cache_write_1h": hour, "cache_read": usage.get("cache_read_input_tokens"), "output": usage.get("output_tokens")}  # fmt: skip
+    figures = {
+        "input": usage.get("input_tokens"),
+        "cache_write": write,
+        "cache_write_1h": hour,
+        "cache_read": usage.get("cache_read_input_tokens"),
+        "output": usage.get("output_tokens"),
+    }
     cost = sum((figures[k] or 0) * row[k] for k in figures if figures[k] and k in row) / 1e6
     whole = figures["output"] is not None and all(k in row for k in figures if figures[k])
     return cost, whole and not (write and usage.get("hour") is None)
 
 
 def bills(s: Session, e: Events, table: list[dict[str, Any]], day: str) -> list[dict[str, Any]]:
-    """Every turn with what it used and cost; the last turns of sub-agents that only their results state are turns too."""
-    found = []
+    """Every turn with what it used and cost; the last turns of sub-agents that only their results state are turns
+    too."""
+    bills = []
     for id, turn in s.turns.items():
         usage = dict(turn["usage"])
         if not turn["stop"]:
             usage.pop("output_tokens", None)
-        found.append(
+        bills.append(
             {
                 "id": id,
                 "who": turn["who"],
@@ -496,12 +522,12 @@ def bills(s: Session, e: Events, table: list[dict[str, Any]], day: str) -> list[
         for one in agent.get("rounds", []):
             usage = one["stated"].get("usage")
             if usage and not one["alone"] and "back" in one and e.rows[one["back"]][0] != "model":
-                found.append(
+                bills.append(
                     last_turn(name, usage, own[-1] if own else one["stated"].get("resolvedModel"), one["back"])
                 )
-    for one in found:
+    for one in bills:
         one["usd"], one["whole"] = priced(table, one["model"] or "", one["usage"], day)
-    return found
+    return bills
 
 
 def last_turn(name: str, usage: dict[str, Any], model: str | None, row: int) -> dict[str, Any]:
@@ -519,15 +545,20 @@ def tallied(turns: list[dict[str, Any]]) -> dict[str, Any]:
     given = sum(v for v in (fresh, write, read) if v == v)
     prices = [t["usd"] for t in turns if t["usd"] == t["usd"]]
     return {
-        "turns": len(turns), "input": fresh, "cache_write": write, "cache_read": read, "output": total("output_tokens"),
-        "hit": read / given if given else float("nan"), "usd": sum(prices) if prices else float("nan"),
+        "turns": len(turns),
+        "input": fresh,
+        "cache_write": write,
+        "cache_read": read,
+        "output": total("output_tokens"),
+        "hit": read / given if given else float("nan"),
+        "usd": sum(prices) if prices else float("nan"),
         "at_least": not all(t["whole"] for t in turns),
         "unwritten": sum(t["usage"].get("output_tokens") is None for t in turns),
-    }  # fmt: skip
+    }
 
 
 def agents(s: Session, e: Events, turns: list[dict[str, Any]], start: float) -> dict[str, dict[str, Any]]:
-    found = {}
+    by_agent = {}
     for name, agent in e.agents.items():
         mine = [t for t in turns if t["who"] == name]
         rounds = [figures_of(one) for one in agent.get("rounds", []) if "back" in one]
@@ -542,36 +573,44 @@ def agents(s: Session, e: Events, turns: list[dict[str, Any]], start: float) -> 
         spans = [(r[2], r[3]) for r in e.rows if r[1] == name and r[3] is not None]
         bill = tallied(mine)
         bill["at_least"] |= missing
-        found[name] = {
-            "parent": agent["parent"], "missing": missing, "calls": len(calls), "task": agent.get("task"),
-            "failed_calls": sum(bool(s.results.get(i, {}).get("failed")) for i, c in s.calls.items() if c["who"] == name),
+        by_agent[name] = {
+            "parent": agent["parent"],
+            "missing": missing,
+            "calls": len(calls),
+            "task": agent.get("task"),
+            "failed_calls": sum(
+                bool(s.results.get(i, {}).get("failed")) for i, c in s.calls.items() if c["who"] == name
+            ),
             "busy": union(spans) if spans else float("nan"),
-            "context": [contexts[0], max(contexts), contexts[-1]] if contexts else None, "compactions": e.compacted[name],
-            "tally": bill, "stated_calls": sum(uses) if uses else None, "stated_context": sizes[-1] if sizes else None,
-        }  # fmt: skip
-    return found
+            "context": [contexts[0], max(contexts), contexts[-1]] if contexts else None,
+            "compactions": e.compacted[name],
+            "tally": bill,
+            "stated_calls": sum(uses) if uses else None,
+            "stated_context": sizes[-1] if sizes else None,
+        }
+    return by_agent
 
 
 def tools(s: Session, e: Events, turns: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    by_tool: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for id, call in s.calls.items():
-        one, result = found[call["tool"]], s.results.get(id)
-        begun, end = e.rows[e.made[id]][2:4]
+        one, result = by_tool[call["tool"]], s.results.get(id)
+        begun, end = e.rows[e.row_of_call[id]][2:4]
         one["calls"] += 1
         one["failed"] += bool(result and result["failed"])
         one["open"] += result is None
         one["seconds"] += (end or begun) - begun
     for turn in turns:
         for id in turn["calls"]:
-            found[s.calls[id]["tool"]]["usd"] += (
+            by_tool[s.calls[id]["tool"]]["usd"] += (
                 turn["usd"] / len(turn["calls"]) if turn["usd"] == turn["usd"] else 0.0
             )
-    return found
+    return by_tool
 
 
 def context_again(s: Session, e: Events, turns: list[dict[str, Any]]) -> list[tuple[dict[str, Any], float]]:
     """Turns that read again what the turn before had read, and how many tokens of it."""
-    found = []
+    pairs = []
     breaks = [(r[1], i) for i, r in enumerate(e.rows) if r[0] == "compaction"]
     for name in {t["who"] for t in turns}:
         mine = sorted(
@@ -584,8 +623,8 @@ def context_again(s: Session, e: Events, turns: list[dict[str, Any]]) -> list[tu
             again = min(a, b) - after["usage"]["cache_read_input_tokens"]
             apart = any(before["row"] < i < after["row"] for _, i in breaks)
             if again >= 1000 and again >= 0.1 * a and not apart:
-                found.append((after, again))
-    return found
+                pairs.append((after, again))
+    return pairs
 
 
 def paid_again(table: list[dict[str, Any]], day: str, pairs: list[tuple[dict[str, Any], float]]) -> float:
@@ -614,12 +653,12 @@ def paid_again(table: list[dict[str, Any]], day: str, pairs: list[tuple[dict[str
 
 def own_words(text: str) -> set[str]:
     """Names of files, identifiers and numbers: words that are no plain words."""
-    found = set()
+    words = set()
     for word in re.split(r"[^\w./\\@#$%&*+~-]+", text):
         bare = re.split(r"[/\\]", word.strip(".-*~"))[-1]
         if len(bare) >= 4 and not (bare.isalpha() and (bare.islower() or bare.istitle() or bare.isupper())):
-            found.add(bare)
-    return found
+            words.add(bare)
+    return words
 
 
 def leaves(value: Any) -> list[str]:
@@ -632,13 +671,14 @@ def leaves(value: Any) -> list[str]:
 def outputs(s: Session, e: Events, who: str) -> list[tuple[float, set[str]]]:
     """What an agent wrote, its texts and the inputs of its calls, and when it began to."""
     wrote = [(e.turn_rows[i], "\n".join(t["texts"])) for i, t in s.turns.items() if t["who"] == who]
-    wrote += [(e.made[i], "\n".join(leaves(c["input"]))) for i, c in s.calls.items() if c["who"] == who]
+    wrote += [(e.row_of_call[i], "\n".join(leaves(c["input"]))) for i, c in s.calls.items() if c["who"] == who]
     return [(e.rows[row][2], own_words(text)) for row, text in wrote]
 
 
 def fates(s: Session, e: Events) -> dict[str, list[int]]:
-    """Of each sub-agent that returned how many words of its own it brought up, and how many its parent wrote later."""
-    found = {}
+    """Of each sub-agent that returned how many words of its own it brought up, and how many its parent wrote
+    later."""
+    shares = {}
     for name, agent in e.agents.items():
         rounds = [one for one in agent.get("rounds", []) if "back" in one]
         if not rounds:
@@ -650,8 +690,8 @@ def fates(s: Session, e: Events) -> dict[str, list[int]]:
             own = own_words(one["text"]).difference(*(w for t, w in wrote if t < came))
             later = set().union(*(w for t, w in wrote if t >= came))
             own_all, later_all = own_all + len(own), later_all + len(own & later)
-        found[name] = [own_all, later_all]
-    return found
+        shares[name] = [own_all, later_all]
+    return shares
 
 
 def repeated(s: Session) -> int:
@@ -675,9 +715,9 @@ def recount(lines: Iterable[str], table: list[dict[str, Any]]) -> dict[str, Any]
     start = min(r[2] for r in e.rows)
     day = datetime.fromtimestamp(start, UTC).date().isoformat()
     turns = bills(s, e, table, day)
-    found = agents(s, e, turns, start)
+    all_agents = agents(s, e, turns, start)
     bill = tallied(turns)
-    missing = sum(a["missing"] for a in found.values())
+    missing = sum(a["missing"] for a in all_agents.values())
     bill["at_least"] |= missing > 0
     models = {
         m or "not recorded": tallied([t for t in turns if t["model"] == m]) for m in {t["model"] for t in turns}
@@ -685,13 +725,26 @@ def recount(lines: Iterable[str], table: list[dict[str, Any]]) -> dict[str, Any]
     again = context_again(s, e, turns)
     again_usd = paid_again(table, day, again) if again else 0.0
     return {
-        "tasks": e.prompts, "clock": clock(e), "critical": critical(e), "spending": bill, "models": models,
-        "missing_agents": missing, "agents": found, "tools": tools(s, e, turns), "again": [len(again), sum(n for _, n in again), again_usd], "repeats": repeated(s),
+        "tasks": e.prompts,
+        "clock": clock(e),
+        "critical": critical(e),
+        "spending": bill,
+        "models": models,
+        "missing_agents": missing,
+        "agents": all_agents,
+        "tools": tools(s, e, turns),
+        "again": [len(again), sum(n for _, n in again), again_usd],
+        "repeats": repeated(s),
         "trouble": {
-            "calls": len(s.calls), "failed_calls": sum(bool(s.results.get(i, {}).get("failed")) for i in s.calls),
-            "open_calls": sum(i not in s.results for i in s.calls), "interruptions": e.interrupts, "refusals": e.refusals,
-            "denials": e.denials, "model_errors": sum(t["model"] == "<synthetic>" for t in s.turns.values()),
+            "calls": len(s.calls),
+            "failed_calls": sum(bool(s.results.get(i, {}).get("failed")) for i in s.calls),
+            "open_calls": sum(i not in s.results for i in s.calls),
+            "interruptions": e.interrupts,
+            "refusals": e.refusals,
+            "denials": e.denials,
+            "model_errors": sum(t["model"] == "<synthetic>" for t in s.turns.values()),
             "failed_agents": sum(any(one.get("failed") for one in a.get("rounds", [])) for a in e.agents.values()),
         },
-        "compactions": e.compactions, "fates": fates(s, e),
-    }  # fmt: skip
+        "compactions": e.compactions,
+        "fates": fates(s, e),
+    }

@@ -1,4 +1,5 @@
-"""The first screen: whether an independent count gives the same figures, and what it costs: `python -m bench.screen [--full] [--json]`."""
+"""The first screen: whether an independent count gives the same figures, and what it costs: `python -m
+bench.screen [--full] [--json]`."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ NEAR = 0.02  # seconds or tokens: times of a log are in milliseconds
 
 def logs(most: int | None = None) -> list[Path]:
     """Real sessions, where they are there: all of them, or every other one until there are so many."""
-    found = sorted(LOGS.glob("*.jsonl.xz"))
-    return found if most is None else found[::2][:most]
+    paths = sorted(LOGS.glob("*.jsonl.xz"))
+    return paths if most is None else paths[::2][:most]
 
 
 def figures(one: RunSummary) -> dict[str, Any]:
@@ -99,7 +100,11 @@ def differences(path: Path) -> tuple[int, list[str]]:
         and n in ours
         and all(0 <= a - b <= REDACTED for a, b in zip(v, ours[n], strict=True))
     }
-    wrong = [f"{path.name} {name}: {value} counted, {ours.get(name)} shown" for name, value in counted.items() if name not in close and (name not in ours or not same(value, ours[name]))]  # fmt: skip
+    wrong = [
+        f"{path.name} {name}: {value} counted, {ours.get(name)} shown"
+        for name, value in counted.items()
+        if name not in close and (name not in ours or not same(value, ours[name]))
+    ]
     return len(counted), wrong
 
 
@@ -110,9 +115,15 @@ def measure(full: bool) -> list[Row]:
         wrong = [line for _, lines in compared for line in lines]
         print(*wrong, sep="\n", end="\n" * bool(wrong))
         rows += [
-            at_most("25.4.1", f"figures of {len(paths)} real sessions that an independent count gives otherwise", len(wrong), 0, "exact"),
+            at_most(
+                "25.4.1",
+                f"figures of {len(paths)} real sessions that an independent count gives otherwise",
+                len(wrong),
+                0,
+                "exact",
+            ),
             fact("25.4.2", "figures that were counted twice", sum(n for n, _ in compared)),
-        ]  # fmt: skip
+        ]
     return [*rows, *_cost(1_000_000 if full else 5_000, 3 if full else 1)]
 
 

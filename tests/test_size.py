@@ -24,7 +24,7 @@ from bench.size import (
 )
 
 CEILINGS = {  # as measured, and a little room; a change may lower one and never raise it. One that is met goes
-    "core": 15_500,
+    "core": 15_300,
     "learn": 8_120,
     "podium": 44_880,
     "long_lines": 230,

@@ -67,7 +67,9 @@ def show(
             if run is not None:
                 raise Unreadable(path, _no_run(path, run, progress))
     if first is None:
-        raise BadTrace(faults) if any(f.level == "error" for f in faults) else Unreadable(path, "no run in it")
+        if any(f.level == "error" for f in faults):
+            raise BadTrace(faults)
+        raise Unreadable(path, faults[0].message if faults else "no run in it")
     if len(many.runs) == 1:
         _show_one(*first, lanes, html, json)
     elif html is not None:

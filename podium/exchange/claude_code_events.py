@@ -277,11 +277,11 @@ class EventWriter:
         return row
 
     def _on_result(self, who: AgentState, item: Item) -> None:
-        call, asked = self.rows.get(item.id), self.session.calls.get(item.id)
-        if call is None and asked is not None:
+        call, request = self.rows.get(item.id), self.session.calls.get(item.id)
+        if call is None and request is not None:
             self.early[item.id] = who, item
             return
-        tool = asked.tool if asked is not None else None
+        tool = request.tool if request is not None else None
         answer = self._answer(who, item, tool, call) if item.refusal or tool in ASKS else None
         event: dict[str, Any] = {"type": _RESULT, "agent": who.name, "t": item.t, "task": self.task}
         if tool:

@@ -13,6 +13,7 @@ __all__ = [
     "NONE",
     "Attached",
     "Block",
+    "Fetched",
     "Item",
     "Launch",
     "Launched",
@@ -140,6 +141,12 @@ class Launched(Struct, gc=False):
     totalToolUseCount: float | None = None  # noqa: N815
     resolvedModel: str | None = None  # noqa: N815
     usage: Usage | None = None
+
+
+class Fetched(Struct, gc=False):
+    """What the result of a fetch says: the answer of the page's server."""
+
+    code: float | None = None
 
 
 class Launch(Struct, gc=False):

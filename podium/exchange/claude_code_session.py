@@ -21,6 +21,7 @@ from podium.exchange.claude_code_records import (
     NONE,
     Attached,
     Block,
+    Fetched,
     Item,
     Launch,
     Launched,
@@ -53,6 +54,7 @@ _INJECTED = (
 )  # fmt: skip
 _RECORD = msgspec.json.Decoder(Record)
 _ATTACHED = msgspec.json.Decoder(Attached)
+_FETCHED = msgspec.json.Decoder(Fetched)
 _LAUNCH = msgspec.json.Decoder(Launch)
 _LAUNCHED = msgspec.json.Decoder(Launched)
 
@@ -280,8 +282,13 @@ class Session:
         if block.is_error:
             item.refusal = _refusal(block.content)
         stream.items.append(item)
-        if r.toolUseResult is not NONE and (call in self.launches or call not in self.calls):
+        if r.toolUseResult is NONE:
+            return
+        if call in self.launches or call not in self.calls:
             self._launched(call, r.toolUseResult, place)
+        elif self.calls[call].tool == "WebFetch":
+            with suppress(*ERRORS):  # a text, where the tool failed
+                item.failed = item.failed or (_FETCHED.decode(r.toolUseResult).code or 0) >= 400
 
     def _launched(self, call: str, result: Raw, place: Place) -> None:
         """What the result of a launch says of the agent."""

@@ -264,7 +264,7 @@ class _Reader:
         self.tools: dict[str, tuple[str, Item]] = {}
         self.searches: list[int] = []  # that have ended and whose call comes
         self.answered: set[str] = set()
-        self.asked = False  # the open turn has made a call
+        self.has_called = False  # the open turn has made a call
         self.running = False  # within a task, and its prompt has come
         self.prompts = 0
         self.rests: tuple[int, float] | None = None  # the event since which, and the time, it waits for the person
@@ -299,7 +299,7 @@ class _Reader:
         kind = item.type
         if type == "response_item":
             if kind == "agent_message":
-                self._told(item, t)
+                self._agent_message(item, t)
             elif kind in OUTPUTS:
                 self._output(item, t)
             elif kind in TURN and item.role in (None, "assistant"):
@@ -421,9 +421,9 @@ class _Reader:
             began = t if self.ready is None else min(self.ready, t)
             self.turn = row = self._add("aggregate" if gathers else "message", began, end=t, model=self.model)
             self._follow(row)
-            self.uncounted, self.asked = row, False
+            self.uncounted, self.has_called = row, False
         if item.type in ("reasoning", "message"):
-            if not self.asked:
+            if not self.has_called:
                 self.run.set(self.turn, end=t)
             if item.type == "message":
                 self.run.set_content(self.turn, bytes(item.content))
@@ -432,9 +432,9 @@ class _Reader:
             self._call(item, t)
 
     def _call(self, item: Item, t: float) -> None:
-        if not self.asked:
+        if not self.has_called:
             self.run.set(self.turn, end=t)
-        self.asked = True
+        self.has_called = True
         name = item.name or {"tool_search_call": "tool_search", "local_shell_call": "shell"}.get(item.type, "")
         if item.type == "web_search_call":
             self.run.set_content(self._search(t), bytes(item.action))
@@ -482,7 +482,7 @@ class _Reader:
             self._fault(f"an output for {why}: {id}; left out")
             return
         self.answered.add(id)
-        name, asked = self.tools[id]
+        name, request = self.tools[id]
         self._close()
         self.run.set(call, end=t)
         if id in self.launches:
@@ -493,9 +493,9 @@ class _Reader:
         self.run.edge(call, row, "return")
         self._show("tool_dependency", row, t)
         if not failed and name in TELLS:
-            self._tell(asked, raw, call, t)
+            self._tell(request, raw, call, t)
         elif not failed and name in ENDS:
-            self._despawn(_target(asked), t, call)
+            self._despawn(_target(request), t, call)
 
     def _launched(self, id: str, output: bytes, t: float) -> None:
         """What a call to spawn answered: the name of the agent, or why there is none."""
@@ -511,12 +511,12 @@ class _Reader:
         turn = self.launches.pop(id or "", None)
         if turn is None or id is None:
             return
-        call, asked = self.calls[id], self.tools[id][1]
+        call, request = self.calls[id], self.tools[id][1]
         agent = self.session.name(path or thread)
         self.session.agents |= {key: agent for key in (path, thread) if key}
-        role = _arguments(asked).get("agent_type")
+        role = _arguments(request).get("agent_type")
         role = role if isinstance(role, str) else None
-        row = self._add("spawn", t, to=agent, role=role, content=bytes(asked.arguments))
+        row = self._add("spawn", t, to=agent, role=role, content=bytes(request.arguments))
         self.run.edge(call, row, "causal")
         self.run.edge(turn, row, "spawn")
         if self.run.events[turn]["type"] == _TYPE["message"]:
@@ -526,10 +526,10 @@ class _Reader:
         self.session.spawned[agent], self.session.reached[agent] = row, True
         self.session.since[agent] = t
 
-    def _tell(self, asked: Item, output: bytes, call: int, t: float) -> None:
+    def _tell(self, request: Item, output: bytes, call: int, t: float) -> None:
         """A text that was sent to another agent."""
-        agent = self.session.name(_target(asked))
-        row = self._add("message", t, to=agent, content=bytes(asked.arguments))
+        agent = self.session.name(_target(request))
+        row = self._add("message", t, to=agent, content=bytes(request.arguments))
         self.run.edge(call, row, "message")
         self.session.sent.setdefault((self.agent, agent), []).append(row)
         self.session.since[agent] = t
@@ -542,7 +542,7 @@ class _Reader:
             self.run.edge(call, row, "causal")
         self.session.ends.append((row, agent))
 
-    def _told(self, item: Item, t: float) -> None:
+    def _agent_message(self, item: Item, t: float) -> None:
         """A text from another agent: its answer, or a message."""
         author = self.session.name(item.author)
         if item.recipient and self.session.name(item.recipient) != self.agent:

@@ -206,7 +206,7 @@ def _amount(a: Mapping[str, Any], field: str) -> float | None:
 
 
 class _Text(Struct, gc=False, rename={"text": "stringValue"}):
-    text: Raw | None = None
+    text: Raw = Raw()
 
 
 _texts = msgspec.json.Decoder(_Text)
@@ -220,7 +220,7 @@ def _content(a: Mapping[str, Any], field: str) -> bytes | str | None:
         if isinstance(value, Raw):
             with suppress(*ERRORS):
                 text = _texts.decode(value).text
-                return bytes(value if text is None else text)
+                return bytes(text) or bytes(value)
         elif value is not None:
             return value if isinstance(value, str) else msgspec.json.encode(value)
     return None

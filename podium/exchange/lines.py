@@ -37,8 +37,8 @@ def _is_object(line: bytes) -> bool:
 
 
 def records(lines: Iterable[bytes], decoder: Any, complain: Complain) -> Iterator[tuple[int, Any]]:
-    """The records of a file's lines with the number of their line. `decoder` is msgspec's, of one record. `complain`
-    hears of broken lines, torn ones, and of several objects on one line (which are read).
+    """The records of a file's lines with the number of their line. `decoder` is msgspec's, of one record.
+    `complain` hears of broken lines, torn ones, and of several objects on one line (which are read).
 
     >>> complaints = []
     >>> lines = [b'{"a": 1}{"a": 2}\\n', b"\\n", b'{"a": \\n', b'{"a": 3}\\n', b'{"a"']

@@ -29,6 +29,7 @@ from podium.trace.survey import top_fields
 __all__ = ["Importer", "Source", "known_formats", "looks_like", "read_foreign"]
 
 START = 1 << 16  # bytes that a format is recognised by
+ZSTD = 93  # how a member of a zip archive is packed
 
 
 class Source(NamedTuple):
@@ -71,7 +72,8 @@ def read_foreign(paths: Sequence[str], keep: bool = False, progress: files.Progr
     """The runs that importers read in these files and archives, and the names of the files that are not theirs to
     read.
 
-    A file that nobody knows is told in one line: also one in an archive with logs, since nobody else reads archives."""
+    A file that nobody knows is told in one line: also one in an archive with logs, since nobody else reads
+    archives."""
     groups: dict[str, list[Source]] = {}  # by importer
     broken: dict[str, str] = {}  # files that could not be read to their end
     for path in paths:
@@ -186,7 +188,8 @@ def _member(archive: zipfile.ZipFile, path: str, member: str) -> IO[bytes]:
     try:
         return archive.open(member)
     except (NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
-        raise Unreadable(f"{path}:{member}", f"cannot be unpacked here: {error}") from None
+        method = " (zstd)" if archive.getinfo(member).compress_type == ZSTD else ""
+        raise Unreadable(f"{path}:{member}", f"cannot be unpacked here: {error}{method}") from None
 
 
 def _tarred(path: str, progress: files.Progress, broken: dict[str, str]) -> Iterator[Source]:
@@ -223,15 +226,18 @@ def _members(
     progress: files.Progress,
     broken: dict[str, str],
 ) -> Iterator[Source]:
+    damaged: dict[str, str] = {}
     for member in members:
         opened, name = opener(member), f"{path}:{member}"
         try:
             with opened() as stream:
                 start = stream.read(START)
         except Unreadable as error:
-            broken[name] = error.why
+            damaged[name] = error.why
             continue
         yield Source(name, start, partial(_lines, opened, progress, name, broken))
+    alike = len(damaged) == len(members) and len(set(damaged.values())) == 1
+    broken |= {path: f"all that is in it {damaged.popitem()[1]}"} if alike else damaged
 
 
 def _hidden(member: str) -> bool:

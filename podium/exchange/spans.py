@@ -8,6 +8,7 @@ call: such edges are inferred from the order of what one agent did, and name tha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -22,6 +23,9 @@ Kind = Literal["agent", "model", "tool", "handoff", "guard", "person", "group"]
 ORDER = "latest-done"  # rule: of what the same agent did, the latest that had ended
 GATHERS = "gathers-returns"  # rule: the first turn of an agent that began when several others had returned
 NEXT_PROMPT = "next prompt after an answer"
+COMPLAINS = "a short output that begins with an error"  # rule: the call failed, though its span does not say so
+SHORT = 2000  # bytes of it
+_ERROR = re.compile(rb'\s*"?(?:Error: |Error (?:invoking|executing) tool|An error occurred while running the tool)')
 _SPAWN, _DELEGATE = DECISIONS.index("spawn"), DECISIONS.index("delegate")
 _DECIDES, _TURN, _RETURNS = map(EVENT_TYPES.index, ("orchestrator_decision", "message", "return"))
 
@@ -343,9 +347,11 @@ class _Sweep:
 
     def _result(self, span: Span, t: float) -> None:
         agent, call = self._of(span, t), self.rows[span.id]
+        complains = not span.failed and _complains(span.output)
         row = self.run.add(
-            "tool_result", agent.name, t, tool=span.name, content=span.output, valid=0 if span.failed else None
-        )
+            "tool_result", agent.name, t, tool=span.name, content=span.output,
+            valid=0 if span.failed or complains else None, extra={"inferred": COMPLAINS} if complains else None,
+        )  # fmt: skip
         self.run.edge(call, row, "return")
         for back in self.backs.pop(span.id, ()):
             self.run.edge(back, row, "return")
@@ -419,6 +425,16 @@ class _Sweep:
         self._join(self._causes(agent, t, span), row)
         agent.front.append(_Done(row, t if span.end is None else span.end, "message", stated=True))
         self.rows[span.id] = row
+
+
+def _complains(output: bytes | str | None) -> bool:
+    """Whether what a tool returned is no more than an error in words: many tools end well and return one.
+
+    >>> _complains("Error: status 401"), _complains(b'"Errors of measurement are"')
+    (True, False)
+    """
+    start = output[:SHORT].encode() if isinstance(output, str) else output or b""
+    return len(start) < SHORT and _ERROR.match(start) is not None
 
 
 def amount(value: Any) -> float | None:

@@ -23,6 +23,7 @@ from podium.trace.vocabulary import TOPOLOGIES
 __all__ = [
     "AXES",
     "COLUMNS",
+    "OWNERS",
     "B",
     "Column",
     "F",
@@ -32,7 +33,10 @@ __all__ = [
     "Trace",
     "absent_column",
     "concat",
+    "joined_columns",
     "ranges",
+    "recorded",
+    "take_rows",
 ]
 
 F = NDArray[np.float64]
@@ -48,6 +52,7 @@ AXES: dict[str, str] = {
     "v": "votes",
     "o": "options",
 }
+OWNERS = {"x": "dst_x", "k": "owner_k", "v": "event_v", "o": "event_o"}  # the events by which an axis is sorted
 Kind = Literal["float", "int", "tri", "code", "row", "agent", "rollout", "text", "name", "floats", "texts"]
 _DTYPES: dict[str, type[np.generic]] = {
     "float": np.float64,
@@ -124,7 +129,9 @@ class Text:
 
     def recoded(self, words: Sequence[str]) -> NDArray[np.int32]:
         """The codes these strings have among other words; -2 for a string that is not among them."""
-        return self.codes if self.words is words else self._placed(dict(zip(words, range(len(words)), strict=True)))
+        if self.words is words or not self.words:
+            return self.codes
+        return self._placed(dict(zip(words, range(len(words)), strict=True)))
 
     def _placed(self, place: Mapping[str, int]) -> NDArray[np.int32]:
         table = np.fromiter(map(place.get, self.words, repeat(-2)), np.int32, len(self.words))
@@ -381,22 +388,12 @@ class Trace(_Referred):
 
     def rollout_of(self, axis: str) -> I:
         """For each row of an axis, the rollout it belongs to."""
-        match axis:
-            case "n":
-                return np.arange(len(self))
-            case "a":
-                return self.rollout_a
-            case "e":
-                return self.rollout_e
-            case "x":
-                return self.rollout_e[self.dst_x]
-            case "k":
-                return self.rollout_e[self.owner_k]
-            case "v":
-                return self.rollout_e[self.event_v]
-            case "o":
-                return self.rollout_e[self.event_o]
-        raise ValueError(f"no axis {axis!r}; there are {', '.join(AXES)}")
+        if axis not in AXES:
+            raise ValueError(f"no axis {axis!r}; there are {', '.join(AXES)}")
+        if axis in OWNERS:
+            of: I = self.rollout_e[getattr(self, OWNERS[axis])]
+            return of
+        return {"n": np.arange(len(self)), "a": self.rollout_a, "e": self.rollout_e}[axis]
 
     def first_of(self, axis: str) -> NDArray[np.int64]:
         """Where each rollout begins on an axis, and at the end the length of that axis."""
@@ -418,18 +415,8 @@ class Trace(_Referred):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        counts = [
-            f"{n} {what if n != 1 else what[:-1]}"
-            for n, what in (
-                (len(self), "rollouts"),
-                (self.n_events, "events"),
-                (self.n_edges, "edges"),
-                (self.n_agents, "agents"),
-                (len(self.token_k), "tokens"),
-            )
-            if n or what != "tokens"
-        ]
-        return f"Trace({', '.join(counts)})"
+        counts = {AXES[axis]: len(_axis(self, axis)) for axis in ("nexak" if len(self.token_k) else "nexa")}
+        return f"Trace({', '.join(f'{n} {what if n != 1 else what[:-1]}' for what, n in counts.items())})"
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -443,6 +430,7 @@ class Trace(_Referred):
 
 
 COLUMNS: tuple[Column, ...] = tuple(Column(f.name, f.name[-1], f.metadata["kind"]) for f in fields(Trace))
+_LENGTH = {axis: name for name, axis, kind in reversed(COLUMNS) if kind not in ("floats", "texts")}  # as long as it
 
 
 def concat(traces: Sequence[Trace]) -> Trace:
@@ -460,7 +448,7 @@ def concat(traces: Sequence[Trace]) -> Trace:
         if kind in points:
             by = shift[points[kind]]
             parts = [p if s == 0 else np.where(p < 0, p, p + s) for p, s in zip(parts, by, strict=True)]
-        columns[name] = _concatenated(kind, parts, lengths[axis])
+        columns[name] = joined_columns(kind, parts, lengths[axis])
     return Trace.of(**columns)
 
 
@@ -481,21 +469,27 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _is_absent(values: F | Text) -> bool:
-    return bool((values.codes == -1).all() if isinstance(values, Text) else np.isnan(values).all())
+    return not recorded(values).any()
+
+
+def recorded(values: NDArray[Any] | Text) -> B:
+    """The rows of a column in which something is recorded."""
+    if isinstance(values, Text):
+        values = values.codes
+    there: B = ~np.isnan(values) if values.dtype.kind == "f" else values >= 0
+    return there
 
 
 def _axis(trace: Trace, axis: str) -> Any:
     """Any column that is as long as its axis."""
-    names = {
-        "n": "trace_id_n",
-        "a": "rollout_a",
-        "e": "t_e",
-        "x": "src_x",
-        "k": "token_k",
-        "v": "event_v",
-        "o": "event_o",
-    }
-    return getattr(trace, names[axis])
+    return getattr(trace, _LENGTH[axis])
+
+
+def take_rows(values: Any, rows: I) -> Any:
+    """These rows of a column of any kind."""
+    if isinstance(values, Mapping):
+        return {name: take_rows(column, rows) for name, column in values.items()}
+    return values.take(rows) if isinstance(values, Text | Names) else values[rows]
 
 
 def _take(trace: Trace, rollouts: NDArray[np.int64]) -> Trace:
@@ -509,13 +503,8 @@ def _take(trace: Trace, rollouts: NDArray[np.int64]) -> Trace:
         place[kind] = table  # its last entry serves -1, absent
     columns: dict[str, Any] = {}
     for name, axis, kind in COLUMNS:
-        values, at = getattr(trace, name), rows[axis]
-        if isinstance(values, Mapping):
-            columns[name] = {k: v.take(at) if isinstance(v, Text) else v[at] for k, v in values.items()}
-        elif isinstance(values, (Text, Names)):
-            columns[name] = values.take(at)
-        else:
-            columns[name] = place[kind][values[at]] if kind in place else values[at]
+        values = take_rows(getattr(trace, name), rows[axis])
+        columns[name] = place[kind][values] if kind in place else values
     if len(np.unique(rollouts)) != len(rollouts):
         raise ValueError("a rollout may be taken once; concat traces to repeat one")
     return Trace.of(**columns)
@@ -570,19 +559,12 @@ def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate(parts)
 
 
-def _concatenated(kind: str, parts: list[Any], lengths: list[int]) -> Any:
+def joined_columns(kind: str, parts: list[Any], lengths: list[int]) -> Any:
+    """One column from parts of it; None where nothing is recorded, in so many rows."""
+    parts = [absent_column(kind, n) if p is None else p for p, n in zip(parts, lengths, strict=True)]
+    if kind in ("floats", "texts"):
+        names = dict.fromkeys(name for part in parts for name in part)
+        return {name: joined_columns(kind[:-1], [part.get(name) for part in parts], lengths) for name in names}
     if kind == "text":
         return Text.concat(parts)
-    if kind == "name":
-        return Names.concat(parts)
-    if kind in ("floats", "texts"):
-        one = kind[:-1]
-        return {
-            k: _concatenated(
-                one,
-                [p[k] if k in p else absent_column(one, n) for p, n in zip(parts, lengths, strict=True)],
-                lengths,
-            )
-            for k in dict.fromkeys(k for p in parts for k in p)
-        }
-    return _joined(parts)
+    return Names.concat(parts) if kind == "name" else _joined(parts)

@@ -1,7 +1,7 @@
 """Runs that branched, packed: a branch holds its own rows only, and repeats those of its parent before them.
 
-What learns from branches makes many of them, and each is mostly what its parent was. A `Forest` keeps every row once. `whole()`
-is the `Trace` that it stands for, in which each run has all its rows.
+What learns from branches makes many of them, and each is mostly what its parent was. A `Forest` keeps every row
+once. `whole()` is the `Trace` that it stands for, in which each run has all its rows.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.trace.columns import AXES, COLUMNS, I, Names, Text, Trace, ranges
+from podium.trace.columns import COLUMNS, OWNERS, I, Text, Trace, ranges, take_rows
 
 __all__ = ["Forest"]
 
 N64 = NDArray[np.int64]
-OWNER = {"x": "dst_x", "k": "owner_k", "v": "event_v", "o": "event_o"}  # by which rows an axis follows events
 
 
 @dataclass(frozen=True, eq=False)
 class Forest:
-    """Runs, parents first. Not a trace: its edges may come from rows of a run's parent, and an agent is named only in runs whose own
-    rows name it. Where an own row repeats one of the parent's because it is later than the branch, it is held by both."""
+    """Runs, parents first. Not a trace: its edges may come from rows of a run's parent, and an agent is named only in
+    runs whose own rows name it. An own row that repeats one of the parent's that is later than the branch is in both.
+    """
 
     rows: Trace  # the own rows of each run
     parent_n: I  # the place of each run's parent, -1 for none
@@ -53,7 +53,7 @@ class Forest:
         local = np.arange(packed.n_events) - np.repeat(first[:-1] - self.shared_n, own)
         places = {"e": source, "n": np.arange(n)}
         owners: dict[str, N64] = {"e": np.arange(len(source))}
-        for axis, name in OWNER.items():
+        for axis, name in OWNERS.items():
             at = np.searchsorted(getattr(packed, name), np.arange(packed.n_events + 1))
             many = np.diff(at)[source]
             places[axis], owners[axis] = ranges(at[source], many), np.repeat(owners["e"], many)
@@ -63,16 +63,13 @@ class Forest:
             if name in columns or axis == "a":
                 continue
             values, at = getattr(packed, name), places[axis]
-            if name == OWNER.get(axis):
+            if name == OWNERS.get(axis):
                 columns[name] = owners[axis]
             elif kind == "row":  # of the same run, in which a shared row has the place that it has in the parent
                 of = values[at]
                 columns[name] = np.where(of >= 0, start[run[owners[axis]]] + local[of], -1)
-            elif kind in ("floats", "texts"):
-                columns[name] = {k: v.take(at) if isinstance(v, Text) else v[at] for k, v in values.items()}
             else:
-                columns[name] = values.take(at) if isinstance(values, Text | Names) else values[at]
-        assert len(AXES) == len(places) + 1
+                columns[name] = take_rows(values, at)
         return Trace.of(**columns)
 
     def _sources(self, start: N64, own: N64) -> N64:

@@ -20,42 +20,26 @@ from numpy.typing import NDArray
 from podium.trace.columns import Names, Text, Trace
 from podium.trace.depth import TOO_DEEP, is_deep
 from podium.trace.loose import (
+    Block,
     Edges,
     Loose,
     Place,
-    channels,
-    event_columns,
-    mark_inferred,
-    nested,
-    options_of,
-    run_columns,
-    tokens_of,
-    topology_code,
-    votes_of,
+    block_of,
+    joined_blocks,
+    loose,
+    rollout_columns,
     whole,
 )
-from podium.trace.scan import LOG_EVENTS, Odd, Shape, Table, Words, WordsPy, check_fields, extra_columns, objects
+from podium.trace.scan import LOG_EVENTS, Odd, Shape, Table, check_fields, extra_columns, objects
 from podium.trace.vocabulary import EDGE_TYPES
-from podium.trace.wire import (
-    LOG_VERSION,
-    Cause,
-    Closing,
-    ClosingLine,
-    Header,
-    HeaderLine,
-    LogEvent,
-    RunFields,
-    Taken,
-)
+from podium.trace.wire import LOG_VERSION, Cause, Closing, ClosingLine, Header, HeaderLine, LogEvent, Taken
 from podium.trace.write import event_objects, figures, run_fields
 
 __all__ = ["CHECKED", "Segment", "header_line", "header_of", "is_log", "read_segments", "run_of", "write"]
 
-CHECKED = LOG_EVENTS.without("content_ref", "random", "model", "version", "role").only(
-    "id context t_e end_e type_e agent_e to_e tool_e trusted_e valid_e truncated_e tokens_in_e tokens_out_e "
-    "cost_e decision_e "
-    "options_e chosen_e logp_e start_e tokens logps mask votes option_logps option_numbers option_items inferred "
-    "absent run"
+CHECKED = LOG_EVENTS.without(
+    "content_ref random model version role from cache_read cache_write cache_write_1h task stage call chance "
+    "position reward extra behaviour"
 )
 BLOCK = 1 << 22
 MOST_EXPLAINED = 100
@@ -70,43 +54,6 @@ def is_log(start: bytes) -> bool:
     return re.match(rb'\s*\{\s*"podium_log"', start) is not None
 
 
-class Pile:
-    """A column that grows in place, block by block, so that it is never in memory twice."""
-
-    def __init__(self, dtype: Any, text: bool = False) -> None:
-        self._bytes, self._dtype = bytearray(), np.dtype(dtype)
-        self._words: Any = Words() if text else None
-        self._same: Any = None  # the words that every block had so far, if all had the same
-
-    def add(self, values: Any) -> None:
-        if isinstance(values, Text):
-            values = self._recoded(values)
-        self._bytes += np.ascontiguousarray(values, self._dtype).data.cast("B")
-
-    def pad(self, n: int) -> None:
-        """Rows in which nothing is recorded."""
-        self.add(np.full(n, np.nan if self._dtype.kind == "f" else -1, self._dtype))
-
-    def __len__(self) -> int:
-        return len(self._bytes) // int(self._dtype.itemsize)
-
-    def values(self) -> Any:
-        values = np.frombuffer(self._bytes, self._dtype)
-        return values if self._words is None else Text(values, self._words if self._same is None else self._same)
-
-    def _recoded(self, text: Text) -> NDArray[np.int32]:
-        if not len(self._words) and (self._same is None or self._same is text.words):
-            self._same = text.words
-            return text.codes
-        if self._same is not None:
-            for word in self._same:
-                self._words.code(word)
-            self._same = None
-        table = np.array([*map(self._words.code, text.words), -1], np.int32)
-        recoded: NDArray[np.int32] = table[text.codes]
-        return recoded
-
-
 @dataclass
 class Segment:
     """What one writer wrote of a run."""
@@ -115,15 +62,7 @@ class Segment:
     header: Header
     words: dict[str, Any]
     closing: Closing | None = None
-    n: Pile = field(default_factory=lambda: Pile(np.int64))  # the events' numbers
-    columns: dict[str, Pile | dict[str, Pile]] = field(default_factory=dict)  # the events' columns
-    raw: dict[str, tuple[list[NDArray[np.int64]], list[bytes]]] = field(
-        default_factory=dict
-    )  # nested fields: rows, JSON
-    causes: tuple[Pile, ...] = field(
-        default_factory=lambda: tuple(map(Pile, (np.int32, np.int64, np.int32, np.int8)))
-    )
-    writers: WordsPy = field(default_factory=WordsPy)  # of causes, which are effect, number, writer and edge type
+    blocks: list[Block] = field(default_factory=list)
     broken: list[Place] = field(default_factory=list)
     count: int = 0
 
@@ -148,12 +87,10 @@ def read_segments(blocks: Iterable[bytes], file: str, shape: Shape, words: dict[
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                     if segment is None:
                         segment = Segment(file, Header(LOG_VERSION, "unknown", "unknown"), words)
-                    place = (
-                        Place("torn-line", None, f"line {line} is torn; dropped")
-                        if torn and _is_torn(piece)
-                        else None
+                    rule, what = (
+                        ("torn-line", " is torn; dropped") if torn and _is_torn(piece) else ("schema", f": {error}")
                     )
-                    segment.broken.append(place or Place("schema", None, f"line {line}: {error}"))
+                    segment.broken.append(Place(rule, None, f"line {line}{what}"))
             elif segment:
                 _add(segment, piece, line, shape)
             line += piece.count(b"\n")
@@ -197,12 +134,12 @@ def _add(segment: Segment, lines: bytes, line: int, shape: Shape) -> None:
     if not lines.strip():
         return
     if not lines.endswith(b"\n"):
-        lines, last = _without_last(lines)
+        cut = lines.rfind(b"\n") + 1
+        lines, last = lines[:cut], lines[cut:]
         if _is_torn(last):
             number = line + lines.count(b"\n")
-            segment.broken.append(
-                Place("torn-line", None, f"line {number} is torn (it ends after {len(last)} bytes); dropped")
-            )
+            fault = f"line {number} is torn (it ends after {len(last)} bytes); dropped"
+            segment.broken.append(Place("torn-line", None, fault))
         else:
             lines += last
         if not lines.strip():
@@ -215,59 +152,31 @@ def _add(segment: Segment, lines: bytes, line: int, shape: Shape) -> None:
         segment.broken += faults or [Place("schema", None, f"line {line} and on: {error}")]
 
 
-def _without_last(lines: bytes) -> tuple[bytes, bytes]:
-    cut = lines.rfind(b"\n") + 1
-    return lines[:cut], lines[cut:]
-
-
 def _append(segment: Segment, table: Table, shape: Shape) -> None:
     if "n" not in table.columns or np.isnan(table.columns["n"]).any():
         raise Odd("an event without n")
-    number, columns = whole(table.columns["n"]), event_columns(table)
     rows, raw = table.raw.pop("also", ((), []))
-    columns["extra_e"] = table.extras | extra_columns(table.n, rows, _ALSO.decode(b"[" + b",".join(raw) + b"]"))
+    also = extra_columns(table.n, rows, _ALSO.decode(b"[" + b",".join(raw) + b"]"))
     rows, raw = table.raw.pop("after", (np.zeros(0, np.int64), []))
     after = _CAUSES.decode(b"[" + b",".join(raw) + b"]")
-    if any(not causes for causes in after):
+    if not all(after):
         raise Odd("after: empty")
-    for name in table.raw:
-        nested(table, name)  # to hear now, while there are lines to point to, if something is wrong
+    block = block_of(table)
+    block.columns["extra_e"] |= also
     for name in ("extra_e", "reward_e"):
-        fields = {*columns[name], *segment.columns.get(name, {})}  # type: ignore[misc]
-        check_fields(len(fields), segment.count + table.n)
-    segment.n.add(number)
-    columns |= {name: table.columns[name] for name in ("id", "context") if name in table.columns}
-    wanted = {k: v for k, v in columns.items() if shape.wanted is None or k in shape.wanted}
-    _grow(segment.columns, wanted, segment.count, table.n)
-    flat = [c for causes in after for c in causes]
-    effect = np.repeat(rows, [len(causes) for causes in after]) + segment.count
-    code = segment.writers.code
-    columns_x = effect, [c.n for c in flat], [code(c.writer) for c in flat], [_EDGE_CODE[c.type] for c in flat]
-    for pile, values in zip(segment.causes, columns_x, strict=True):
-        pile.add(values)
-    for name, (at, texts) in table.raw.items():
-        if shape.wanted is None or name in shape.wanted:
-            rows_, known = segment.raw.setdefault(name, ([], []))
-            rows_.append(at + segment.count)
-            known += texts
+        names = {key for one in (*segment.blocks, block) for key in one.columns.get(name, ())}
+        check_fields(len(names), segment.count + table.n)
+    flat = [cause for causes in after for cause in causes]
+    block.columns = {name: c for name, c in block.columns.items() if name.partition("_")[0] not in shape.dropped}
+    block.columns |= {
+        "n": whole(table.columns["n"]),
+        "dst_x": np.repeat(np.asarray(rows, np.int32), [len(causes) for causes in after]),
+        "number_x": np.array([cause.n for cause in flat], np.int64),
+        "writer_x": Text.of(cause.writer or segment.header.writer for cause in flat),
+        "type_x": np.array([_EDGE_CODE[cause.type] for cause in flat], np.int8),
+    }
+    segment.blocks.append(block)
     segment.count += table.n
-
-
-def _grow(piles: dict[str, Any], columns: dict[str, Any], before: int, n: int) -> None:
-    """Adds a block of n rows to columns that have some already; a column that is only in one of the two is
-    padded."""
-    for name, values in columns.items():
-        if isinstance(values, dict):
-            _grow(piles.setdefault(name, {}), values, before, n)
-        else:
-            if name not in piles:
-                text = isinstance(values, Text)
-                piles[name] = Pile(np.int32 if text else values.dtype, text)
-                piles[name].pad(before)
-            piles[name].add(values)
-    for name, pile in piles.items():
-        if name not in columns:
-            _grow(pile, {}, before, n) if isinstance(pile, dict) else pile.pad(n)
 
 
 def _explain(lines: bytes, line: int, row: int) -> Iterator[Place]:
@@ -296,41 +205,26 @@ def run_of(segments: Sequence[Segment]) -> Loose | list[Place]:
         if s.closing and s.closing.events != s.count:
             fault = f"the log of {s.header.writer} says that it has {s.closing.events} events, there are {s.count}"
             broken.append(Place("missing-line", None, fault))
-    first = np.cumsum([0, *(s.count for s in segments)])
-    total = int(first[-1])
-    if not total:
+    first = np.cumsum([0, *(s.count for s in segments)]).tolist()
+    if not first[-1]:
         return [*broken, Place("empty-run", None, "nothing was recorded before the writer ended")]
-    names = {s.header.writer: _numbers(s, int(at), broken) for s, at in zip(segments, first, strict=False)}
-    columns, ids, explicit = _columns(segments, broken)
-    row_of = _row_of(names, ids, explicit, broken)
-    edges = _edges(segments, first, names, columns, broken)
-    if "context" in columns:
-        codes, words = columns.pop("context"), segments[0].words["ids"]
-        columns["context_e"] = np.full(total, -1, np.int32)
-        for row in np.flatnonzero(codes >= 0).tolist():
-            columns["context_e"][row] = row_of(words[codes[row]])
-            if columns["context_e"][row] < 0:
-                broken.append(
-                    Place("reference", row, f"its context names {words[codes[row]]!r}, which does not exist")
-                )
-    whole_table = _merged(segments, first, total)
-    broken += mark_inferred(whole_table, edges, row_of)
-    tokens, wrong = tokens_of(whole_table)
-    votes, astray = votes_of(whole_table, row_of)
-    options, odd = options_of(columns.pop("options_e", None), whole_table)
-    run = _run(segments)
-    if any("trace_id" in names for names in nested(whole_table, "absent")[1]):
-        run["trace_id_n"] = Text.of([None])
-    broken += wrong + astray + odd
-    return Loose(run, columns, segments[0].words["agents"], edges, tokens, votes, options, broken)
+    block, words = joined_blocks([b for s in segments for b in s.blocks]), segments[0].words
+    numbers = block.columns.pop("n")
+    names = {
+        s.header.writer: _lookup(s, numbers[at : at + s.count], at, broken)
+        for s, at in zip(segments, first, strict=False)
+    }
+    rows_of = _rows_of(names, *_name_events(segments, block, numbers, broken), broken)
+    edges = _edges(names, block.columns, broken)
+    block.broken = broken + block.broken
+    return loose(block, _run(segments, block), words["agents"], edges, rows_of)
 
 
 Lookup = Callable[[Any], NDArray[np.int64]]
 
 
-def _numbers(segment: Segment, first: int, broken: list[Place]) -> tuple[Lookup, bool]:
+def _lookup(segment: Segment, n: NDArray[np.int64], first: int, broken: list[Place]) -> tuple[Lookup, bool]:
     """From the numbers of a segment's events to their places (-1: none), and whether the segment was closed."""
-    n = segment.n.values()
     closed = segment.closing is not None
     if np.array_equal(n, np.arange(len(n))):
         return lambda at: np.where((at >= 0) & (at < len(n)), at + first, -1), closed
@@ -348,42 +242,33 @@ def _numbers(segment: Segment, first: int, broken: list[Place]) -> tuple[Lookup,
     return find, closed
 
 
-def _columns(segments: Sequence[Segment], broken: list[Place]) -> tuple[dict[str, Any], Names, dict[str, int]]:
-    """The columns of all events, and the ids that were given rather than made from writer and number."""
-    piles: dict[str, Any] = segments[0].columns
-    for before, segment in zip(np.cumsum([s.count for s in segments]).tolist(), segments[1:], strict=False):
-        _grow(piles, _values(segment.columns), before, segment.count)
-        segment.columns = {}
-    columns = _values(piles)
+def _name_events(
+    segments: Sequence[Segment], block: Block, numbers: NDArray[np.int64], broken: list[Place]
+) -> tuple[Names, dict[str, int]]:
+    """The ids of events, and those of them that were given rather than made from writer and number."""
     prefix = Text.concat([Text.constant(f"{s.header.writer}.", s.count) for s in segments])
-    number = segments[0].n.values() if len(segments) == 1 else np.concatenate([s.n.values() for s in segments])
-    ids = Names(prefix, number)
+    ids = Names(prefix, numbers)
     explicit: dict[str, int] = {}
-    if "id" in columns:
-        codes, words = columns.pop("id"), segments[0].words["ids"]
-        given = codes >= 0
-        if given.all():
-            ids = Names(Text(codes, words))
+    if "id" in block.columns:
+        given = block.columns.pop("id")
+        is_given = given.codes >= 0
+        if is_given.all():
+            ids = Names(given)
         else:
-            spelled = zip(Text(codes, words).strings(), prefix.strings(), strict=True)
-            ids = Names(Text.of(p if g is None else g for g, p in spelled), np.where(given, -1, number))
-        for row, code in zip(np.flatnonzero(given).tolist(), codes[given].tolist(), strict=True):
-            if explicit.setdefault(words[code], row) != row:
-                broken.append(
-                    Place("duplicate-id", row, f"the id {words[code]!r} is also that of an earlier event")
-                )
-    columns["id_e"] = ids
-    return columns, ids, explicit
+            spelled = zip(given.strings(), prefix.strings(), strict=True)
+            ids = Names(Text.of(p if g is None else g for g, p in spelled), np.where(is_given, -1, numbers))
+        for row in np.flatnonzero(is_given).tolist():
+            if explicit.setdefault(given[row], row) != row:
+                fault = f"the id {given[row]!r} is also that of an earlier event"
+                broken.append(Place("duplicate-id", row, fault))
+    block.columns["id_e"] = ids
+    return ids, explicit
 
 
-def _values(piles: dict[str, Any]) -> dict[str, Any]:
-    return {name: _values(pile) if isinstance(pile, dict) else pile.values() for name, pile in piles.items()}
-
-
-def _row_of(
+def _rows_of(
     names: dict[str, tuple[Lookup, bool]], ids: Names, explicit: dict[str, int], broken: list[Place]
-) -> Callable[[str], int]:
-    """The place of an event by its id, given or made from writer and number; -1 if there is none."""
+) -> Callable[[Text], NDArray[np.int32]]:
+    """The places of events by their ids, given or made from writer and number; -1 if there is none."""
 
     def issued(name: str) -> int:
         writer, _, number = name.rpartition(".")
@@ -392,79 +277,56 @@ def _row_of(
             return row if row >= 0 and ids[row] == name else -1
         return -1
 
+    def rows_of(text: Text) -> NDArray[np.int32]:
+        used, place = np.unique(text.codes, return_inverse=True)
+        spelled = [text.words[code] for code in used.tolist() if code >= 0]
+        rows = [explicit[name] if name in explicit else issued(name) for name in spelled]
+        return np.array([*[-1] * (len(used) - len(rows)), *rows], np.int32)[place]
+
     if len(explicit) < len(ids):
         for name, row in explicit.items():
             if issued(name) not in (-1, row):
                 broken.append(Place("duplicate-id", row, f"the id {name!r} is also the name of another event"))
-    return lambda name: explicit[name] if name in explicit else issued(name)
+    return rows_of
 
 
-def _edges(
-    segments: Sequence[Segment], first: Any, names: dict[str, Any], columns: dict[str, Any], broken: list[Place]
-) -> Edges:
-    parts: list[tuple[NDArray[Any], ...]] = []
+def _edges(names: dict[str, tuple[Lookup, bool]], columns: dict[str, Any], broken: list[Place]) -> Edges:
+    dst, number, writer, kind = (columns.pop(f"{name}_x") for name in ("dst", "number", "writer", "type"))
+    src = np.full(len(dst), -1, np.int32)
+    for code, word in enumerate(writer.words):
+        if word in names:
+            of_it = slice(None) if len(writer.words) == 1 else np.flatnonzero(writer.codes == code)
+            src[of_it] = names[word][0](number[of_it])
     lost: list[int] = []
-    for segment, at in zip(segments, first.tolist(), strict=False):
-        writers = [word or segment.header.writer for word in segment.writers]
-        effect, number, writer, kind = (pile.values() for pile in segment.causes)
-        src = np.full(len(effect), -1, np.int32)
-        for code, word in enumerate(writers):
-            if word in names:
-                mine = slice(None) if len(writers) == 1 else np.flatnonzero(writer == code)
-                src[mine] = names[word][0](number[mine])
-        for i in np.flatnonzero(src < 0).tolist():
-            row, word = int(effect[i]) + at, writers[writer[i]]
-            closed = names[word][1] if word in names else True
-            fault = "does not exist" if closed else "was not written before its writer ended"
-            if closed or len(lost) < MOST_EXPLAINED:
-                broken.append(
-                    Place("reference" if closed else "lost-cause", row, f"its cause {word}.{number[i]} {fault}")
-                )
-            if not closed:
-                lost.append(row)
-        segment.causes = ()
-        parts.append((src, effect + np.int32(at) if at else effect, kind))
+    for x in np.flatnonzero(src < 0).tolist():
+        row, word = int(dst[x]), str(writer[x])
+        closed = names[word][1] if word in names else True
+        fault = "does not exist" if closed else "was not written before its writer ended"
+        if closed or len(lost) < MOST_EXPLAINED:
+            broken.append(
+                Place("reference" if closed else "lost-cause", row, f"its cause {word}.{number[x]} {fault}")
+            )
+        if not closed:
+            lost.append(row)
     if lost:
-        columns["truncated_e"] = np.array(columns.get("truncated_e", np.full(int(first[-1]), -1, np.int8)))
+        none = np.full(len(columns["t_e"]), -1, np.int8)
+        columns["truncated_e"] = np.array(columns.get("truncated_e", none))
         columns["truncated_e"][lost] = 1
-    return Edges(*(part[0] if len(parts) == 1 else np.concatenate(part) for part in zip(*parts, strict=True)))
+    return Edges(src, dst, kind)
 
 
-def _merged(segments: Sequence[Segment], first: Any, total: int) -> Table:
-    """The nested fields of all segments as one table."""
-    raw: dict[str, tuple[list[NDArray[np.int64]], list[bytes]]] = {}
-    for segment, at in zip(segments, first.tolist(), strict=False):
-        for name, (rows, texts) in segment.raw.items():
-            known_rows, known = raw.setdefault(name, ([], []))
-            known_rows += [r + at for r in rows]
-            known += texts
-    merged = {name: (np.concatenate(rows), texts) for name, (rows, texts) in raw.items()}
-    return Table(total, segments[0].words, {}, merged, {})
-
-
-def _run(segments: Sequence[Segment]) -> dict[str, Any]:
-    def told(name: str) -> Any:
+def _run(segments: Sequence[Segment], block: Block) -> dict[str, Any]:
+    def header(name: str) -> Any:
         return next((v for s in segments if (v := getattr(s.header, name)) is not UNSET), UNSET)
 
-    def text(name: str) -> Text:
-        word = told(name)
-        return Text.of([None if word is UNSET else word])
-
-    def stated(name: str) -> Any:
+    def closing(name: str) -> Any:
         maps = [m for s in segments if s.closing and (m := getattr(s.closing, name)) is not UNSET]
-        return {k: v for m in maps for k, v in m.items()} if maps else None
+        return {k: v for m in maps for k, v in m.items()} if maps else UNSET
 
-    fields = told("run")
-    return run_columns(RunFields() if fields is UNSET else fields) | {
-        "trace_id_n": text("trace_id"),
-        "task_id_n": text("task_id"),
-        "system_n": text("system"),
-        "topology_n": topology_code(told("topology")),
-        "measured_n": np.array([int(stated("metrics") is not None)]),
-        "reward_n": channels(1, [0], [stated("rewards") or {}]),
-        "cost_n": channels(1, [0], [stated("costs") or {}]),
-        "metric_n": channels(1, [0], [stated("metrics") or {}]),
-    }
+    absent = {name for _, names in block.values("absent") for name in names}
+    head = {name: header(name) for name in ("trace_id", "task_id", "system", "topology")}
+    end = {name: closing(name) for name in ("rewards", "costs", "metrics")}
+    return rollout_columns(header("run"), absent, **head, **end)
 
 
 def header_line(header: Header) -> bytes:

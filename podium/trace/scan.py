@@ -19,9 +19,25 @@ from numpy.typing import NDArray
 
 from podium.trace.columns import Text
 from podium.trace.depth import TOO_DEEP, is_deep
-from podium.trace.wire import Edge, Event, Extension, LogEvent
+from podium.trace.wire import Edge, Event, Extension, LogEvent, fields_of
 
-__all__ = ["EDGES", "EVENTS", "FAST", "LOG_EVENTS", "Odd", "Shape", "Table", "Words", "WordsPy", "objects", "skip"]
+__all__ = [
+    "EDGES",
+    "EMPTY",
+    "EVENTS",
+    "FAST",
+    "LOG_EVENTS",
+    "Odd",
+    "Shape",
+    "Table",
+    "Words",
+    "WordsPy",
+    "check_fields",
+    "extra_columns",
+    "objects",
+    "objects_py",
+    "skip",
+]
 
 try:
     from podium.trace._scan import Words, skip
@@ -74,56 +90,47 @@ if not FAST:
 class Shape:
     """The fields of an object: name → (kind, the dictionary that its words go to).
 
-    Kinds: n number, i count, b boolean, s string, j any JSON (its text), r any JSON (decoded later), q a string and
-    v any JSON that are checked but not kept, o the nested object.
+    Kinds are those of `wire.Field`; beside them o is the nested object, and q a string and v any JSON that are
+    checked but not kept.
     """
 
     struct: type[msgspec.Struct]
     top: dict[str, tuple[str, str]]
     nested: dict[str, tuple[str, str]] = field(default_factory=dict)
     open: bool = False  # fields that it does not name are kept
-    wanted: frozenset[str] | None = None  # columns that a reader should keep; all, unless told
+    dropped: frozenset[str] = frozenset()  # what a reader should not keep
 
-    def without(self, *names: str) -> Shape:
-        """The same, with some strings and JSON texts not kept."""
-        dropped = {"s": ("q", ""), "j": ("v", "")}
+    def without(self, names: str) -> Shape:
+        """The same, with some fields, or `extra` ones, not kept."""
+        dropped, unread = frozenset(names.split()), {"s": ("q", ""), "j": ("v", "")}
         top, nested = (
-            {n: dropped.get(kind, (kind, words)) if n in names else (kind, words) for n, (kind, words) in s.items()}
-            for s in (self.top, self.nested)
+            {n: unread.get(f[0], f) if n in dropped else f for n, f in fields.items()}
+            for fields in (self.top, self.nested)
         )
-        return replace(self, top=top, nested=nested)
-
-    def only(self, columns: str) -> Shape:
-        """The same, for a reader that needs only these columns."""
-        return replace(self, wanted=frozenset(columns.split()))
+        return replace(self, top=top, nested=nested, dropped=dropped)
 
     def dictionaries(self) -> dict[str, Any]:
-        return {d: Words() for _, d in (*self.top.values(), *self.nested.values()) if d}
+        """New ones; in those of names, which may not be empty, the empty string has the code `EMPTY`."""
+        words = {d: Words() for _, d in (*self.top.values(), *self.nested.values()) if d}
+        for name in words.keys() & set(_SHARED.values()):
+            words[name].code("")
+        return words
 
 
-def _kinds(spec: str) -> dict[str, tuple[str, str]]:
-    """ "t:n agent:s.agents" → {"t": ("n", ""), "agent": ("s", "agents")}; a dictionary is named as its field is."""
-    kinds = {}
-    for item in spec.split():
-        name, kind = item.split(":")
-        kind, _, words = kind.partition(".")
-        kinds[name] = (kind, words or (name if kind in "sj" else ""))
-    return kinds
+EMPTY = 0
+_SHARED = dict.fromkeys(("id", "context", "src", "dst"), "ids") | dict.fromkeys(("agent", "from", "to"), "agents")
 
 
-_EVENT = (
-    "id:s.ids t:n type:s agent:s.agents role:s from:s.agents to:s.agents tool:s content_ref:s trusted:b podium:o"
-)
-_EXTENSION = _kinds(
-    "end:n tokens_in:n tokens_out:n cache_read:n cache_write:n cache_write_1h:n task:i cost:n stage:i decision:s "
-    "options:j option_numbers:r option_items:r option_logps:r option_behaviours:r chosen:s logp:n call:i chance:n "
-    "valid:b truncated:b "
-    "model:s version:s context:s.ids start:i tokens:r logps:r mask:r rewards:r votes:r random:j inferred:r "
-    "absent:r run:r"
-)
-EVENTS = Shape(Event, _kinds(_EVENT), _EXTENSION, open=True)
-LOG_EVENTS = Shape(LogEvent, _kinds(_EVENT + " n:i after:r position:i also:r"), _EXTENSION, open=True)
-EDGES = Shape(Edge, _kinds("src:s.ids dst:s.ids type:s"))
+def _shape(struct: type[msgspec.Struct]) -> dict[str, tuple[str, str]]:
+    kinds = {name: one.kind for name, one in fields_of(struct).items()}
+    kinds |= {name: kind for name, kind in {"podium": "o", "options": "j"}.items() if name in kinds}
+    return {name: (kind, _SHARED.get(name, name) if kind in "sj" else "") for name, kind in kinds.items()}
+
+
+_EXTENSION = _shape(Extension)
+EVENTS = Shape(Event, _shape(Event), _EXTENSION, open=True)
+LOG_EVENTS = Shape(LogEvent, _shape(LogEvent), _EXTENSION, open=True)
+EDGES = Shape(Edge, _shape(Edge))
 
 
 @dataclass

@@ -8,58 +8,34 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
-from podium.trace.columns import Names, Text, Trace
+from podium.trace.columns import Names, Trace
 from podium.trace.depth import TOO_DEEP, is_deep
 from podium.trace.findings import Unreadable
-from podium.trace.loose import (
-    Edges,
-    Loose,
-    Place,
-    channels,
-    edge_codes,
-    event_columns,
-    has_empty,
-    mark_inferred,
-    nested,
-    options_of,
-    run_columns,
-    tokens_of,
-    topology_code,
-    votes_of,
-)
-from podium.trace.scan import EDGES, EVENTS, Odd, Table, objects, objects_py, skip
-from podium.trace.vocabulary import EDGE_TYPES, Topology
+from podium.trace.loose import Edges, Loose, Place, block_of, edge_codes, loose, rollout_columns
+from podium.trace.scan import EDGES, EMPTY, EVENTS, Odd, Table, objects, objects_py, skip
+from podium.trace.vocabulary import EDGE_TYPES
 from podium.trace.wire import Costs, Document, Edge, Event
 from podium.trace.write import costs, event_objects, figures, run_fields
 
 __all__ = ["explain", "read", "write"]
 
 MOST_EXPLAINED = 100
-ABSENT_COSTS = {"costs.tokens": "tokens", "costs.wall_clock_s": "wall_clock_s"}
-
-
-class Head(Struct, forbid_unknown_fields=True):
-    """A document without its events and edges."""
-
-    trace_id: str
-    task_id: str
-    rewards: dict[str, float]
-    costs: dict[str, float]
-    system: str | UnsetType = UNSET
-    topology: Topology | UnsetType = UNSET
-    metrics: dict[str, float] | UnsetType = UNSET
-
-
-class Parts(Head, kw_only=True):
-    """A document with its events and edges left raw."""
-
-    events: Raw
-    edges: Raw
-
-
-_HEAD, _PARTS = msgspec.json.Decoder(Head), msgspec.json.Decoder(Parts)
+_FIELDS = {f.name: f for f in msgspec.structs.fields(Document)}
+_HEAD = msgspec.json.Decoder(  # a document without its events and edges
+    msgspec.defstruct(
+        "Head",
+        [
+            (f.name, dict[str, float] if f.name == "costs" else f.type, *(() if f.required else (UNSET,)))
+            for f in _FIELDS.values()
+            if f.name not in ("events", "edges")
+        ],
+        forbid_unknown_fields=True,
+    )
+)
+_RAW = [(name, Raw | UnsetType, UNSET) for name in _FIELDS]
+_PARTS = msgspec.json.Decoder(msgspec.defstruct("Parts", _RAW, forbid_unknown_fields=True))
 _MEMBER = re.compile(rb'[ \t\r\n]*"([a-z_]+)"[ \t\r\n]*:[ \t\r\n]*')
 _AFTER = re.compile(rb"[ \t\r\n]*([,}])")
 _NOTHING_AND_MORE = re.compile(rb"\s*\{\s*\}\s*\S")
@@ -75,13 +51,10 @@ def resembles(start: bytes) -> bool:
     (False, False)
     """
     fields = set(top_fields(start))
-    named = fields & _FIELDS
+    named = fields & {name.encode() for name in _FIELDS}
     if (named == {b"trace_id"} and fields != named) or _NOTHING_AND_MORE.match(start):
         return False
     return start.lstrip()[:1] in (b"{", b"[") and 2 * len(named) >= max(len(fields), start.lstrip()[:1] == b"[")
-
-
-_FIELDS = {f.name.encode() for f in msgspec.structs.fields(Document)}
 
 
 def top_fields(start: bytes) -> Iterator[bytes]:
@@ -114,10 +87,10 @@ def read(data: bytes, file: str) -> Loose | list[Place]:
         return explain(data, file) or [Place("schema", None, str(error))]
 
 
-def _plain(data: bytes) -> tuple[Head, Table, Table] | None:
+def _plain(data: bytes) -> tuple[Any, Table, Table] | None:
     """In one pass over the bytes, where they are plain."""
     words = EVENTS.dictionaries()
-    words_x = {"ids": words["ids"], "type": EDGES.dictionaries()["type"]}
+    words_x = words | {"type": EDGES.dictionaries()["type"]}
     tables: dict[str, Table] = {}
     rest = []
     if not (opening := re.match(rb"[ \t\r\n]*\{", data)):
@@ -154,18 +127,21 @@ def _plain(data: bytes) -> tuple[Head, Table, Table] | None:
     return None
 
 
-def _any(data: bytes, file: str) -> tuple[Head, Table, Table]:
+def _any(data: bytes, file: str) -> tuple[Any, Table, Table]:
     """By msgspec, whatever they are like."""
     parts = decoded(_PARTS, data, file)
+    if parts.events is UNSET or parts.edges is UNSET:
+        raise Odd("a document without events or edges")
+    rest = [(name, raw) for name in _FIELDS if (raw := getattr(parts, name)) is not UNSET]
+    head = b",".join(b'"%s":%s' % (name.encode(), raw) for name, raw in rest if name not in ("events", "edges"))
     words = EVENTS.dictionaries()
+    words_x = words | {"type": EDGES.dictionaries()["type"]}
     try:
         events = objects_py(bytes(parts.events), False, EVENTS, words)
-        edges = objects_py(
-            bytes(parts.edges), False, EDGES, {"ids": words["ids"], "type": EDGES.dictionaries()["type"]}
-        )
+        edges = objects_py(bytes(parts.edges), False, EDGES, words_x)
     except (UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(file, _why(error)) from None
-    return parts, events, edges
+    return decoded(_HEAD, b"{" + head + b"}", file), events, edges
 
 
 def decoded(decoder: Any, data: bytes, file: str) -> Any:
@@ -186,7 +162,7 @@ def _why(error: Exception) -> str:
     return f"not JSON: {error}"
 
 
-def _loose(head: Head, events: Table, edges_: Table) -> Loose:
+def _loose(head: Any, events: Table, edges: Table) -> Loose:
     if not head.trace_id or not head.task_id or not events.n:
         raise Odd("an empty trace_id, task_id or events")
     msgspec.convert(head.costs, Costs)
@@ -196,31 +172,22 @@ def _loose(head: Head, events: Table, edges_: Table) -> Loose:
     row_of_code = np.full(len(ids) + 1, -1, np.int32)
     row_of_code[id_e[::-1]] = np.arange(n - 1, -1, -1, dtype=np.int32)  # the first of a name keeps it
     row_of_code[-1] = -1
-    broken = [
+    block = block_of(events)
+    block.columns["id_e"] = Names(block.columns.pop("id"))
+    block.broken += [
         Place("duplicate-id", row, f"the id {ids[id_e[row]]!r} is also that of event {row_of_code[id_e[row]]}")
         for row in np.flatnonzero(row_of_code[id_e] != np.arange(n))[:MOST_EXPLAINED].tolist()
     ]
-    rows: dict[str, int] = {}
-
-    def row_of(name: str) -> int:
-        if not rows:
-            rows.update(zip((ids[c] for c in id_e.tolist()), range(n), strict=True))
-        return rows.get(name, -1)
-
-    columns = event_columns(events)
-    columns["id_e"] = Names(Text(id_e, ids))
-    if "context" in events.columns:
-        codes = events.columns["context"]
-        columns["context_e"] = row_of_code[codes]
-        for row in np.flatnonzero((codes >= 0) & (columns["context_e"] < 0)).tolist():
-            broken.append(Place("reference", row, f"its context names {ids[codes[row]]!r}, which does not exist"))
-    edges = _edges(edges_, row_of_code, ids, broken)
-    broken += mark_inferred(events, edges, row_of)
-    tokens, wrong = tokens_of(events)
-    votes, astray = votes_of(events, row_of)
-    options, odd = options_of(columns.pop("options_e", None), events)
-    broken += wrong + astray + odd
-    return Loose(_run(head, events), columns, events.words["agents"], edges, tokens, votes, options, broken)
+    absent = {name for _, names in block.values("absent") for name in names}
+    (fields,) = [fields for _, fields in block.values("run")][:1] or [UNSET]
+    stated = {name: getattr(head, name) for name in _FIELDS if name not in ("events", "edges")}
+    return loose(
+        block,
+        rollout_columns(fields, absent, **stated),
+        events.words["agents"],
+        _edges(edges, row_of_code, ids, block.broken),
+        lambda names: row_of_code[np.maximum(names.recoded(ids), -1)],
+    )
 
 
 def _edges(table: Table, row_of_code: Any, ids: Any, broken: list[Place]) -> Edges:
@@ -229,7 +196,7 @@ def _edges(table: Table, row_of_code: Any, ids: Any, broken: list[Place]) -> Edg
     columns = table.columns
     if any(c not in columns or (columns[c] < 0).any() for c in ("src", "dst", "type")):
         raise Odd("an edge without src, dst or type")
-    if any(has_empty(columns[c], ids) for c in ("src", "dst")):
+    if any((columns[c] == EMPTY).any() for c in ("src", "dst")):
         raise Odd("an edge with an empty src or dst")
     ends = row_of_code[columns["src"]], row_of_code[columns["dst"]]
     for x in np.flatnonzero((ends[0] < 0) | (ends[1] < 0))[:MOST_EXPLAINED].tolist():
@@ -243,39 +210,6 @@ def _edges(table: Table, row_of_code: Any, ids: Any, broken: list[Place]) -> Edg
     return Edges(*ends, edge_codes(columns["type"], table.words["type"]))
 
 
-def _run(head: Head, events: Table) -> dict[str, Any]:
-    rows, fields = nested(events, "run")
-    run = run_columns(fields[0]) if rows else {}
-    spent: dict[str, float | None] = dict(head.costs)
-    rows, absent = nested(events, "absent")
-    missing = {name for names in absent for name in names}
-    spent |= {cost: None for name, cost in ABSENT_COSTS.items() if name in missing}
-    return run | {
-        "trace_id_n": Text.of([None if "trace_id" in missing else head.trace_id]),
-        "task_id_n": Text.of([None if "task_id" in missing else head.task_id]),
-        "system_n": Text.of([None if head.system is UNSET else head.system]),
-        "topology_n": topology_code(head.topology),
-        "measured_n": np.array([int(head.metrics is not UNSET)]),
-        "reward_n": channels(1, [0], [dict(head.rewards)]),
-        "cost_n": channels(1, [0], [spent]),
-        "metric_n": channels(1, [0], [{} if head.metrics is UNSET else dict(head.metrics)]),
-    }
-
-
-class RawDocument(Struct, forbid_unknown_fields=True):
-    """A document with everything left raw, to look at part by part."""
-
-    trace_id: Raw | UnsetType = UNSET
-    task_id: Raw | UnsetType = UNSET
-    events: Raw | UnsetType = UNSET
-    edges: Raw | UnsetType = UNSET
-    rewards: Raw | UnsetType = UNSET
-    costs: Raw | UnsetType = UNSET
-    system: Raw | UnsetType = UNSET
-    topology: Raw | UnsetType = UNSET
-    metrics: Raw | UnsetType = UNSET
-
-
 def explain(data: bytes, file: str) -> list[Place]:
     """Every way, up to a hundred, in which JSON is not a document of the survey's schema."""
     return list(_explain(data, file))[:MOST_EXPLAINED]
@@ -283,12 +217,11 @@ def explain(data: bytes, file: str) -> list[Place]:
 
 def _explain(data: bytes, file: str) -> Iterator[Place]:
     try:
-        parts = decoded(msgspec.json.Decoder(RawDocument), data, file)
+        parts = decoded(_PARTS, data, file)
     except msgspec.ValidationError as error:
         yield Place("schema", None, str(error))
         return
-    kinds = {f.name: f for f in msgspec.structs.fields(Document)}
-    for name, kind in kinds.items():
+    for name, kind in _FIELDS.items():
         raw = getattr(parts, name)
         if raw is UNSET:
             if kind.required:

@@ -6,23 +6,27 @@ recorded is left out.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, inspect
 
 from podium.trace.vocabulary import Decision, EdgeType, EventType, Topology
 
 __all__ = [
+    "LISTS",
     "Cause",
     "Closing",
     "Document",
     "Edge",
     "Event",
     "Extension",
+    "Field",
     "Header",
+    "Listed",
     "LogEvent",
     "RunFields",
+    "fields_of",
     "schema",
 ]
 
@@ -56,17 +60,17 @@ class RunFields(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """What is known of a run and has no place in the survey's document; on its first event."""
 
     group: str | UnsetType = UNSET
-    batch: Count | UnsetType = UNSET
     parent: Id | UnsetType = UNSET
-    branch: Count | UnsetType = UNSET
-    do: Json | UnsetType = UNSET
     harness: str | UnsetType = UNSET
     env: str | UnsetType = UNSET
     params: Json | UnsetType = UNSET
     seed: Json | UnsetType = UNSET
-    clock_skew_s: Amount | UnsetType = UNSET
-    tells: bool | UnsetType = UNSET
+    do: Json | UnsetType = UNSET
+    batch: Count | UnsetType = UNSET
+    branch: Count | UnsetType = UNSET
     cut: Count | UnsetType = UNSET
+    tells: bool | UnsetType = UNSET
+    clock_skew_s: Amount | UnsetType = UNSET
     earned: float | UnsetType = UNSET
     value: float | UnsetType = UNSET
 
@@ -107,9 +111,40 @@ class Extension(Struct, forbid_unknown_fields=True, omit_defaults=True):
     random: Json | UnsetType = UNSET
     inferred: Annotated[list[InferredEdge], Meta(min_length=1)] | UnsetType = UNSET
     absent: Annotated[list[Unrecorded], Meta(min_length=1)] | UnsetType = (
-        UNSET  # required, hence written, but not known
+        UNSET  # written, since required; not known
     )
     run: RunFields | UnsetType = UNSET
+
+
+class Listed(NamedTuple):
+    """Fields of an event that list what another axis has a row for each of; the first says how many there are."""
+
+    owner: str  # the column of that axis that points to the event
+    rule: str  # that is broken where they differ in length
+    sentence: str
+    fields: dict[str, str]  # to columns
+
+
+LISTS = (
+    Listed(
+        "owner_k",
+        "token-owner",
+        "every token needs one owner",
+        {"tokens": "token_k", "logps": "logp_k", "mask": "mask_k"},
+    ),
+    Listed(
+        "event_o",
+        "options",
+        "every option is described once",
+        {
+            "options": "label_o",
+            "option_numbers": "number_o",
+            "option_items": "item_o",
+            "option_logps": "logp_o",
+            "option_behaviours": "behaviour_o",
+        },
+    ),
+)
 
 
 class Event(Struct, omit_defaults=True, rename={"from_": "from"}):
@@ -205,6 +240,36 @@ class HeaderLine(Struct, forbid_unknown_fields=True):
 
 class ClosingLine(Struct, forbid_unknown_fields=True):
     podium_end: Closing
+
+
+class Field(NamedTuple):
+    """What a reader must know of a field: what it holds, by a letter, and what no type in C says.
+
+    n number, i count, b boolean, s string, j any JSON of which the text is kept, r JSON that is decoded later.
+    """
+
+    kind: str
+    least: bool = False  # a number of 0 or more
+    filled: bool = False  # a string that is not empty
+
+
+def fields_of(struct: type[Struct]) -> dict[str, Field]:
+    """The fields of an object by their names on disk.
+
+    >>> fields_of(Edge)["src"], fields_of(RunFields)["clock_skew_s"]
+    (Field(kind='s', least=False, filled=True), Field(kind='n', least=True, filled=False))
+    """
+    letters = {"Float": "n", "Int": "i", "Bool": "b", "Str": "s", "Literal": "s", "Any": "j"}
+    info = inspect.type_info(struct)
+    assert isinstance(info, inspect.StructType)
+    return {
+        f.encode_name: Field(
+            letters.get(type(f.type).__name__.removesuffix("Type"), "r"),
+            getattr(f.type, "ge", None) == 0,
+            getattr(f.type, "min_length", None) == 1,
+        )
+        for f in info.fields
+    }
 
 
 def schema() -> dict[str, Any]:

@@ -90,10 +90,10 @@ def clock(run: RunColumns) -> Clock:
     silent_e = np.append(run.silent_a, False)[trace.agent_e] & ~run.person_e
     waits_e = run.call_e & np.isin(trace.tool_e.codes, [trace.tool_e.code(name) for name in WAITS])
     layers = [run.model_e, run.call_e & ~waits_e, silent_e, waits_e, run.person_e]
-    parts, seen, covered = [], np.zeros(trace.n_events, np.bool_), 0.0
+    parts, covered_e, covered = [], np.zeros(trace.n_events, np.bool_), 0.0
     for layer in layers:
-        seen = seen | (layer & timed_e)
-        total = union_length(trace.t_e[seen], trace.end_e[seen])
+        covered_e = covered_e | (layer & timed_e)
+        total = union_length(trace.t_e[covered_e], trace.end_e[covered_e])
         parts.append(total - covered)
         covered = total
     if times is None or not timed_e.any():
@@ -126,7 +126,8 @@ def _person(run: RunColumns, timed_e: B) -> tuple[float, float]:
     if what is not None:
         leave_e |= run.person_e & timed_e & (what.codes == what.code('"approved"'))
     prompt_e = run.person_e & timed_e & ~leave_e
-    return tuple(union_length(trace.t_e[e], trace.end_e[e]) for e in (prompt_e, leave_e))  # type: ignore[return-value]
+    prompts, leave = (union_length(trace.t_e[e], trace.end_e[e]) for e in (prompt_e, leave_e))
+    return prompts, leave
 
 
 def _at_once(trace: Trace, team_e: B) -> tuple[float, float]:
@@ -138,11 +139,11 @@ def _at_once(trace: Trace, team_e: B) -> tuple[float, float]:
     order = np.lexsort((-step, t))
     # an agent with several pieces of work at once counts once
     by_agent = np.lexsort((-step, t, who))
-    held = np.cumsum(step[by_agent])
+    depth = np.cumsum(step[by_agent])
     first = np.flatnonzero(np.diff(who[by_agent], prepend=-1))
-    held -= np.repeat(held[first] - step[by_agent][first], np.diff(np.append(first, len(held))))
+    depth -= np.repeat(depth[first] - step[by_agent][first], np.diff(np.append(first, len(depth))))
     change = np.zeros(len(t), np.int64)
-    change[by_agent] = np.where(held == (step[by_agent] > 0), step[by_agent], 0)
+    change[by_agent] = np.where(depth == (step[by_agent] > 0), step[by_agent], 0)
     busy, t = np.cumsum(change[order]), t[order]
     width = np.diff(t)
     some = busy[:-1] > 0

@@ -89,10 +89,25 @@ class Comparison:
         number, bill = len(self.runs), one.spending
         team = one.clock.wall - np.nan_to_num(one.clock.person)
         row = RunRow(
-            number, one.trace_id, file, one.project, one.system, one.started, one.tasks[0].prompt if one.tasks else None,
-            one.ending.how, one.clock.wall, float(team), len(one.agents), bill.turns, one.trouble.calls,
-            one.trouble.failed_calls, _total(bill.input, bill.cache_write, bill.cache_read), bill.hit, bill.usd, bill.at_least,
-        )  # fmt: skip
+            number,
+            one.trace_id,
+            file,
+            one.project,
+            one.system,
+            one.started,
+            one.tasks[0].prompt if one.tasks else None,
+            one.ending.how,
+            one.clock.wall,
+            float(team),
+            len(one.agents),
+            bill.turns,
+            one.trouble.calls,
+            one.trouble.failed_calls,
+            _total(bill.input, bill.cache_write, bill.cache_read),
+            bill.hit,
+            bill.usd,
+            bill.at_least,
+        )
         self.runs.append(row)
         _put(self._projects, one.project or UNNAMED, row.team, bill.turns, bill.usd, bill.at_least)
         for day in one.by_day:
@@ -119,14 +134,19 @@ class Comparison:
     def habits(self) -> list[HabitTotal]:
         """The habits, the dearest first."""
         totals = []
-        for rule, found in self._habits.items():
-            worst = sorted(found, key=lambda f: (-np.nan_to_num(f.usd), -np.nan_to_num(f.seconds)))
+        for rule, habits in self._habits.items():
+            worst = sorted(habits, key=lambda f: (-np.nan_to_num(f.usd), -np.nan_to_num(f.seconds)))
             totals.append(
                 HabitTotal(
-                    rule, HABITS[rule], len(found), sum(f.times for f in found), _total(*(f.usd for f in found)),
-                    _total(*(f.seconds for f in found)), [f.run for f in worst[:3]],
+                    rule,
+                    HABITS[rule],
+                    len(habits),
+                    sum(f.times for f in habits),
+                    _total(*(f.usd for f in habits)),
+                    _total(*(f.seconds for f in habits)),
+                    [f.run for f in worst[:3]],
                 )
-            )  # fmt: skip
+            )
         return sorted(totals, key=lambda h: (-np.nan_to_num(h.usd), -np.nan_to_num(h.seconds)))
 
     def data(self) -> dict[str, object]:
@@ -169,8 +189,8 @@ def _runs(many: Comparison, width: int) -> Iterator[Line]:
     if len(by_price) > MOST_RUNS:
         rest = by_price[MOST_RUNS:]
         cost = _total(*(r.usd for r in rest))
-        said = f", {dollars(cost, any(r.at_least for r in rest))}" if cost == cost else ""
-        yield Line(f"and {amount(len(rest), 'more run')}{said}; --json lists all", style="dim")
+        price = f", {dollars(cost, any(r.at_least for r in rest))}" if cost == cost else ""
+        yield Line(f"and {amount(len(rest), 'more run')}{price}; --json lists all", style="dim")
     yield Line(cut("--run N shows one of them", width), style="dim")
 
 
@@ -180,9 +200,16 @@ def _row(r: RunRow) -> list[str]:
     hit = "?" if r.hit != r.hit else f"{100 * r.hit:.0f} %"
     work = "?" if r.team != r.team else span(r.team)
     return [
-        str(r.number), f"{r.project}: {name}" if r.project else name, work, str(r.agents), f"{r.turns:,.0f}", tokens(r.read),
-        hit, share, dollars(r.usd, r.at_least) if r.turns else "-",
-    ]  # fmt: skip
+        str(r.number),
+        f"{r.project}: {name}" if r.project else name,
+        work,
+        str(r.agents),
+        f"{r.turns:,.0f}",
+        tokens(r.read),
+        hit,
+        share,
+        dollars(r.usd, r.at_least) if r.turns else "-",
+    ]
 
 
 def _projects(many: Comparison, width: int) -> Iterator[Line]:

@@ -54,7 +54,7 @@ def habits(
     run: RunColumns, agents: Sequence[Agent], apart: Sequence[Apart] | None, wrong: Trouble, clock: Clock
 ) -> list[Habit]:
     """What these rules found, the dearest first; where no price is known, what took longest."""
-    found = [
+    habits = [
         _context_again(run),
         _unused(agents),
         _apart(apart or ()),
@@ -62,7 +62,7 @@ def habits(
         _compacted(run),
         _approvals(run, clock),
     ]
-    return sorted((h for h in found if h.times), key=lambda h: (-np.nan_to_num(h.usd), -np.nan_to_num(h.seconds)))
+    return sorted((h for h in habits if h.times), key=lambda h: (-np.nan_to_num(h.usd), -np.nan_to_num(h.seconds)))
 
 
 def _context_again(run: RunColumns) -> Habit:
@@ -131,8 +131,14 @@ def _same_call(run: RunColumns, wrong: Trouble) -> Habit:
     seconds = float(np.nan_to_num(run.work_e[calls]).sum() + np.nan_to_num(run.work_e[turns]).sum())
     tools = sorted({repeat.tool for repeat in wrong.repeats})
     return Habit(
-        "same_call_again", len(calls), _sum(run.bill.usd_e[turns]), seconds, float("nan"), f"of {', '.join(tools)}", calls.tolist()
-    )  # fmt: skip
+        "same_call_again",
+        len(calls),
+        _sum(run.bill.usd_e[turns]),
+        seconds,
+        float("nan"),
+        f"of {', '.join(tools)}",
+        calls.tolist(),
+    )
 
 
 def _compacted(run: RunColumns) -> Habit:
@@ -159,9 +165,14 @@ def _approvals(run: RunColumns, clock: Clock) -> Habit:
     )
     rows = np.flatnonzero(asked_e)
     return Habit(
-        "approvals", len(rows), float("nan"), clock.approvals, float("nan"), f"the longest {run.work_e[rows].max(initial=0) / 60:,.0f} minutes",
-        rows.tolist()
-    )  # fmt: skip
+        "approvals",
+        len(rows),
+        float("nan"),
+        clock.approvals,
+        float("nan"),
+        f"the longest {run.work_e[rows].max(initial=0) / 60:,.0f} minutes",
+        rows.tolist(),
+    )
 
 
 def _sum(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:

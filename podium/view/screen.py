@@ -270,7 +270,8 @@ def _contexts(one: RunSummary, width: int) -> Iterator[Line]:
     if lead is None or lead.context.most != lead.context.most:
         return
     c = lead.context
-    text = f"Context of {lead.name}: {tokens(c.first)} tokens in its first turn, {tokens(c.most)} at most, {tokens(c.last)} in its last"
+    turns = f"{tokens(c.first)} tokens in its first turn, {tokens(c.most)} at most, {tokens(c.last)} in its last"
+    text = f"Context of {lead.name}: {turns}"
     compacted = sum(a.context.compactions for a in one.agents)
     yield from wrapped(f"{text}; {amount(compacted, 'compaction') if compacted else 'no compaction'}.", width)
 
@@ -342,10 +343,10 @@ def _wrong(one: RunSummary, width: int) -> Iterator[Line]:
         (t.open_calls, f"{amount(t.open_calls, 'call')} without a result"),
         (t.truncated, f"{amount(t.truncated, 'event')} whose beginning or end is not in the log"),
     ]
-    found = [what for n, what in rows if n]
-    yield from _title(width, "What went wrong", "" if found else "nothing that the log shows")
-    if found:
-        yield from wrapped("; ".join(found) + ".", width)
+    troubles = [what for n, what in rows if n]
+    yield from _title(width, "What went wrong", "" if troubles else "nothing that the log shows")
+    if troubles:
+        yield from wrapped("; ".join(troubles) + ".", width)
 
 
 def _habits(one: RunSummary, width: int) -> Iterator[Line]:

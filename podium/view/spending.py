@@ -78,11 +78,21 @@ def _tallied(run: RunColumns, rows: NDArray[np.intp], code: I, groups: int, weig
     unread, unwritten, unpriced = (counted(e) for e in (bill.unread_e, bill.unwritten_e, bill.unpriced_e))
     return [
         Tally(
-            float(turns[g]), float(fresh[g]), float(write[g]), float(hour[g]), float(read[g]), float(written[g]), float(hit[g]),
-            float(price[g]), vague[g] > 0, unread[g], unwritten[g], unpriced[g],
+            float(turns[g]),
+            float(fresh[g]),
+            float(write[g]),
+            float(hour[g]),
+            float(read[g]),
+            float(written[g]),
+            float(hit[g]),
+            float(price[g]),
+            vague[g] > 0,
+            unread[g],
+            unwritten[g],
+            unpriced[g],
         )
         for g in range(groups)
-    ]  # fmt: skip
+    ]
 
 
 def spending_by(run: RunColumns, code_e: I, words: Sequence[str]) -> list[Spending]:
@@ -97,14 +107,14 @@ def tool_tallies(run: RunColumns) -> list[Spending]:
     calls = np.flatnonzero(run.call_e & (run.turn_of_e >= 0))
     turn = run.turn_of_e[calls]
     calls, turn = calls[run.bill.turn_e[turn]], turn[run.bill.turn_e[turn]]
-    made = np.bincount(turn, minlength=trace.n_events)
-    spoke = np.flatnonzero(run.bill.turn_e & (made == 0))
+    calls_of_turn = np.bincount(turn, minlength=trace.n_events)
+    spoke = np.flatnonzero(run.bill.turn_e & (calls_of_turn == 0))
     words = [*trace.tool_e.words, TEXT]
     code = np.concatenate([trace.tool_e.codes[calls], np.full(len(spoke), len(words) - 1)])
-    rows, weight = np.concatenate([turn, spoke]), np.concatenate([1 / made[turn], np.ones(len(spoke))])
+    rows, weight = np.concatenate([turn, spoke]), np.concatenate([1 / calls_of_turn[turn], np.ones(len(spoke))])
     known = code >= 0
-    found = _tallied(run, rows[known], code[known], len(words), weight[known])
-    shares = [Spending(word, one) for word, one in zip(words, found, strict=True) if one.turns]
+    tallies = _tallied(run, rows[known], code[known], len(words), weight[known])
+    shares = [Spending(word, one) for word, one in zip(words, tallies, strict=True) if one.turns]
     return sorted(shares, key=lambda s: -_amount(s.tally))
 
 

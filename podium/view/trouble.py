@@ -86,7 +86,7 @@ def retries(run: RunColumns) -> list[Repeat]:
     for row in such.tolist():
         key = int(trace.agent_e[row]), int(trace.tool_e.codes[row]), int(trace.content_ref_e.codes[row])
         same.setdefault(key, []).append(row)
-    found = []
+    repeats = []
     for (agent, tool, _), rows in same.items():
         first = next(i for i, row in enumerate(rows) if failed_e[row]) if any(failed_e[rows]) else len(rows)
         again = rows[first:]
@@ -94,8 +94,8 @@ def retries(run: RunColumns) -> list[Repeat]:
         ends = next((i for i, row in enumerate(again) if not failed_e[row]), len(again) - 1)
         again = again[: ends + 1]
         if len(again) > 1:
-            found.append(Repeat(str(trace.name_a[agent]), trace.tool_e.words[tool] if tool >= 0 else "", again))
-    return sorted(found, key=lambda r: r.rows[0])
+            repeats.append(Repeat(str(trace.name_a[agent]), trace.tool_e.words[tool] if tool >= 0 else "", again))
+    return sorted(repeats, key=lambda r: r.rows[0])
 
 
 def trouble(run: RunColumns) -> Trouble:

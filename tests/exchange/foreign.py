@@ -1,4 +1,5 @@
-"""What the tests of importers share: the real logs, if they are here, and the laws that every imported run obeys."""
+"""What the tests of importers share: the real logs, if they are here, and the laws that every imported run
+obeys."""
 
 from __future__ import annotations
 
@@ -92,7 +93,8 @@ def faults(findings: list[Finding]) -> list[str]:
 
 
 def obeys_the_laws(trace: Trace) -> None:
-    """An effect begins no earlier than its cause ends, T∞ ≤ busy time ≤ wall clock, and the survey's schema holds."""
+    """An effect begins no earlier than its cause ends, T∞ ≤ busy time ≤ wall clock, and the survey's schema
+    holds."""
     end_e = np.where(np.isnan(trace.end_e), trace.t_e, trace.end_e)
     causal = trace.type_x != edge("temporal")
     src, dst = trace.src_x[causal], trace.dst_x[causal]

@@ -25,9 +25,16 @@ class Log:
 
     def add(self, type: str, **fields: Any) -> Line:
         line = {
-            "parentUuid": self.parent, "isSidechain": False, "userType": "external", "cwd": "/home/ann/work", "version": "2.1.31",
-            "sessionId": self.session, "type": type, "uuid": f"{self.prefix}-{next(self.ids)}", "timestamp": self.stamp(),
-        } | fields  # fmt: skip
+            "parentUuid": self.parent,
+            "isSidechain": False,
+            "userType": "external",
+            "cwd": "/home/ann/work",
+            "version": "2.1.31",
+            "sessionId": self.session,
+            "type": type,
+            "uuid": f"{self.prefix}-{next(self.ids)}",
+            "timestamp": self.stamp(),
+        } | fields
         self.parent = line["uuid"]
         self.lines.append(line)
         return line
@@ -60,11 +67,19 @@ def message(
 ) -> Line:
     given, written, read, out = tokens
     return {
-        "id": id, "model": "claude-x", "role": "assistant", "type": "message", "content": list(blocks), "stop_reason": stop,
+        "id": id,
+        "model": "claude-x",
+        "role": "assistant",
+        "type": "message",
+        "content": list(blocks),
+        "stop_reason": stop,
         "usage": {
-            "input_tokens": given, "cache_creation_input_tokens": written, "cache_read_input_tokens": read, "output_tokens": out,
+            "input_tokens": given,
+            "cache_creation_input_tokens": written,
+            "cache_read_input_tokens": read,
+            "output_tokens": out,
         },
-    }  # fmt: skip
+    }
 
 
 def text(said: str) -> Line:
@@ -98,20 +113,38 @@ def with_progress(said: bool = True) -> tuple[Log, Log]:
     inner = [
         own.add("user", message={"role": "user", "content": "look"}, agentId="af3b", isSidechain=True),
         own.add("assistant", message=message("n1", text("Let me see.")), agentId="af3b", isSidechain=True),
-        own.add("assistant", message=message("n1", call("i1", "Grep", pattern="x")), agentId="af3b", isSidechain=True),
         own.add(
-            "user", agentId="af3b", isSidechain=True,
-            message={"role": "user", "content": [{"type": "tool_result", "tool_use_id": "i1", "content": "a.py:1"}]},
+            "assistant", message=message("n1", call("i1", "Grep", pattern="x")), agentId="af3b", isSidechain=True
         ),
-        own.add("assistant", message=message("n2", text("It is in a.py."), stop="end_turn"), agentId="af3b", isSidechain=True),
-    ]  # fmt: skip
+        own.add(
+            "user",
+            agentId="af3b",
+            isSidechain=True,
+            message={
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": "i1", "content": "a.py:1"}],
+            },
+        ),
+        own.add(
+            "assistant",
+            message=message("n2", text("It is in a.py."), stop="end_turn"),
+            agentId="af3b",
+            isSidechain=True,
+        ),
+    ]
     log.clock = own.clock
     for record in (inner[0], inner[2], inner[3]):
         log.progress("a1", "af3b", {k: record[k] for k in ("type", "message", "uuid", "timestamp")})
     completed = {
-        "status": "completed", "agentId": "af3b", "prompt": "look", "content": [text("It is in a.py.")], "totalDurationMs": 4000,
-        "totalTokens": 1110, "totalToolUseCount": 1, "usage": message("", tokens=(5, 0, 1100, 30))["usage"],
-    }  # fmt: skip
+        "status": "completed",
+        "agentId": "af3b",
+        "prompt": "look",
+        "content": [text("It is in a.py.")],
+        "totalDurationMs": 4000,
+        "totalTokens": 1110,
+        "totalToolUseCount": 1,
+        "usage": message("", tokens=(5, 0, 1100, 30))["usage"],
+    }
     if said:
         log.result("a1", [text("It is in a.py.")], said=completed)
         log.model("m2", text("It is in a.py."), stop="end_turn")
@@ -119,7 +152,8 @@ def with_progress(said: bool = True) -> tuple[Log, Log]:
 
 
 def notified() -> Log:
-    """Two sub-agents that run on their own, of which one tells that it ended: in three records, as the program does."""
+    """Two sub-agents that run on their own, of which one tells that it ended: in three records, as the program
+    does."""
     log = Log()
     log.person("review")
     for number in (1, 2):
@@ -134,11 +168,19 @@ def notified() -> Log:
     log.model("m2", text("Both run."))
     notice = (
         "<task-notification>\n<task-id>ag1</task-id>\n<tool-use-id>a1</tool-use-id>\n<status>completed</status>\n"
-        "<result>All is well.</result>\n<usage><subagent_tokens>900</subagent_tokens><tool_uses>4</tool_uses></usage>\n</task-notification>"
+        "<result>All is "
+        "well.</result>\n<usage><subagent_tokens>900</subagent_tokens><tool_uses>4</tool_uses></usage>\n"
+        "</task-notification>"
     )
-    log.lines.append({
-        "type": "queue-operation", "operation": "enqueue", "timestamp": log.stamp(), "sessionId": log.session, "content": notice,
-    })  # fmt: skip
+    log.lines.append(
+        {
+            "type": "queue-operation",
+            "operation": "enqueue",
+            "timestamp": log.stamp(),
+            "sessionId": log.session,
+            "content": notice,
+        }
+    )
     log.lines.append(
         {"type": "queue-operation", "operation": "dequeue", "timestamp": log.stamp(), "sessionId": log.session}
     )
@@ -173,14 +215,19 @@ def resumed_twice() -> Log:
             f"m{round_}", call(f"a{round_}", "Task", prompt=f"question {round_}", subagent_type="Explore", **more)
         )
         inner = {
-            "type": "assistant", "timestamp": log.stamp(), "uuid": f"in{round_}",
+            "type": "assistant",
+            "timestamp": log.stamp(),
+            "uuid": f"in{round_}",
             "message": message(f"n{round_}", call(f"i{round_}", "Read", file=f"{round_}.py")),
-        }  # fmt: skip
+        }
         log.progress(f"a{round_}", "ag", inner)
         block = {"type": "tool_result", "tool_use_id": f"i{round_}", "content": "x = 1"}
         inner = {
-            "type": "user", "timestamp": log.stamp(), "uuid": f"out{round_}", "message": {"role": "user", "content": [block]},
-        }  # fmt: skip
+            "type": "user",
+            "timestamp": log.stamp(),
+            "uuid": f"out{round_}",
+            "message": {"role": "user", "content": [block]},
+        }
         log.progress(f"a{round_}", "ag", inner)
         said = {"status": "completed", "agentId": "ag", "totalToolUseCount": 1, "content": []}
         log.result(f"a{round_}", [text("answer")], said=said)
@@ -192,14 +239,60 @@ def streamed() -> bytes:
     """stream-json, as `claude -p --output-format stream-json` prints it: no times."""
     lines = [
         {"type": "system", "subtype": "init", "session_id": "st", "uuid": "s0", "cwd": "/w", "model": "claude-x"},
-        {"type": "assistant", "session_id": "st", "uuid": "s1", "parent_tool_use_id": None, "message": message("m1", call("a1", "Task", prompt="go"))},
-        {"type": "system", "subtype": "task_started", "session_id": "st", "uuid": "s2", "task_id": "tk", "tool_use_id": "a1"},
-        {"type": "assistant", "session_id": "st", "uuid": "s3", "parent_tool_use_id": "a1", "message": message("n1", call("i1", "Bash"))},
-        {"type": "user", "session_id": "st", "uuid": "s4", "parent_tool_use_id": "a1",
-         "message": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "i1", "content": "ok"}]}},
-        {"type": "user", "session_id": "st", "uuid": "s5", "parent_tool_use_id": None,
-         "message": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a1", "content": "went"}]}},
-        {"type": "assistant", "session_id": "st", "uuid": "s6", "parent_tool_use_id": None, "message": message("m2", text("Done."), stop="end_turn")},
-        {"type": "result", "subtype": "success", "session_id": "st", "uuid": "s7", "duration_ms": 9000, "total_cost_usd": 0.25, "usage": {}},
-    ]  # fmt: skip
+        {
+            "type": "assistant",
+            "session_id": "st",
+            "uuid": "s1",
+            "parent_tool_use_id": None,
+            "message": message("m1", call("a1", "Task", prompt="go")),
+        },
+        {
+            "type": "system",
+            "subtype": "task_started",
+            "session_id": "st",
+            "uuid": "s2",
+            "task_id": "tk",
+            "tool_use_id": "a1",
+        },
+        {
+            "type": "assistant",
+            "session_id": "st",
+            "uuid": "s3",
+            "parent_tool_use_id": "a1",
+            "message": message("n1", call("i1", "Bash")),
+        },
+        {
+            "type": "user",
+            "session_id": "st",
+            "uuid": "s4",
+            "parent_tool_use_id": "a1",
+            "message": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "i1", "content": "ok"}]},
+        },
+        {
+            "type": "user",
+            "session_id": "st",
+            "uuid": "s5",
+            "parent_tool_use_id": None,
+            "message": {
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": "a1", "content": "went"}],
+            },
+        },
+        {
+            "type": "assistant",
+            "session_id": "st",
+            "uuid": "s6",
+            "parent_tool_use_id": None,
+            "message": message("m2", text("Done."), stop="end_turn"),
+        },
+        {
+            "type": "result",
+            "subtype": "success",
+            "session_id": "st",
+            "uuid": "s7",
+            "duration_ms": 9000,
+            "total_cost_usd": 0.25,
+            "usage": {},
+        },
+    ]
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)

@@ -1,5 +1,6 @@
-"""Every file of ../shared/data/logs: what an importer reads obeys the laws, counted again from its survey JSON by nothing but json; what
-nobody reads gets one line. And real sessions read twice, or beside a prefix of themselves, are the same sessions."""
+"""Every file of ../shared/data/logs: what an importer reads obeys the laws, counted again from its survey JSON by
+nothing but json; what nobody reads gets one line. And real sessions read twice, or beside a prefix of themselves,
+are the same sessions."""
 
 from __future__ import annotations
 

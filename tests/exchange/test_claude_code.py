@@ -86,6 +86,19 @@ def test_a_simple_session(tmp_path: Path) -> None:
     assert (trace.end_e - trace.t_e)[calls].tolist() == [2, 2]  # from the call to its result
 
 
+def test_a_page_that_was_not_there_is_a_failed_fetch(tmp_path: Path) -> None:
+    log = Log()
+    log.person("look it up")
+    for id, code in (("c1", 404), ("c2", 200)):
+        log.model(f"m{id}", call(id, "WebFetch", url="https://example.org"))
+        log.result(id, "what came", said={"code": code, "bytes": 0})
+    log.model("mc3", call("c3", "WebFetch", url="https://example.org"))
+    log.result("c3", "what came", said="a text")
+    trace, findings = one(tmp_path, log.data())
+    results = trace.type_e == EVENT_TYPES.index("tool_result")
+    assert (trace.valid_e[results].tolist(), findings) == ([0, -1, -1], [])
+
+
 def test_the_larger_of_each_figure_counts(tmp_path: Path) -> None:
     log = Log()
     log.person("go")
@@ -356,25 +369,49 @@ def test_archives(tmp_path: Path, kind: str) -> None:
 
 FAULTS: dict[str, Any] = {
     "broken JSON": (lambda lines: [*lines[:2], b'{"type": "user", \n', *lines[2:]], 3, "not JSON"),
-    "two objects on one line": (lambda lines: [lines[0].rstrip() + lines[1], *lines[2:]], 1, "2 objects on one line"),
+    "two objects on one line": (
+        lambda lines: [lines[0].rstrip() + lines[1], *lines[2:]],
+        1,
+        "2 objects on one line",
+    ),
     "a torn last line": (lambda lines: [*lines, lines[0][:50]], 10, "a torn line, which ends after 50 bytes"),
     "not an object": (lambda lines: [*lines[:1], b"42\n", *lines[1:]], 2, "Expected `object`, got `int`"),
-    "not the type": (lambda lines: [lines[0].replace(b'"type":"user"', b'"type":7'), *lines[1:]], 1, "Expected `str | null`, got `int`"),
-    "no time": (lambda lines: [lines[0].replace(b"2026-02", b"tomorrow"), *lines[1:]], 1, "expected a time, got 'tomorrow"),
+    "not the type": (
+        lambda lines: [lines[0].replace(b'"type":"user"', b'"type":7'), *lines[1:]],
+        1,
+        "Expected `str | null`, got `int`",
+    ),
+    "no time": (
+        lambda lines: [lines[0].replace(b"2026-02", b"tomorrow"), *lines[1:]],
+        1,
+        "expected a time, got 'tomorrow",
+    ),
     "a call id used twice": (
-        lambda lines: [*lines[:3], lines[3].replace(b'"c2"', b'"c1"'), *lines[4:]], 4, "the call id 'c1' is used twice, first in line 3"
+        lambda lines: [*lines[:3], lines[3].replace(b'"c2"', b'"c1"'), *lines[4:]],
+        4,
+        "the call id 'c1' is used twice, first in line 3",
     ),
     "a uuid used twice": (
-        lambda lines: [lines[0], lines[1].replace(b'"u-1"', b'"u-0"'), *lines[2:]], 2, "is also that of line 1"
+        lambda lines: [lines[0], lines[1].replace(b'"u-1"', b'"u-0"'), *lines[2:]],
+        2,
+        "is also that of line 1",
     ),
     "a second result": (
-        lambda lines: [*lines[:5], lines[5].replace(b'"c2"', b'"c1"'), *lines[6:]], 6, "a second result of the call 'c1', first in line 5"
+        lambda lines: [*lines[:5], lines[5].replace(b'"c2"', b'"c1"'), *lines[6:]],
+        6,
+        "a second result of the call 'c1', first in line 5",
     ),
-    "a result of no call": (lambda lines: [*lines[:2], *lines[3:]], 4, "a result of the call 'c1', which is not in the log"),
+    "a result of no call": (
+        lambda lines: [*lines[:2], *lines[3:]],
+        4,
+        "a result of the call 'c1', which is not in the log",
+    ),
     "a record without a message": (
-        lambda lines: [b'{"type":"user","uuid":"x","sessionId":"5e55"}\n', *lines], 1, "a record of type user without a message"
+        lambda lines: [b'{"type":"user","uuid":"x","sessionId":"5e55"}\n', *lines],
+        1,
+        "a record of type user without a message",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", FAULTS)

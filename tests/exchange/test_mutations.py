@@ -1,4 +1,5 @@
-"""Logs with something broken at random: no traceback, no hang, and what is wrong is named by its line. `make proofs` breaks a hundred thousand."""
+"""Logs with something broken at random: no traceback, no hang, and what is wrong is named by its line. `make
+proofs` breaks a hundred thousand."""
 
 from __future__ import annotations
 

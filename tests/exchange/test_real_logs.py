@@ -80,8 +80,10 @@ def counts(trace: Trace) -> dict[str, float]:
         "cache_creation_input_tokens": float(np.nansum(trace.cache_write_e)),
         "cache_read_input_tokens": float(np.nansum(trace.cache_read_e)),
         "output_tokens where stop_reason": float(np.nansum(trace.tokens_out_e)),
-        "compact_boundary": sum(w is not None for w in trace.extra_e["compacted"].strings()) if "compacted" in trace.extra_e else 0,
-    }  # fmt: skip
+        "compact_boundary": sum(w is not None for w in trace.extra_e["compacted"].strings())
+        if "compacted" in trace.extra_e
+        else 0,
+    }
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -109,9 +111,17 @@ def test_all_sessions_together() -> None:
     for read in reads:
         if read.trace is not None:
             sums.update(counts(read.trace))
-    assert {k: sums[k] for k in ("tool_use", "tool_use main", "tool_use inner", "tool_use with result", "spawn", "messages")} == {
-        "tool_use": 2985, "tool_use main": 2159, "tool_use inner": 826, "tool_use with result": 2981, "spawn": 97, "messages": 2542,
-    }  # fmt: skip
+    assert {
+        k: sums[k]
+        for k in ("tool_use", "tool_use main", "tool_use inner", "tool_use with result", "spawn", "messages")
+    } == {
+        "tool_use": 2985,
+        "tool_use main": 2159,
+        "tool_use inner": 826,
+        "tool_use with result": 2981,
+        "spawn": 97,
+        "messages": 2542,
+    }
     assert (sums["input_tokens"], sums["cache_creation_input_tokens"], sums["cache_read_input_tokens"]) == (
         90416,
         8615957,
@@ -120,8 +130,9 @@ def test_all_sessions_together() -> None:
     assert (sums["messages with stop_reason"], sums["output_tokens where stop_reason"]) == (638, 465804)
     untold = [f for r in reads if r.trace is None for f in r.findings]
     assert [(Path(f.file).name, f.rule, f.level) for f in untold] == [
-        ("EXPECTED.json", "log-unknown", "warning"), ("INDEX.json", "log-unknown", "warning"),
-    ]  # fmt: skip
+        ("EXPECTED.json", "log-unknown", "warning"),
+        ("INDEX.json", "log-unknown", "warning"),
+    ]
 
 
 @pytest.mark.parametrize("main", FOLDERS, ids=lambda p: p.name[:8])

@@ -1,4 +1,5 @@
-"""Every figure of the first screen of ten real sessions, against a count in plain Python that knows nothing of Podium."""
+"""Every figure of the first screen of ten real sessions, against a count in plain Python that knows nothing of
+Podium."""
 
 from __future__ import annotations
 

@@ -9,13 +9,18 @@ from podium.exchange.redact import redacted, rules
 
 # put together here, so that no file has what looks like a key
 SECRETS = {
-    "api-key": ["sk-" + "ant-api03-" + "Ab1_" * 8, "gh" + "p_" + "a1B2" * 9, "xox" + "b-1234567890-abc", "AI" + "za" + "Sy0_" * 9],
+    "api-key": [
+        "sk-" + "ant-api03-" + "Ab1_" * 8,
+        "gh" + "p_" + "a1B2" * 9,
+        "xox" + "b-1234567890-abc",
+        "AI" + "za" + "Sy0_" * 9,
+    ],
     "aws-key": ["AK" + "IA" + "ABCD1234" * 2],
     "token": ["ey" + "JhbGciOiJI" + ".eyJzdWIiOiIx." + "abc_123"],
     "email": ["ann.lee+x@mail.example.org"],
     "ip": ["10.20.30.40", "203.0.113.9"],
     "private-key": ["-----BEGIN RSA " + "PRIVATE KEY-----\nMIIE\nabc\n-----END RSA " + "PRIVATE KEY-----"],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("name", "secret"), [(n, s) for n, secrets in SECRETS.items() for s in secrets])
@@ -27,8 +32,15 @@ def test_secrets_are_taken_out(name: str, secret: str) -> None:
 
 @pytest.mark.parametrize("start", ["", "first\n", "a\t"])
 @pytest.mark.parametrize(
-    "given", ['export API_KEY="%s"', "password: %s", '{"access_token": "%s"}', "Authorization: Bearer %s", "https://ann:%s@example.org/x"]
-)  # fmt: skip
+    "given",
+    [
+        'export API_KEY="%s"',
+        "password: %s",
+        '{"access_token": "%s"}',
+        "Authorization: Bearer %s",
+        "https://ann:%s@example.org/x",
+    ],
+)
 def test_values_of_secret_names_are_taken_out(given: str, start: str) -> None:
     secret = "q7W8e9R0t1Y2u3"
     after = redacted(json.dumps([start + given % secret]).encode())

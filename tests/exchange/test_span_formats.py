@@ -1,4 +1,5 @@
-"""OpenTelemetry in all its forms, LangSmith, LangGraph and the OpenAI Agents SDK: real files against plain counts, and small ones of ours."""
+"""OpenTelemetry in all its forms, LangSmith, LangGraph and the OpenAI Agents SDK: real files against plain counts,
+and small ones of ours."""
 
 from __future__ import annotations
 
@@ -578,6 +579,21 @@ def test_the_loop_of_one_agent_is_not_a_team() -> None:
     assert trace.name_a.strings() == ["person", "LangGraph"]
     assert (total(trace.tokens_in_e), trace.model_e[1]) == (9, "m1")
     assert trace.valid_e[rows(trace, "tool_result")[0]] == 0
+
+
+def test_a_tool_that_returns_an_error_in_words_has_failed() -> None:
+    output = {"gen_ai.tool.call.result": "Error: status 401"}
+    spans = [
+        span(1, 0, 1.0, 9.0, a=works("main")),
+        span(2, 1, 1.0, 2.0, a=calls("search") | output),
+        span(3, 1, 3.0, 4.0, a=calls("search") | {"gen_ai.tool.call.result": "Errors of measurement are small."}),
+        span(4, 1, 5.0, 6.0, a=calls("search") | {"gen_ai.tool.call.result": "Error: " + "a long page " * 300}),
+    ]
+    trace, _ = run_of("otlp", otlp(*spans))
+    results = rows(trace, "tool_result")
+    assert trace.valid_e[results].tolist() == [0, -1, -1]
+    assert len(set(trace.content_ref_e.codes[results].tolist()) - {-1}) == 3  # each has the hash of its own text
+    assert trace.extra_e["inferred"].strings().count('"a short output that begins with an error"') == 1
 
 
 def test_runs_nested_in_their_parent_are_read() -> None:
