@@ -1,6 +1,6 @@
 """An iteration of `scouts` by a language model through the one loop: seconds of rollout, credit and update, and decisions.
 
-    python -m bench.lm_loop [--full] [--json]     what was recorded on a GPU; in full also the host alone, with forwards that cost nothing
+    python -m bench.lm_loop [--full] [--json]     what was recorded on a GPU; the host alone, with forwards that cost nothing
     python -m bench.lm_loop --gpu [--model FOLDER] [--iterations 4]     SmolLM2-135M on a GPU; a line of JSON for each iteration
 
 Traces are kept in memory as the loop keeps them. The first iteration of each size, in which kernels are made, is left out. `host` is processor time
@@ -139,9 +139,9 @@ def free_read(runner: ModelRunner, rows: Sequence[Reading], columns: Sequence[in
     return torch.from_numpy(mixed % 10_007 / 3_000.0)
 
 
-def host_rows() -> list[Row]:
+def host_rows(full: bool) -> list[Row]:
     """The rollouts of one process without any forward, by the model of bytes."""
-    settings = replace(TINY, episodes=HOST, digits=3)
+    settings = replace(TINY, episodes=HOST if full else 8, digits=3)
     with mock.patch.object(ModelRunner, "read", free_read):
         line = [*lines_of(settings, "host", 2)][-1]
     what = (
@@ -154,7 +154,7 @@ def measure(full: bool) -> list[Row]:
     """As recorded on a GPU; and the host alone, here."""
     text = RECORD.read_text().splitlines() if RECORD.exists() else []
     rows = rows_of(recorded(text), f"as recorded on an H200 at {commits_of(text)}")
-    return [*rows, *(host_rows() if full else [])]
+    return [*rows, *host_rows(full)]
 
 
 def main() -> None:

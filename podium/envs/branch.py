@@ -23,10 +23,10 @@ __all__ = ["branch", "choices", "luck", "world_of"]
 
 def world_of(trace: Trace) -> World:
     """The world that a trace was made in. All its rollouts must come from one, with one set of parameters."""
-    made = {(trace.env_n[i], trace.params_n[i]) for i in range(len(trace))}
-    if len(made) != 1 or None in next(iter(made)):
-        raise BadParameter(f"expected runs of one world with one set of parameters, got {len(made)} kinds")
-    name, params = next(iter(made))
+    kinds = {(trace.env_n[i], trace.params_n[i]) for i in range(len(trace))}
+    if len(kinds) != 1 or None in next(iter(kinds)):
+        raise BadParameter(f"expected runs of one world with one set of parameters, got {len(kinds)} kinds")
+    name, params = next(iter(kinds))
     given = msgspec.json.decode(str(params))
     return make(str(name), **given)
 
@@ -53,20 +53,20 @@ def branch(world: World, trace: Trace, dos: Sequence[Do], policy: Policy, seeds:
     started = np.array([_seed(trace, p) for p in parents], np.uint64)
     local = [int(d.row - trace.first_of("e")[p]) for d, p in zip(dos, parents, strict=True)]
     state = _begun(world, trace, dos, started, local, seeds)
-    made = np.zeros(len(dos), np.int64)
+    number = np.zeros(len(dos), np.int64)
     while (view := world.view(state)) is not None:
-        at, row = made[view.row], view.row
-        before, here = at < cut[row], (at == cut[row]) & (forced[row] >= 0)
+        at, row = number[view.row], view.row
+        before, parting = at < cut[row], (at == cut[row]) & (forced[row] >= 0)
         recorded = np.minimum(start[row] + at, len(taken) - 1)
-        chosen = np.where(here, forced[row], taken[recorded])
+        chosen = np.where(parting, forced[row], taken[recorded])
         state.logp[row] = np.where(before, trace.logp_e[rows[recorded]], np.nan)
         logp_o = None
-        if (free := np.flatnonzero(~before & ~here)).size:
+        if (free := np.flatnonzero(~before & ~parting)).size:
             open_ = view.take(free)
             chosen[free], state.logp[row[free]], logp_o = answer_of(policy(open_))
         if seeds is not None:
-            state.seed[row[here]] = seeds[row[here]]
-        made[row] += 1
+            state.seed[row[parting]] = seeds[row[parting]]
+        number[row] += 1
         world.act(state, view, checked(world, view, chosen))
         if logp_o is not None:
             offer(state.log, open_, logp_o)
@@ -109,14 +109,14 @@ def _agents(trace: Trace, do: Do) -> tuple[str, ...]:
 
 
 def _seed(trace: Trace, rollout: int) -> int:
-    told, done = str(trace.seed_n[rollout]), trace.do_n[rollout]
+    seed, done = str(trace.seed_n[rollout]), trace.do_n[rollout]
     if done is not None and msgspec.json.decode(done)["what"] != "choose":
         raise BadParameter(f"run {trace.trace_id_n[rollout]} was itself changed ({done}): branch from its parent")
-    if not told.isdecimal():
+    if not seed.isdecimal():
         raise BadParameter(
-            f"run {trace.trace_id_n[rollout]} changed its seed on the way ({told}): branch from its parent"
+            f"run {trace.trace_id_n[rollout]} changed its seed on the way ({seed}): branch from its parent"
         )
-    return int(told)
+    return int(seed)
 
 
 def _told(started: U, seeds: U | None) -> list[str]:
