@@ -1,4 +1,4 @@
-"""The loop that asks for branches where they change the answer (`credit.asks`), against as many branches spent
+"""The loop that asks for branches where they change the answer (`asks`), against as many branches spent
 evenly.
 
 Runs the loop of the design: an estimator that wants more branches returns interventions, they are played, and it is
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from experiments.asks import asks, turn_of
 from experiments.fidelity import Found, mark
 from experiments.table import dressed, exact_at, recorded_trace
-from podium.credit.asks import asks, turn_of
 from podium.credit.options import option_probability
 from podium.envs.branch import branch, luck
 from podium.envs.planted import Planted

@@ -24,14 +24,14 @@ from bench.size import (
 )
 
 CEILINGS = {  # as measured, and a little room; a change may lower one and never raise it. One that is met goes
-    "core": 15_300,
+    "core": 13_600,
     "learn": 8_120,
-    "podium": 44_880,
+    "podium": 42_900,
     "long_lines": 230,
     "long_functions": 2,
     "private_imports": 1,
-    "participles": 280,
-    "shared_names": 155,
+    "participles": 245,
+    "shared_names": 145,
 }
 FIGURES = figures(all_sources("podium", "experiments"))
 

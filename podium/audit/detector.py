@@ -1,15 +1,15 @@
 """What a detector is: a formula over columns with a stated threshold, and the rows that are its evidence.
 
 A detector is registered with facts: `group` (hacking, failure, waste, safety, record), `threshold`, `finds` (one
-sentence), `saw` (what it saw of one suspect, with its {figure}), `needs`, `todo` (what a lead engineer does about it) and `severity` (3 stop and look, 2 fix, 1 worth
-knowing). It receives the trace, a `Second` source and its threshold, and returns `Suspects`. Where the record lacks
-what it needs it cannot tell, and says so: never "clean".
+sentence), `saw` (what it saw of one suspect, with its {figure}), `needs`, `todo` (what a lead engineer does about
+it) and `severity` (3 stop and look, 2 fix, 1 worth knowing). It receives the trace, a `Second` source and its
+threshold, and returns `Suspects`. Where the record lacks what it needs it cannot tell, and says so: never "clean".
 
-Further facts say what a suspect is and how sure it is: `level` is `finding`, unless told, if the evidence shows a fault, and
-`observation` if it shows something worth knowing. `confidence` is `likely`, unless told: a statistic over its threshold. It is
-`certain` where the claim follows from the record and from what was declared, but `likely` in a run with inferred edges where
-the claim rests on edges (`by="edges"`). A suspect that is `open` is an observation and only `possible`; `settles` says what
-would settle it.
+Further facts say what a suspect is and how sure it is: `level` is `finding`, unless told, if the evidence shows a
+fault, and `observation` if it shows something worth knowing. `confidence` is `likely`, unless told: a statistic
+over its threshold. It is `certain` where the claim follows from the record and from what was declared, but `likely`
+in a run with inferred edges where the claim rests on edges (`by="edges"`). A suspect that is `open` is an
+observation and only `possible`; `settles` says what would settle it.
 """
 
 from __future__ import annotations
@@ -66,32 +66,34 @@ class Suspects:
 
     @staticmethod
     def of_rollouts(figure_n: F, threshold: float, evidence_e: B, rollout_e: I) -> Suspects:
-        """Rollouts whose figure reaches the threshold. NaN: cannot tell. Evidence: the marked rows of those rollouts."""
-        found = np.flatnonzero(figure_n >= threshold)
+        """Rollouts whose figure reaches the threshold. NaN: cannot tell. Evidence: the marked rows of those
+        rollouts.
+        """
+        suspect = np.flatnonzero(figure_n >= threshold)
         place_n = np.full(len(figure_n), -1)
-        place_n[found] = np.arange(len(found))
+        place_n[suspect] = np.arange(len(suspect))
         row = np.flatnonzero(evidence_e & (place_n[rollout_e] >= 0))
-        nobody = np.full(len(found), -1)
-        return Suspects(found, figure_n[found], nobody, row, place_n[rollout_e[row]], ~np.isnan(figure_n))
+        nobody = np.full(len(suspect), -1)
+        return Suspects(suspect, figure_n[suspect], nobody, row, place_n[rollout_e[row]], ~np.isnan(figure_n))
 
     @staticmethod
     def of_rows(figure_e: F, threshold: float, trace: Trace, tells_n: B) -> Suspects:
         """Events whose figure reaches the threshold, each its own suspect and its own evidence."""
-        found = np.flatnonzero(figure_e >= threshold)
-        each = np.arange(len(found))
-        return Suspects(trace.rollout_e[found], figure_e[found], trace.agent_e[found], found, each, tells_n)
+        suspect = np.flatnonzero(figure_e >= threshold)
+        each = np.arange(len(suspect))
+        return Suspects(trace.rollout_e[suspect], figure_e[suspect], trace.agent_e[suspect], suspect, each, tells_n)
 
     @staticmethod
     def of_counts(row: I, about: I, threshold: float, trace: Trace, tells_n: B) -> Suspects:
         """Agents that enough rows are about: the figure is how many. Evidence: those rows, whoever's they are."""
         row, about = row[about >= 0], about[about >= 0]
         count_a = np.bincount(about, minlength=trace.n_agents)
-        found = np.flatnonzero(count_a >= max(threshold, 1))
+        suspect = np.flatnonzero(count_a >= max(threshold, 1))
         place_a = np.full(trace.n_agents, -1)
-        place_a[found] = np.arange(len(found))
+        place_a[suspect] = np.arange(len(suspect))
         keep = place_a[about] >= 0
-        figure = count_a[found].astype(np.float64)
-        return Suspects(trace.rollout_a[found], figure, found, row[keep], place_a[about[keep]], tells_n)
+        figure = count_a[suspect].astype(np.float64)
+        return Suspects(trace.rollout_a[suspect], figure, suspect, row[keep], place_a[about[keep]], tells_n)
 
     def __len__(self) -> int:
         return len(self.figure)
@@ -144,16 +146,17 @@ def detectors() -> list[str]:
     """The names of all detectors, group by group, the worst of a group first."""
 
     def place(name: str) -> tuple[int, int, str]:
-        told = facts("detector", name)
-        group = GROUPS.index(told["group"]) if told["group"] in GROUPS else len(GROUPS)  # an outsider's own
-        return group, -told["severity"], name
+        entry = facts("detector", name)
+        group = GROUPS.index(entry["group"]) if entry["group"] in GROUPS else len(GROUPS)  # an outsider's own
+        return group, -entry["severity"], name
 
     return sorted(names("detector"), key=place)
 
 
 def audit(trace: Trace, second: Second = Second(), only: Sequence[str] | None = None) -> list[Answer]:
-    """The answers of all detectors, or of those named, worst first: findings before observations, then by severity, then
-    by the runs concerned."""
+    """The answers of all detectors, or of those named, worst first: findings before observations, then by severity,
+    then by the runs concerned.
+    """
     known = detectors()
     if unknown := [name for name in only or () if name not in known]:
         raise BadAudit(
@@ -161,8 +164,8 @@ def audit(trace: Trace, second: Second = Second(), only: Sequence[str] | None = 
         )
     answers = []
     for name in dict.fromkeys(only or known):
-        told = facts("detector", name)
-        answers.append(Answer(name, told, find("detector", name)(trace, second, told["threshold"])))
+        entry = facts("detector", name)
+        answers.append(Answer(name, entry, find("detector", name)(trace, second, entry["threshold"])))
 
     def badness(answer: Answer) -> tuple[bool, int, int]:
         runs = len(np.unique(answer.suspects.rollout))

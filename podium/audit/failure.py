@@ -95,11 +95,11 @@ def _bindings(trace: Trace) -> tuple[I, I]:
     order = own[rows_by(trace.agent_e[own])]
     before, after = order[:-1], order[1:]
     done_e = np.fmax(trace.end_e, trace.t_e)
-    kept = np.flatnonzero(
+    rows = np.flatnonzero(
         (trace.agent_e[before] == trace.agent_e[after]) & bare_e[after] & (done_e[before] <= trace.t_e[after])
     )
-    src = np.concatenate([trace.src_x[binds], before[kept]])
-    dst = np.concatenate([trace.dst_x[binds], after[kept]])
+    src = np.concatenate([trace.src_x[binds], before[rows]])
+    dst = np.concatenate([trace.dst_x[binds], after[rows]])
     by_effect = rows_by(dst)
     return src[by_effect], dst[by_effect]
 
@@ -225,13 +225,13 @@ def aggregation_leakage(trace: Trace, second: Second, threshold: float) -> Suspe
     figure_e = np.where(several_e, figure_e, np.nan)
     there_n = np.bincount(trace.rollout_e[several_e], minlength=len(trace))
     judged_n = np.bincount(trace.rollout_e[~np.isnan(figure_e)], minlength=len(trace))
-    found = np.flatnonzero(figure_e >= threshold)
+    suspects = np.flatnonzero(figure_e >= threshold)
     place_e = np.full(trace.n_events, -1)
-    place_e[found] = np.arange(len(found))
+    place_e[suspects] = np.arange(len(suspects))
     shown = np.flatnonzero((place_e[into] >= 0) & (same | ~copied_e[into]))
-    row, of = np.concatenate([found, source[shown]]), np.concatenate([place_e[found], place_e[into[shown]]])
+    row, of = np.concatenate([suspects, source[shown]]), np.concatenate([place_e[suspects], place_e[into[shown]]])
     tells_n = (there_n == 0) | (judged_n > 0)
-    return Suspects(trace.rollout_e[found], figure_e[found], trace.agent_e[found], row, of, tells_n)
+    return Suspects(trace.rollout_e[suspects], figure_e[suspects], trace.agent_e[suspects], row, of, tells_n)
 
 
 def _inputs(trace: Trace) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -312,20 +312,20 @@ def late_stop(trace: Trace, second: Second, threshold: float) -> Suspects:
     what the lead states counts: others answer other questions.
     """
     answer_e = _answers(trace)
-    said = np.flatnonzero((answer_e >= 0) & (trace.agent_e == lead(trace)[trace.rollout_e]))
-    rollout = trace.rollout_e[said]
+    answers = np.flatnonzero((answer_e >= 0) & (trace.agent_e == lead(trace)[trace.rollout_e]))
+    rollout = trace.rollout_e[answers]
     said_n = np.bincount(rollout, minlength=len(trace))
-    new = np.ones(len(said), np.bool_)
-    new[1:] = (answer_e[said[1:]] != answer_e[said[:-1]]) | (rollout[1:] != rollout[:-1])
+    new = np.ones(len(answers), np.bool_)
+    new[1:] = (answer_e[answers[1:]] != answer_e[answers[:-1]]) | (rollout[1:] != rollout[:-1])
     settled_n = np.full(len(trace), -1)
-    settled_n[rollout[new]] = said[new]  # rows ascend, so the last change stays
+    settled_n[rollout[new]] = answers[new]  # rows ascend, so the last change stays
     since_n = np.append(trace.t_e, np.nan)[settled_n]
     step_e = stepped(trace)
     after_n = np.bincount(trace.rollout_e[step_e & (trace.t_e > since_n[trace.rollout_e])], minlength=len(trace))
     steps_n = np.bincount(trace.rollout_e[step_e], minlength=len(trace))
     figure_n = np.where(said_n >= 3, after_n / np.maximum(steps_n, 1), np.nan)
     evidence_e = np.zeros(trace.n_events, np.bool_)
-    evidence_e[said[said >= settled_n[rollout]]] = True
+    evidence_e[answers[answers >= settled_n[rollout]]] = True
     return Suspects.of_rollouts(figure_n, threshold, evidence_e, trace.rollout_e)
 
 
@@ -407,8 +407,8 @@ def _set_to_work(trace: Trace, kin: Family, agents: I) -> I:
     words_n = (np.bincount(trace.rollout_a[acting], minlength=len(trace)) > 0) & (
         np.bincount(trace.rollout_a[at_once], minlength=len(trace)) == 0
     )
-    kept: I = agents[acted_a[agents] | told_a[agents] | ~words_n[trace.rollout_a[agents]]]
-    return kept
+    at_work: I = agents[acted_a[agents] | told_a[agents] | ~words_n[trace.rollout_a[agents]]]
+    return at_work
 
 
 def _last_stop(trace: Trace, lead_n: I) -> NDArray[np.int64]:

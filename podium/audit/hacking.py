@@ -120,9 +120,9 @@ def _first_heard(trace: Trace, kin: Family, group_a: I) -> F:
     when = np.concatenate([trace.t_e[trace.dst_x[into]], trace.t_e[kin.spawn_a[member]]])
     fellow = fellow_e[source]
     from_a = np.where(fellow >= 0, trace.agent_e[fellow], -1)
-    told = np.flatnonzero((from_a >= 0) & (from_a != heard) & (np.append(group_a, -2)[from_a] == group_a[heard]))
+    copied = np.flatnonzero((from_a >= 0) & (from_a != heard) & (np.append(group_a, -2)[from_a] == group_a[heard]))
     first_a = np.full(trace.n_agents, np.inf)
-    np.fmin.at(first_a, heard[told], when[told])
+    np.fmin.at(first_a, heard[copied], when[copied])
     return first_a
 
 
@@ -199,9 +199,9 @@ def communication_padding(trace: Trace, second: Second, threshold: float) -> Sus
         figure_a = median_m∈a tokens_m / median_m∉a tokens_m,     0 if its messages have twice the others' takers
 
     The others are the agents of the same role in that run, all of them where roles are not recorded; both sides
-    need 5 messages that were sent to somebody. Sharper: by role, because a plan is longer than a receipt; the agent's own median, because one
-    long report is not padding; by takers, because who writes for many may write more. The tokens of a message are
-    its own, else those of the generation that wrote it.
+    need 5 messages that were sent to somebody. Sharper: by role, because a plan is longer than a receipt; the
+    agent's own median, because one long report is not padding; by takers, because who writes for many may write
+    more. The tokens of a message are its own, else those of the generation that wrote it.
     """
     tokens_e = _message_tokens(trace)
     messages = heeded(trace)
@@ -261,10 +261,10 @@ def tool_spam(trace: Trace, second: Second, threshold: float) -> Suspects:
     judged_e = trace.valid_e.copy()
     answered = np.flatnonzero((call_e := units.call_of(trace)) >= 0)
     judged_e[call_e[answered[trace.valid_e[answered] == 0]]] = 0
-    told = calls[(content_e[calls] >= 0) & (judged_e[calls] != 0)]
-    _, first = copies(told, trace.agent_e[told], trace.tool_e.codes[told], content_e[told])
+    judgeable = calls[(content_e[calls] >= 0) & (judged_e[calls] != 0)]
+    _, first = copies(judgeable, trace.agent_e[judgeable], trace.tool_e.codes[judgeable], content_e[judgeable])
     spam_e = (judged_e == 0) & (trace.type_e == CALL)
-    spam_e[told[first != told]] = True
+    spam_e[judgeable[first != judgeable]] = True
     own_a = np.bincount(trace.agent_e[calls], minlength=trace.n_agents)
     spam_a = np.bincount(trace.agent_e[calls], spam_e[calls], minlength=trace.n_agents)
     says_e = (content_e >= 0) | (judged_e >= 0)

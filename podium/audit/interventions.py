@@ -69,9 +69,9 @@ def _before(rows: I, agent: I, among: I, trace: Trace) -> NDArray[np.int64]:
     by_agent = among[rows_by(trace.agent_e[among])]
     key = trace.agent_e[by_agent] * n + by_agent
     at = np.searchsorted(key, agent * n + rows) - 1
-    found = np.append(by_agent, -1)[at]
-    there = (at >= 0) & (agent >= 0) & (np.append(trace.agent_e, -1)[found] == agent)
-    return np.where(there, found, -1)
+    cause = np.append(by_agent, -1)[at]
+    there = (at >= 0) & (agent >= 0) & (np.append(trace.agent_e, -1)[cause] == agent)
+    return np.where(there, cause, -1)
 
 
 def invalidated(trace: Trace, found: Interventions, most: int = 8) -> tuple[I, I, B]:

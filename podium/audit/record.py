@@ -35,7 +35,7 @@ class _Params(msgspec.Struct):
     saw="no result is recorded for this call",
     needs="nothing",
     confidence="certain",
-    settles="the end of the run, where the call may still be running, or the lines of the log that could not be read",
+    settles="the end of the run, where the call may still be running, or the lines that could not be read",
     todo="see whether the tool hung, the run was cut off, or the harness does not record results",
     severity=1,
 )
@@ -45,9 +45,9 @@ def missing_result(trace: Trace, second: Second, threshold: float) -> Suspects:
         figure = 1 for a call without a result
 
     A call that is recorded as invalid is not missed: the record says what became of it. A call that is marked
-    truncated, or of an agent's last turn, is an observation: it may still have been running when the record ended. Calls
-    side by side and the agents they spawn belong to one turn. So is any call of a log with faults (`podium check` names
-    them): its result may be what could not be read.
+    truncated, or of an agent's last turn, is an observation: it may still have been running when the record ended.
+    Calls side by side and the agents they spawn belong to one turn. So is any call of a log with faults (`podium
+    check` names them): its result may be what could not be read.
     """
     waiting = np.array(unmatched_calls(trace)[1], np.int64)
     figure_e = np.where(trace.valid_e == 0, 0.0, np.bincount(waiting, minlength=trace.n_events))
@@ -75,8 +75,9 @@ def _with_faults(trace: Trace) -> B:
 
 
 def _turn(trace: Trace) -> I:
-    """For each call the latest row at which its agent spoke, decided or aggregated and that led to it; for all else, and for a
-    call without one, its own row."""
+    """For each call the latest row at which its agent spoke, decided or aggregated and that led to it; for all
+    else, and for a call without one, its own row.
+    """
     speaks_e = np.isin(trace.type_e, (MESSAGE, DECISION, AGGREGATE))
     spoke_e = sweep.latest(speaks_e, trace.src_x, trace.dst_x)
     own_e = (spoke_e >= 0) & (trace.agent_e[spoke_e] == trace.agent_e) & (trace.type_e == CALL)

@@ -115,9 +115,9 @@ def heeded(trace: Trace) -> Heeded:
     acts = np.flatnonzero(ACTS[trace.type_e] & (trace.agent_e >= 0))
     last_a = np.full(trace.n_agents + 1, -np.inf)
     np.fmax.at(last_a, trace.agent_e[acts], trace.t_e[acts])
-    told = np.flatnonzero(message_e[trace.src_x] & (trace.type_x != TEMPORAL))
-    told = told[trace.agent_e[trace.src_x[told]] != trace.agent_e[trace.dst_x[told]]]
-    src, dst = trace.src_x[told], trace.dst_x[told]
+    heard = np.flatnonzero(message_e[trace.src_x] & (trace.type_x != TEMPORAL))
+    heard = heard[trace.agent_e[trace.src_x[heard]] != trace.agent_e[trace.dst_x[heard]]]
+    src, dst = trace.src_x[heard], trace.dst_x[heard]
     goes_on_e = ACTS[trace.type_e] | (trace.t_e <= last_a[trace.agent_e])
     goes_on_e |= ancestors(Trace.of(type_e=trace.type_e, src_x=src, dst_x=dst), goes_on_e)
     takers_e = np.bincount(src[goes_on_e[dst]], minlength=trace.n_events)
@@ -135,10 +135,10 @@ def median_by(group: I, values: F, n: int) -> F:
     >>> median_by(np.array([0, 0, 1, 0]), np.array([4.0, 1.0, 7.0, 2.0]), 3)
     array([ 2.,  7., nan])
     """
-    kept = np.flatnonzero((group >= 0) & ~np.isnan(values))
-    order = kept[rows_by_time(values[kept])]
+    valued = np.flatnonzero((group >= 0) & ~np.isnan(values))
+    order = valued[rows_by_time(values[valued])]
     order = order[rows_by(group[order])]
-    count = np.bincount(group[kept], minlength=n)
+    count = np.bincount(group[valued], minlength=n)
     first = np.cumsum(count) - count
     ordered = np.append(values[order], np.nan)
     low, high = ordered[first + np.maximum(count - 1, 0) // 2], ordered[first + count // 2]
@@ -196,14 +196,14 @@ def about_agents(trace: Trace, figure_a: F, threshold: float, rows: I, whose: I,
 
     Where one is found the detector could tell, whatever it could not say of others in that run.
     """
-    found = np.flatnonzero(figure_a >= threshold)
+    suspects = np.flatnonzero(figure_a >= threshold)
     place_a = np.full(trace.n_agents + 1, -1)
-    place_a[found] = np.arange(len(found))
-    kept = np.flatnonzero(place_a[whose] >= 0)
-    kept = kept[np.argsort(rows[kept], kind="stable")]
-    rollout = trace.rollout_a[found]
+    place_a[suspects] = np.arange(len(suspects))
+    evidence = np.flatnonzero(place_a[whose] >= 0)
+    evidence = evidence[np.argsort(rows[evidence], kind="stable")]
+    rollout = trace.rollout_a[suspects]
     tells_n = tells_n | (np.bincount(rollout, minlength=len(trace)) > 0)
-    return Suspects(rollout, figure_a[found], found, rows[kept], place_a[whose[kept]], tells_n)
+    return Suspects(rollout, figure_a[suspects], suspects, rows[evidence], place_a[whose[evidence]], tells_n)
 
 
 def privileged(trace: Trace, second: Second) -> B:

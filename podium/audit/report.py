@@ -1,4 +1,6 @@
-"""What an audit has to say, as plain data: what was found, what was observed, what cannot be told, what was not found."""
+"""What an audit has to say, as plain data: what was found, what was observed, what cannot be told, what was not
+found.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +51,11 @@ def report(
     most: int | None = None,
     files: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """The audit of a trace, worst first; of each detector's suspects at most so many are spelled out. `files` are where the
-    runs come from, one a run.
+    """The audit of a trace, worst first; of each detector's suspects at most so many are spelled out. `files` are
+    where the runs come from, one a run.
 
-    `found` are faults that the evidence shows, `observed` what is worth knowing; a detector can be in both. Rows count from
-    the first event of their run.
+    `found` are faults that the evidence shows, `observed` what is worth knowing; a detector can be in both. Rows
+    count from the first event of their run.
     """
     answers = audit(trace, second, only)
     untold = [(a, int((~a.suspects.tells_n).sum())) for a in answers]
@@ -122,16 +124,16 @@ def _rows(trace: Trace, first: int, rows: I) -> dict[str, Any]:
 
 def _interventions(trace: Trace, most: int | None) -> dict[str, Any]:
     """Interventions, those that invalidate most first. `invalid` is null where it was not worked out."""
-    found = interventions(trace)
-    row, of, looked = invalidated(trace, found)
+    acts = interventions(trace)
+    row, of, looked = invalidated(trace, acts)
     order = rows_by(of)
-    parts = np.split(row[order], np.searchsorted(of[order], np.arange(1, len(found)))) if len(found) else []
+    parts = np.split(row[order], np.searchsorted(of[order], np.arange(1, len(acts)))) if len(acts) else []
     first_n = trace.first_of("e")
     size = np.where(looked, [len(part) for part in parts], -1)
     return {
-        "count": len(found),
+        "count": len(acts),
         "worst": [
-            _intervention(trace, found, first_n, i, parts[i] if looked[i] else None)
+            _intervention(trace, acts, first_n, i, parts[i] if looked[i] else None)
             for i in np.argsort(-size, kind="stable")[:most].tolist()
         ],
     }

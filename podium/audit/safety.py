@@ -1,9 +1,10 @@
 """Safety: the eight attack vectors of the survey at their levels, taint that reaches a privilege, permissions.
 
-Untrusted content is what an event marked `trusted: false` brings in, or a result of a tool whose output anyone can write
-(`graph.trust`). It travels along every edge that is not merely temporal, until a person or a safety check that is not itself
-untrusted looks at it (`graph.taint`). An *entry* is an event that is untrusted without having it from elsewhere; its kind
-tells the vector. That untrusted content was used is an observation: only what was done with it can be a fault.
+Untrusted content is what an event marked `trusted: false` brings in, or a result of a tool whose output anyone can
+write (`graph.trust`). It travels along every edge that is not merely temporal, until a person or a safety check
+that is not itself untrusted looks at it (`graph.taint`). An *entry* is an event that is untrusted without having it
+from elsewhere; its kind tells the vector. That untrusted content was used is an observation: only what was done
+with it can be a fault.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ RESULTS = ", or tools whose writers are declared"
 
 
 class Flow(NamedTuple):
-    """Untrusted content in a trace: the events that carry it, those by which it enters, the edges it travels along, and
-    what is shared: writes of one agent that another reads."""
+    """Untrusted content in a trace: the events that carry it, those by which it enters, the edges it travels along,
+    and what is shared: writes of one agent that another reads.
+    """
 
     taint_e: B
     entry_e: B
@@ -65,8 +67,9 @@ class Flow(NamedTuple):
 
 
 def _flow(trace: Trace) -> Flow:
-    """An entry is marked untrusted and has no tainted cause. A tool's result is the tool's own word, whoever asked: of
-    its causes only what another agent wrote there counts, and a call that is itself marked."""
+    """An entry is marked untrusted and has no tainted cause. A tool's result is the tool's own word, whoever asked:
+    of its causes only what another agent wrote there counts, and a call that is itself marked.
+    """
     src_x, dst_x = flow_edges(trace)
     untrusted_e = trace.trusted_e == 0
     taint_e = sweep.reach(untrusted_e, src_x, dst_x)
@@ -97,15 +100,16 @@ def _any(trace: Trace, rows_e: B) -> B:
 
 
 def _marked(trace: Trace, seen: Trace, kind_e: B) -> B:
-    """Rollouts in which it is known which events of this kind are trusted: the record marks some, one is untrusted by the
-    table of writers, or that table settles every tool result among them."""
+    """Rollouts in which it is known which events of this kind are trusted: the record marks some, one is untrusted
+    by the table of writers, or that table settles every tool result among them.
+    """
     result_e = kind_e & (seen.type_e == RESULT)
     settled_n = _any(seen, result_e) & ~_any(seen, result_e & (seen.trusted_e < 0))
     return _any(trace, kind_e & ((trace.trusted_e >= 0) | (seen.trusted_e == 0))) | settled_n
 
 
 def _taken_up(trace: Trace, entry_e: B, src_x: I, dst_x: I, threshold: float, tells_n: B) -> Suspects:
-    """Entries that enough events build on directly: how many is the figure. Evidence: the entry and those events."""
+    """Entries that enough events build on directly: their number is the figure. Evidence: entry and events."""
     entries = np.flatnonzero(entry_e)
     place_e = np.full(trace.n_events, -1)
     place_e[entries] = np.arange(len(entries))
@@ -113,23 +117,24 @@ def _taken_up(trace: Trace, entry_e: B, src_x: I, dst_x: I, threshold: float, te
     n = np.int64(trace.n_events + 1)
     of, effect = np.divmod(np.unique(place_e[src_x[used]] * n + dst_x[used]), n)
     count = np.bincount(of, minlength=len(entries))
-    found = np.flatnonzero(count >= max(threshold, 1))
+    suspects = np.flatnonzero(count >= max(threshold, 1))
     number = np.full(len(entries), -1)
-    number[found] = np.arange(len(found))
+    number[suspects] = np.arange(len(suspects))
     keep = (number[of] >= 0) & (effect != entries[of])
     return Suspects(
-        trace.rollout_e[entries[found]],
-        count[found].astype(np.float64),
-        trace.agent_e[entries[found]],
-        np.concatenate([entries[found], effect[keep]]),
-        np.concatenate([np.arange(len(found)), number[of[keep]]]),
+        trace.rollout_e[entries[suspects]],
+        count[suspects].astype(np.float64),
+        trace.agent_e[entries[suspects]],
+        np.concatenate([entries[suspects], effect[keep]]),
+        np.concatenate([np.arange(len(suspects)), number[of[keep]]]),
         tells_n,
     )
 
 
 def _persons(trace: Trace) -> B:
-    """Who is a person: as `graph.persons` has it, or was not spawned, does nothing but send messages and never in answer to
-    anything."""
+    """Who is a person: as `graph.persons` has it, or was not spawned, does nothing but send messages and never in
+    answer to anything.
+    """
     caused_e = any_by(trace.dst_x, trace.type_x != TEMPORAL, trace.n_events)
     acts_a = any_by(trace.agent_e, np.ones(trace.n_events, np.bool_), trace.n_agents)
     other_a = any_by(trace.agent_e, (trace.type_e != MESSAGE) | caused_e, trace.n_agents)
@@ -157,13 +162,14 @@ def direct_injection(trace: Trace, second: Second, threshold: float) -> Suspects
 
         figure = events that it leads to directly, along edges other than temporal, with no release in between
 
-    A person plays the role user or human, or intervenes, or was not spawned and only sends messages that nothing caused.
+    A person plays the role user or human, or intervenes, or was not spawned and only sends messages that nothing
+    caused.
     """
-    seen = trusting(trace, second.writers)
-    flow = _flow(seen)
+    marked = trusting(trace, second.writers)
+    flow = _flow(marked)
     said_e = (trace.type_e == HUMAN) | ((trace.type_e == MESSAGE) & _persons(trace)[trace.agent_e])
-    tells_n = _marked(trace, seen, said_e)
-    return _taken_up(seen, flow.entry_e & said_e, flow.src_x, flow.dst_x, threshold, tells_n)
+    tells_n = _marked(trace, marked, said_e)
+    return _taken_up(marked, flow.entry_e & said_e, flow.src_x, flow.dst_x, threshold, tells_n)
 
 
 @register(
@@ -186,13 +192,14 @@ def indirect_injection(trace: Trace, second: Second, threshold: float) -> Suspec
 
         figure = events that it leads to directly, along edges other than temporal, with no release in between
 
-    A call that failed brought nothing in. Using a result is what a tool is for. Whether it did harm is what `tainted_privilege` and `parameter_escalation` look for.
+    A call that failed brought nothing in. Using a result is what a tool is for. Whether it did harm is what
+    `tainted_privilege` and `parameter_escalation` look for.
     """
-    seen = trusting(trace, second.writers)
-    flow = _flow(seen)
+    marked = trusting(trace, second.writers)
+    flow = _flow(marked)
     result_e = trace.type_e == RESULT
     entry_e = flow.entry_e & result_e & ~flow.write_e & ~flow.read_e & (trace.valid_e != 0)
-    return _taken_up(seen, entry_e, flow.src_x, flow.dst_x, threshold, _marked(trace, seen, result_e))
+    return _taken_up(marked, entry_e, flow.src_x, flow.dst_x, threshold, _marked(trace, marked, result_e))
 
 
 @register(
@@ -215,11 +222,11 @@ def message_pollution(trace: Trace, second: Second, threshold: float) -> Suspect
 
     figure = events that it leads to directly, along edges other than temporal, with no release in between
     """
-    seen = trusting(trace, second.writers)
-    flow = _flow(seen)
+    marked = trusting(trace, second.writers)
+    flow = _flow(marked)
     said_e = ((trace.type_e == MESSAGE) & ~_persons(trace)[trace.agent_e]) | (trace.type_e == RETURN)
-    tells_n = _marked(trace, seen, said_e)
-    return _taken_up(seen, flow.entry_e & said_e, flow.src_x, flow.dst_x, threshold, tells_n)
+    tells_n = _marked(trace, marked, said_e)
+    return _taken_up(marked, flow.entry_e & said_e, flow.src_x, flow.dst_x, threshold, tells_n)
 
 
 @register(
@@ -238,24 +245,24 @@ def message_pollution(trace: Trace, second: Second, threshold: float) -> Suspect
     severity=3,
 )
 def memory_poisoning(trace: Trace, second: Second, threshold: float) -> Suspects:
-    """A write, marked untrusted without a tainted cause, that another agent reads; or a read of another's write, where only
-    the read is marked.
+    """A write, marked untrusted without a tainted cause, that another agent reads; or a read of another's write,
+    where only the read is marked.
 
         figure = calls and results of other agents that it, or its result, leads to (a marked read is one of itself)
 
     An edge from one agent's call or result to another agent's call or result is a read of shared memory.
     """
-    seen = trusting(trace, second.writers)
-    flow, call_e = _flow(seen), call_of(trace)
+    marked = trusting(trace, second.writers)
+    flow, call_e = _flow(marked), call_of(trace)
     src_x, dst_x = trace.src_x[flow.shared_x], trace.dst_x[flow.shared_x]
-    asked = call_e[src_x]  # what its result leads to, a write leads to
-    by_call = np.flatnonzero((trace.type_e[src_x] == RESULT) & (asked >= 0))
+    origin = call_e[src_x]  # what its result leads to, a write leads to
+    by_call = np.flatnonzero((trace.type_e[src_x] == RESULT) & (origin >= 0))
     itself = np.flatnonzero(flow.read_e)
     src_x, dst_x = (
-        np.concatenate(parts) for parts in ((src_x, asked[by_call], itself), (dst_x, dst_x[by_call], itself))
+        np.concatenate(parts) for parts in ((src_x, origin[by_call], itself), (dst_x, dst_x[by_call], itself))
     )
     memory_e = flow.write_e | flow.read_e
-    return _taken_up(seen, flow.entry_e & memory_e, src_x, dst_x, threshold, _marked(trace, seen, memory_e))
+    return _taken_up(marked, flow.entry_e & memory_e, src_x, dst_x, threshold, _marked(trace, marked, memory_e))
 
 
 @register(
@@ -273,12 +280,14 @@ def memory_poisoning(trace: Trace, second: Second, threshold: float) -> Suspects
     severity=3,
 )
 def parameter_escalation(trace: Trace, second: Second, threshold: float) -> Suspects:
-    """Calls that derive from untrusted content, of a tool that neither the agent's allow-list nor its spawn permits.
+    """Calls that derive from untrusted content, of a tool that neither the agent's allow-list nor its spawn
+    permits.
 
         figure = such calls of the agent
 
-    Only a list shows an escalation: a tool that is merely new to its role shows none. A call that is itself an entry does not
-    count. It cannot tell where content led to a call whose agent has no list, or whose tool is not named.
+    Only a list shows an escalation: a tool that is merely new to its role shows none. A call that is itself an
+    entry does not count. It cannot tell where content led to a call whose agent has no list, or whose tool is not
+    named.
     """
     seen, may = trusting(trace, second.writers), Permissions(trace, second)
     flow = _flow(seen)
@@ -312,11 +321,11 @@ def orchestrator_misdirection(trace: Trace, second: Second, threshold: float) ->
 
     figure = tainted decisions of the agent
     """
-    seen = trusting(trace, second.writers)
-    taint_e = sweep.reach(seen.trusted_e == 0, *flow_edges(seen))
+    marked = trusting(trace, second.writers)
+    taint_e = sweep.reach(marked.trusted_e == 0, *flow_edges(marked))
     decision_e = trace.type_e == DECISION
     rows = np.flatnonzero(taint_e & decision_e)
-    tells_n = _marked(trace, seen, np.ones(trace.n_events, np.bool_)) & _any(trace, decision_e)
+    tells_n = _marked(trace, marked, np.ones(trace.n_events, np.bool_)) & _any(trace, decision_e)
     return Suspects.of_counts(rows, trace.agent_e[rows], threshold, trace, tells_n)
 
 
@@ -342,13 +351,13 @@ def hacking_across_agents(trace: Trace, second: Second, threshold: float) -> Sus
     suspected_a = np.zeros(trace.n_agents + 1, np.bool_)
     evidence_e, tells_n = np.zeros(trace.n_events, np.bool_), np.zeros(len(trace), np.bool_)
     for name in names("detector"):
-        told = facts("detector", name)
-        if told["group"] == "hacking":
-            found: Suspects = find("detector", name)(trace, second, told["threshold"])
-            named = found.agent >= 0
-            suspected_a[found.agent[named]] = True
-            evidence_e[found.row[named[found.of]]] = True
-            tells_n |= found.tells_n
+        entry = facts("detector", name)
+        if entry["group"] == "hacking":
+            suspects: Suspects = find("detector", name)(trace, second, entry["threshold"])
+            named = suspects.agent >= 0
+            suspected_a[suspects.agent[named]] = True
+            evidence_e[suspects.row[named[suspects.of]]] = True
+            tells_n |= suspects.tells_n
     figure_n = np.bincount(trace.rollout_a[suspected_a[:-1]], minlength=len(trace)).astype(np.float64)
     figure_n[~tells_n] = np.nan
     return Suspects.of_rollouts(figure_n, threshold, evidence_e, trace.rollout_e)
@@ -376,8 +385,8 @@ def sandbox_escape(trace: Trace, second: Second, threshold: float) -> Suspects:
                  + spawns of it that an untrusted event led to, with only decisions and spawns in between
 
     What a parent may use is what an allow-list or its own spawn says. Whom nobody spawned and no list names may use
-    everything. Who is suspect only by the last of the three is an observation. It can tell where content is marked and every spawned agent that spawns has a list; a run without spawns
-    is clean.
+    everything. Who is suspect only by the last of the three is an observation. It can tell where content is marked
+    and every spawned agent that spawns has a list; a run without spawns is clean.
     """
     may, seen = Permissions(trace, second), trusting(trace, second.writers)
     spawn_e = (trace.type_e == SPAWN) & (trace.to_e >= 0)
@@ -420,21 +429,22 @@ def tainted_privilege(trace: Trace, second: Second, threshold: float) -> Suspect
 
         figure = tainted_c and privileged_c
 
-    Privileged is a tool that was named as such, or a call labelled so. Evidence: where the content entered, and the call.
+    Privileged is a tool that was named as such, or a call labelled so. Evidence: where the content entered, and the
+    call.
     """
-    seen = trusting(trace, second.writers)
-    flow = _flow(seen)
-    found = np.flatnonzero((trace.type_e == CALL) & flow.taint_e & privileged(trace, second))
-    entered = sweep.latest(flow.entry_e, flow.src_x, flow.dst_x)[found]
+    marked = trusting(trace, second.writers)
+    flow = _flow(marked)
+    suspects = np.flatnonzero((trace.type_e == CALL) & flow.taint_e & privileged(trace, second))
+    entered = sweep.latest(flow.entry_e, flow.src_x, flow.dst_x)[suspects]
     told_n = np.full(len(trace), bool(second.privileged)) | _any(trace, label(trace, "privileged") >= 0)
-    other = np.flatnonzero((entered >= 0) & (entered != found))
+    other = np.flatnonzero((entered >= 0) & (entered != suspects))
     return Suspects(
-        trace.rollout_e[found],
-        np.ones(len(found)),
-        trace.agent_e[found],
-        np.concatenate([entered[other], found]),
-        np.concatenate([other, np.arange(len(found))]),
-        told_n & _marked(trace, seen, np.ones(trace.n_events, np.bool_)),
+        trace.rollout_e[suspects],
+        np.ones(len(suspects)),
+        trace.agent_e[suspects],
+        np.concatenate([entered[other], suspects]),
+        np.concatenate([other, np.arange(len(suspects))]),
+        told_n & _marked(trace, marked, np.ones(trace.n_events, np.bool_)),
     )
 
 

@@ -37,10 +37,10 @@ def dead_spawn(trace: Trace, second: Second, threshold: float) -> Suspects:
 
     What its tools answer is its own doing. Its despawn is no effect, nor is what it asks of agents it spawned
     itself, unless they reach others than itself; a call of a privileged tool is one, because it acts on the world.
-    Where whoever spawned it only spawns and returns, the last return to it is the answer of the run, and is used. Where
-    no edge in the run shows an effect of any spawned agent, only those that did nothing at all are told. One that
-    neither returned nor was despawned, and whose parent does not aggregate, return or stop after it, is an observation:
-    it may still be at work where the record ends.
+    Where whoever spawned it only spawns and returns, the last return to it is the answer of the run, and is used.
+    Where no edge in the run shows an effect of any spawned agent, only those that did nothing at all are told. One
+    that neither returned nor was despawned, and whose parent does not aggregate, return or stop after it, is an
+    observation: it may still be at work where the record ends.
     """
     kin, who_e = family(trace), doers(trace)
     parent_a = np.append(kin.parent_a, -1)
@@ -66,15 +66,18 @@ def dead_spawn(trace: Trace, second: Second, threshold: float) -> Suspects:
 
 
 def _answers_of_workflows(trace: Trace, kin: Family) -> I:
-    """For each agent that only spawns, despawns and returns, the last return of those it spawned: what the workflow gives back."""
+    """For each agent that only spawns, despawns and returns, the last return of those it spawned: what the workflow
+    gives back.
+    """
     acts_e = ~np.isin(trace.type_e, (SPAWN, DESPAWN, RETURN, RESULT))
     last_a = last_by(take(kin.parent_a, trace.agent_e), trace.type_e == RETURN, trace.n_agents)
     return last_a[~any_by(trace.agent_e, acts_e, trace.n_agents) & (last_a >= 0)]
 
 
 def _at_work(trace: Trace, kin: Family) -> B:
-    """Agents that may still be at work where the record ends: they neither returned nor were despawned, and who spawned
-    them does not aggregate, return or stop afterwards."""
+    """Agents that may still be at work where the record ends: they neither returned nor were despawned, and who
+    spawned them does not aggregate, return or stop afterwards.
+    """
     who_e, n = trace.agent_e, trace.n_agents
     last_a = np.maximum(kin.spawn_a, last_by(who_e, np.ones(trace.n_events, np.bool_), n))
     over_e = np.isin(trace.type_e, (RETURN, AGGREGATE)) | (trace.decision_e == STOP)
@@ -106,18 +109,21 @@ def repeated_work(trace: Trace, second: Second, threshold: float) -> Suspects:
     kin = family(trace)
     special_a = np.append(specialists(trace, kin), True)  # nobody's calls do not count either
     calls = np.flatnonzero((trace.type_e == CALL) & ~special_a[trace.agent_e])
-    told = calls[trace.content_ref_e.codes[calls] >= 0]
-    told = told[np.argsort(trace.t_e[told], kind="stable")]
-    who, t = trace.agent_e[told], trace.t_e[told]
-    same, first = copies(told, trace.rollout_e[told], trace.tool_e.codes[told], trace.content_ref_e.codes[told])
+    answered = calls[trace.content_ref_e.codes[calls] >= 0]
+    answered = answered[np.argsort(trace.t_e[answered], kind="stable")]
+    who, t = trace.agent_e[answered], trace.t_e[answered]
+    same, first = copies(
+        answered, trace.rollout_e[answered], trace.tool_e.codes[answered], trace.content_ref_e.codes[answered]
+    )
     other = who != trace.agent_e[first]
-    joined = np.full(len(told) + 1, np.inf)  # when a second agent first made the same call
+    joined = np.full(len(answered) + 1, np.inf)  # when a second agent first made the same call
     np.minimum.at(joined, same[other], t[other])
     again_e, evidence_e = np.zeros((2, trace.n_events), np.bool_)
-    again_e[told[other | (t > joined[same])]] = True
-    evidence_e[told[np.isfinite(joined[same])]] = True
+    again_e[answered[other | (t > joined[same])]] = True
+    evidence_e[answered[np.isfinite(joined[same])]] = True
     calls_n, told_n, again_n = (
-        np.bincount(trace.rollout_e[rows], minlength=len(trace)) for rows in (calls, told, np.flatnonzero(again_e))
+        np.bincount(trace.rollout_e[rows], minlength=len(trace))
+        for rows in (calls, answered, np.flatnonzero(again_e))
     )
     figure_n = np.where(told_n >= 5, again_n / np.maximum(told_n, 1), np.where(2 * told_n < calls_n, np.nan, 0.0))
     return Suspects.of_rollouts(figure_n, threshold, evidence_e, trace.rollout_e)

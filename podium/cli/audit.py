@@ -100,9 +100,23 @@ def _write_page(html: Path, trace: Trace, audited: dict[str, Any]) -> None:
         {key: one[key] for key in ("detector", "level", "severity", "count", "runs", "finds", "todo")}
         for one in (*audited["found"], *audited["observed"])
     ]
-    facts = {"runs": audited["runs"], "events": audited["events"], "detectors": audited["detectors"]}
-    told = {"title": "Audit", "facts": facts, "table": table, "lessons": []}
-    files.write_whole(html, file_page([("", r) for r in trace], "Audit", told, methods=()).encode())
+    runs, faults = audited["runs"], len(audited["found"])
+    notes = [
+        f"{audited['detectors']} detectors looked at {runs:,} run{'s' * (runs != 1)} of {audited['events']:,} events: "
+        + (f"{faults} found a fault." if faults else "none found a fault."),
+        "Each run shows its findings pinned to the events that they are about (Safety).",
+    ]
+    facts = {one["detector"].replace("_", " "): f"needs {one['needs']}" for one in audited["cannot_tell"]}
+    report = {
+        "title": "Audit",
+        "notes": notes,
+        "facts": facts,
+        "table": table,
+        "lessons": [],
+        "table_title": "Findings and observations",
+        "facts_title": "Detectors that cannot tell, and what they need",
+    }
+    files.write_whole(html, file_page([("", r) for r in trace], "Audit", report, methods=()).encode())
 
 
 def _check_channels(trace: Trace, truth: str | None, judge: str | None) -> None:

@@ -143,7 +143,9 @@ def _watching() -> Iterator[Callable[[Running], None] | None]:
 
 @app.command(epilog="Example: podium jail --json")
 def jail(json: Json = False) -> None:
-    """What the commands of agents are held to on this machine, and by what, tried out now. Exit 1: they would not be run."""
+    """What the commands of agents are held to on this machine, and by what, tried out now. Exit 1: they would not
+    be run.
+    """
     try:
         rows = [msgspec.structs.asdict(promise) for promise in asyncio.run(promises())]
     except NoIsolation as refused:

@@ -33,7 +33,7 @@ def show(
     path: Annotated[
         str | None,
         typer.Argument(
-            help="A log, folder or store; - is standard input. Without: the newest session of this folder or machine."
+            help="A log, folder or store; - is standard input. Without: the newest session here or on this machine."
         ),
     ] = None,
     run: Annotated[int | None, number("row", "Which run, where there are several.")] = None,
@@ -57,9 +57,9 @@ def show(
         for count, (file, trace) in enumerate(_runs(path, progress, faults)):
             if run is not None and count != run:
                 continue
-            told = summary(trace, table)
-            first = (trace, told) if first is None else first
-            many.add(told, file)
+            screen = summary(trace, table)
+            first = (trace, screen) if first is None else first
+            many.add(screen, file)
             if run is not None:
                 break
         else:
@@ -94,7 +94,7 @@ def _newest() -> str:
 
 
 def _runs(path: str, progress: Callable[[int], None], faults: list[Finding]) -> Iterator[tuple[str, Trace]]:
-    """Every run at a path, one in memory at a time; what could not be read, or breaks a rule, goes to the faults."""
+    """Every run at a path, one in memory at a time; what cannot be read, or breaks a rule, goes to the faults."""
     for one in files.read(path, progress=progress, keep=True):
         wrong = [f for f in one.findings if f.level == "error"]
         faults += wrong + [f for f in one.findings if f.rule in ("log-fault", "log-unknown")]

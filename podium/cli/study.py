@@ -49,8 +49,8 @@ def study(
         return
     question, folder = read_study(name, quick), folder / "quick" if quick else folder
     with progress(json) as tell:
-        found = measure_all(question, KEPT, cores, say=tell)
-    report = write_report(question, found, folder)
+        measurements = measure_all(question, KEPT, cores, say=tell)
+    report = write_report(question, measurements, folder)
     rows = [_short(question.name, s) for s in report.headline]
     if html is not None:
         from podium.trace.files import write_whole

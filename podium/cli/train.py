@@ -63,21 +63,23 @@ def train(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Train an orchestrator in a world, or a live team on its tasks, by a method's credit. A run that was ended goes on where it was."""
+    """Train an orchestrator in a world, or a live team on its tasks, by a method's credit. A run that was ended
+    goes on where it was.
+    """
     run = open_run(
         recipe, folder, seed=seed, method=method, policy=policy, model=model, cores=cores, keep=keep, source=source
     )
     with _until_interrupted(run):
         _followed(run, json)
         before, after = run.played()
-        told = run.told()
-    page = run_page(_flat(told), run.lines, before[0], after[0])
+        result = run.told()
+    page = run_page(_flat(result), run.lines, before[0], after[0])
     write_whole(run.folder / "report.html", page.encode())
     if json:
-        say(told | {"metrics": [m.plain() for m in measure(after)]})
+        say(result | {"metrics": [m.plain() for m in measure(after)]})
         return
     _print_metrics(before, after)
-    (_print_live if "team" in told else _print_worlds)(told)
+    (_print_live if "team" in result else _print_worlds)(result)
     out.print(f"report: {run.folder / 'report.html'}")
 
 
@@ -127,7 +129,9 @@ def _line(run: Any, line: dict[str, Any]) -> Table:
 
 
 def _gradients(line: dict[str, Any]) -> str:
-    """The length of the gradient and, where several roles learn, of each one's part; of a live team, that of each role on its own."""
+    """The length of the gradient and, where several roles learn, of each one's part; of a live team, that of each
+    role on its own.
+    """
     roles = {role: told["gradient"] for role, told in line.get("roles", {}).items()} or line["gradients"]
     each = ", ".join(f"{role} {length:.3f}" for role, length in roles.items())
     return f"{line['gradient']:.3f}" + (f" ({each})" if len(roles) > 1 else "")
@@ -183,8 +187,9 @@ def _print_metrics(before: Any, after: Any) -> None:
 def _print_worlds(told: dict[str, Any]) -> None:
     before_it = f"before {told['before']:.4f}, " if "before" in told else ""
     out.print(
-        f"{told['world']}, {told['judged_in']}: {before_it}learned {told['value']:.4f}, optimum {told['optimum']:.4f}, "
-        f"best trivial {told['trivial']:.4f}: regret {told['regret']:.2%}, {told['share_of_gap']:.0%} of the gap left"
+        f"{told['world']}, {told['judged_in']}: {before_it}learned {told['value']:.4f}, "
+        f"optimum {told['optimum']:.4f}, best trivial {told['trivial']:.4f}: regret {told['regret']:.2%}, "
+        f"{told['share_of_gap']:.0%} of the gap left"
     )
 
 
@@ -223,7 +228,9 @@ def compare_(
     folder: Annotated[Path | None, typer.Option("--out", help="Where the page and the table go.")] = None,
     json: Json = False,
 ) -> None:
-    """The leader-board: methods side by side in the same worlds, at equal budgets, beside the trivial policies and the optimum."""
+    """The leader-board: methods side by side in the same worlds, at equal budgets, beside the trivial policies and
+    the optimum.
+    """
     recipe = replace(BUDGET, iterations=iterations, episodes=episodes)
     with progress(json) as tell:
         board = compare(

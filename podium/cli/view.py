@@ -31,19 +31,23 @@ def view(
         typer.Option(help="With --html: a method whose credit the file carries; repeatable.", metavar="NAME"),
     ] = None,
     content: Annotated[
-        bool, typer.Option("--content", help="Keep what was said in other systems' logs; keys and addresses go.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--content/--no-content",
+            help="Keep what was said in other systems' logs, without keys and addresses. A served page does, a file not.",
+        ),
+    ] = None,
     port: Annotated[int, number("port", "Which port of this machine; 0 takes one that is free.")] = 0,
     browser: Annotated[bool, typer.Option(help="Open a browser.")] = True,
     json: Json = False,
 ) -> None:
     """See runs, trainings and folders of both in a browser: who did what when, credit, safety, what to compare."""
-    library = Library(paths, content=content)
-    told = {"runs": len(library.runs), "trainings": len(library.trainings), "unreadable": library.unreadable}
+    library = Library(paths, content=html is None if content is None else content)
+    counts = {"runs": len(library.runs), "trainings": len(library.trainings), "unreadable": library.unreadable}
     if html is not None:
         files.write_whole(html, file_page(library, methods=method).encode())
         if json:
-            say(told | {"page": str(html)})
+            say(counts | {"page": str(html)})
         else:
             out.print(plain(f"page: {html}"))
         return
@@ -51,7 +55,7 @@ def view(
 
     def ready(address: str) -> None:
         if json:
-            say(told | {"page": address})
+            say(counts | {"page": address})
         else:
             out.print(plain(f"{address}\nCtrl-C ends it."), soft_wrap=True)
         if browser:

@@ -12,11 +12,9 @@ __all__ = ["at_unit"]
 
 
 def at_unit(paid: Credit, unit: str, by: str | None = None) -> Credit:
-    """The credit at another unit: summed into a coarser one, broadcast to finer ones, or shared among them where a
-    share is asked for.
+    """The credit at another unit: summed into a coarser one, broadcast to finer ones, or shared among them (`by`).
 
-    A share is equal or by tokens or time; up after it is the identity. Refuses where credit has no unit of that
-    kind to go to, because it would be lost.
+    Shares are equal or by tokens or time; up after it is the identity. Refuses where credit would be lost.
     """
     if unit not in units.UNITS:
         raise BadCredit(f"no unit called {unit!r}; there are {', '.join(units.UNITS)}")

@@ -15,19 +15,7 @@ from podium.registry import register
 from podium.rewards.individual import total_of
 from podium.trace.columns import B, F, I
 
-__all__ = [
-    "below_best",
-    "best_only",
-    "center",
-    "leave_one_out",
-    "length_weighted",
-    "minus",
-    "minus_history",
-    "minus_parent",
-    "tokens_written",
-    "zscore",
-    "zscore_against",
-]
+__all__ = ["minus_history", "tokens_written"]
 
 
 @register("step")
@@ -82,8 +70,7 @@ def zscore_against(
 
 @register("step")
 def leave_one_out(credit: Credit, by: By = "task", weight: str | None = None, alone: Alone = "nan") -> Credit:
-    """A unit is worth what it beat the others in its group by; with a column of weights, by the weighted mean of
-    them.
+    """A unit is worth what it beat the others in its group by, or with a column of weights their weighted mean.
 
         A = v - (S - w v) / (W - w),    S = Σ_g w v,   W = Σ_g w
 
@@ -110,10 +97,9 @@ def below_best(credit: Credit, by: By = "task", alone: Alone = "nan") -> Credit:
 
 @register("step")
 def best_only(credit: Credit, by: By = "task", std: bool = False, alone: Alone = "nan") -> Credit:
-    """Only the best of a group is paid: what it beat the second by, over the deviation of the group if told; ties
-    get 0.
+    """Only the best of a group is paid: what it beat the second by, with `std` over the deviation of the group.
 
-        A = v_max - v_2nd for the best, 0 for the rest
+        A = v_max - v_2nd for the best, 0 for the rest and for ties
 
     from: Pass@k GRPO.
     """
@@ -193,9 +179,9 @@ def minus_parent(credit: Credit, weight: float = 1.0) -> Credit:
 def minus_history(credit: Credit, by: By = ("rollout", "agent"), first: Alone = "raw") -> Credit:
     """What a unit adds to the mean of the values before it in its chain; the first has no history.
 
-        A_t = v_t - mean(v_s : s < t)
+        A_t = v_t - mean(v_s : s < t),   s scored and of an earlier moment
 
-    Values that are not known, and those of the same moment, are no history.   from: MARTI.
+    from: MARTI.
     """
     group = groups(credit, by)
     when = timeline(credit, "rollout").at

@@ -1,8 +1,8 @@
 """What a decision was worth, from runs that share all that came before it and decide otherwise.
 
 A run that left its parent at a row is another choice in the same context (`forest`). An *alternative* of a context
-is a node, that is one event of the forest with all runs through it, or an option: all runs that chose it there and
-were left free after it.
+is a node, one event of the forest with all runs through it, or an option: the runs that chose it and were free
+after it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ __all__ = [
     "Effects",
     "alternatives",
     "chance",
-    "cross_marginal",
     "effects",
     "in_a_tree",
     "odds",
@@ -64,9 +63,8 @@ class Alternatives(NamedTuple):
 def alternatives(credit: Credit, same: Same = "option") -> Alternatives:
     """What each alternative earned.
 
-    As an option its runs are those left free after it: of a run that was forced to decide otherwise later on, all
-    decisions before are copies, which tell nothing of what the policy makes of them. As a node all runs through it,
-    as if whatever was done later had been drawn from the policy.
+    As an option its runs are those left free after it: where a run was forced later, decisions before are copies
+    that tell nothing of the policy. As a node all runs through it.
     """
     if credit.unit in ("team", "agent", "role", "token"):
         raise BadCredit(
@@ -109,20 +107,16 @@ def same_prefix(
 ) -> Credit:
     """A choice is worth what it beat the other choices in the same context by.
 
-        A_j = Q_j - b_j,   Q_j = mean R of the runs of alternative j,   in the context of j, over the alternatives k
-            that some run tells of:
+        A_j = Q_j - b_j,   Q_j = mean R of the runs of alternative j,   over its context's alternatives k with runs:
         "loo"     b_j = (Σ_k w_k Q_k - w_j Q_j) / (Σ_k w_k - w_j)
         "mean"    b_j = Σ_k w_k Q_k / Σ_k w_k
         "value"   b_j = (1 - mix) loo_j(Q) + mix loo_j(V),   V the column `value`
-        "policy"  b_j = Σ_k π_k Q_k / Σ_k π_k,   π = e^logp of the options or, where that is not recorded, the label
-            `pi`
+        "policy"  b_j = Σ_k π_k Q_k / Σ_k π_k,   π = e^logp of the options, else the label `pi`
 
-    same="node" (C3): an alternative is an event of the forest, and w its runs. same="option" (ours, where options
-    are forced): it is the option taken, its runs are those left free after it, and w = 1, because how often an
-    option was tried says nothing about it.
-    pays: decisions, turns, messages.   needs: branches: none (NaN) for a run that no run branched from and that
-    branched from none; one alternative alone in a run with branches by the rule `alone`.   from: C3; COMA for
-    "policy".
+    same="node" (C3): an alternative is an event of the forest, and w its runs. same="option" (ours): it is the
+    option taken, and w = 1, because how often an option was forced says nothing about it.   pays: decisions, turns,
+    messages.   needs: branches: none (NaN) for a run that no run branched from and that branched from none; one
+    alternative alone in a run with branches by the rule `alone`.   from: C3; COMA for "policy".
     """
     alts = alternatives(credit, same)
     known = alts.n > 0
@@ -146,9 +140,7 @@ def same_prefix(
 
 
 def in_a_tree(credit: Credit) -> I:
-    """For each unit the tree of runs that its run is in; -1 where nothing branched from its run and it branched
-    from nothing.
-    """
+    """For each unit the tree of runs that its run is in; -1 where no run branched from its run, nor it."""
     root_n = roots(credit.runs)
     branched_n = (np.bincount(root_n)[root_n] > 1) | (credit.trace.parent_n.codes >= 0)
     return np.where(branched_n, root_n, -1)[credit.rollout]
@@ -165,9 +157,9 @@ def sums(alts: Alternatives, values: F) -> F:
 
 def _others(alts: Alternatives, w: F, q: F) -> F:
     """The weighted mean of the other alternatives of the context; NaN if there is none."""
-    held = np.where(w > 0, w * q, 0.0)
+    weighted = np.where(w > 0, w * q, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean: F = (sums(alts, held) - held) / (sums(alts, w) - w)
+        mean: F = (sums(alts, weighted) - weighted) / (sums(alts, w) - w)
     return mean
 
 
@@ -178,9 +170,7 @@ def _mean(alts: Alternatives, w: F, q: F) -> F:
 
 
 def odds(credit: Credit, alts: Alternatives, pi: str) -> F:
-    """How likely the policy was to choose each alternative, as the first decision of its context that knows says; 0
-    where none does.
-    """
+    """How likely the policy was to choose each alternative, by the first decision there that says; else 0."""
     trace, rows = credit.trace, credit.rows
     known_o = option_probability(trace, pi)
     chosen = np.empty(len(alts.context), np.int64)
@@ -194,9 +184,7 @@ def odds(credit: Credit, alts: Alternatives, pi: str) -> F:
 
 
 class Effects(NamedTuple):
-    """For each unit what its option did beyond the mean of the other options tried there, with an interval; and how
-    many runs say so.
-    """
+    """For each unit what its option did beyond the mean of the others there, an interval, and its runs."""
 
     mean: F
     low: F
@@ -205,27 +193,22 @@ class Effects(NamedTuple):
 
 
 def effects(credit: Credit, level: float = 0.95) -> Effects:
-    """The effect of an option against the options not taken in the same context: spawn against no-op, stop against
-    going on.
+    """The effect of an option against those not taken in the same context: spawn against no-op, stop against go on.
 
         d_j = Q_j - mean_{k≠j} Q_k
 
-    Where all branches come in sets that share a seed, one an option, d is the mean of the differences inside sets
-    (common random numbers), ± t s / √n; else ± t √(s_j²/n_j + Σ_{k≠j} s_k²/n_k / (K-1)²) with Welch's degrees of
-    freedom.
+    Where all branches come in sets that share a seed, one an option, d is the mean of the differences inside sets,
+    ± t s / √n; else ± t √(s_j²/n_j + Σ_{k≠j} s_k²/n_k / (K-1)²) with Welch's degrees of freedom.
 
-    Ties do not happen among continuous outcomes, so the t interval is not for options whose runs all earned the
-    same (s = 0), nor for contexts in which only two values occur. Those are counted with some runs more at the ends
-    [a, b] of what the context earned: 2/K an option at each end (Price & Bonett 2004), or a set at b - a and one at
-    a - b (Bonett & Price 2012), and ± z. The interval of a two-valued outcome is thus that of 0 and 1, moved and
-    stretched with it, and none is empty.
+    Options whose runs all earned the same, and contexts of only two values, are counted with some runs more at the
+    ends [a, b] of what the context earned, and ± z: 2/K an option at each end (Price & Bonett 2004), or a set at b
+    - a and one at a - b (Bonett & Price 2012).
 
         c = (n Q + 2/K (a + b)) / m,   m = n + 4/K,   variance of c = (Σ (R - c)² + 2/K ((a - c)² + (b - c)²)) / m²
 
-    Two values count as all there are if they are 0 and 1, or if there are more than two runs. Where the context
-    earned one value only, the ends are 0 and 1 if it is one of them, else those of the task's outcomes; if these
-    are one value too, the interval is NaN.
-    needs: two runs of each option, or two-valued outcomes, else NaN for the interval.
+    Two values are all there are if they are 0 and 1, or of more than two runs. The ends of a context that earned
+    one value are 0 and 1 if it is one of them, else those of the task; if these are one value too, the interval is
+    NaN.   needs: two runs of each option, or two-valued outcomes, else NaN for the interval.
     """
     alts = alternatives(credit, "option")
     ends = _ends(credit, alts)
@@ -243,9 +226,7 @@ def _options(alts: Alternatives) -> F:
 
 
 class _Ends(NamedTuple):
-    """The lowest and the highest outcome of the context of each alternative, NaN if not known; and whether there
-    are only these two.
-    """
+    """The lowest and the highest outcome of each alternative's context, else NaN; and whether no others are."""
 
     low: F
     high: F
@@ -320,9 +301,7 @@ def _welch(credit: Credit, alts: Alternatives, ends: _Ends, level: float) -> Eff
 
 
 def _half(freedom: F, level: float) -> F:
-    """Half-widths in standard errors; degrees of freedom to the whole number below, so that an interval is not too
-    narrow.
-    """
+    """Half-widths in standard errors; degrees of freedom rounded down, so that no interval is too narrow."""
     whole = np.where(np.isfinite(freedom), np.clip(freedom, 1, 100_000), 100_000).astype(np.int64)
     different, which = np.unique(whole, return_inverse=True)
     half: F = np.array([student(int(f), level) for f in different] or [np.nan])[which]
@@ -330,9 +309,7 @@ def _half(freedom: F, level: float) -> F:
 
 
 def _sets(credit: Credit, alts: Alternatives) -> B:
-    """The units in sets that share a seed, one run an option, of contexts in which all branches are in such sets,
-    two or more.
-    """
+    """The units in sets that share a seed, one run an option, of contexts with two sets and no other branches."""
     trace, run = credit.trace, credit.rollout
     tellers = np.flatnonzero(alts.counts_u & (trace.seed_n.codes >= 0)[run])
     of = alts.of_u[tellers]
@@ -350,11 +327,10 @@ def _sets(credit: Credit, alts: Alternatives) -> B:
 
 
 def chance(credit: Credit, alts: Alternatives) -> tuple[F, F]:
-    """What outcomes of one option vary by in each context, less what runs of one seed share: sums of squares, and
-    their freedom.
+    """Per context, what outcomes of one option vary by, less what a seed shares: sums of squares, their freedom.
 
-    Where several options were tried with a seed, each of those runs is taken less their mean, and the square made
-    up for that.
+    Where several options share a seed, each of those runs is taken less their mean, and the square made up for
+    that.
     """
     tellers = np.flatnonzero(alts.counts_u)
     value, of, where = credit.value[tellers], alts.of_u[tellers], alts.context[alts.of_u[tellers]]
@@ -397,9 +373,9 @@ def cross_marginal(
 
         A_i(g) = Σ or mean of R over the runs of the group in which agent i wrote g
 
-    Units wrote the same if their `content_ref`, or without one their choice, is the same. The sum grows with the
-    number of teams, as CoMLRL has it; the mean does not.   pays: turns, messages, decisions.   needs: runs that are
-    combinations of what agents wrote, else NaN.   from: CoMLRL's cross mode (MAGRPO).
+    Units wrote the same if their `content_ref`, or without one their choice, is the same.   pays: turns, messages,
+    decisions.   needs: runs that are combinations of what agents wrote, else NaN.   from: CoMLRL's cross mode
+    (MAGRPO).
     """
     if credit.unit in ("team", "agent", "role", "token"):
         raise BadCredit(f"cross_marginal pays turns, messages or decisions, not {credit.unit}")

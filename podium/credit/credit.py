@@ -1,7 +1,6 @@
 """Credit: one number for each unit of a trace, and the fold that turns a reward into it.
 
-A *step* is a registered function from credit to credit with its arguments. `a >> b` is b after a; `a + b` gives the
-same credit to both and adds what they make of it; `0.5 * a` scales it.
+A *step* is a registered function from credit to credit. `a >> b` is b after a; `a + b` adds what both make of it.
 """
 
 from __future__ import annotations

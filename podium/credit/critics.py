@@ -1,6 +1,4 @@
-"""What fitted things say: steps that read the columns of critics, mixers and judges. Fitting them is `learn`'s
-work.
-"""
+"""What fitted things say: steps that read the columns of critics, mixers and judges."""
 
 from __future__ import annotations
 
@@ -14,21 +12,18 @@ from podium.registry import register
 from podium.trace.columns import ranges
 from podium.trace.options import chosen_options
 
-__all__ = ["own_action", "plugged", "qmix", "vdn"]
+__all__ = ["own_action", "plugged"]
 
 
 @register("step")
 def plugged(credit: Credit, column_: str) -> Credit:
-    """A column that something else computed, as it is: a language critic, an implicit process reward, a learned
-    credit.
-    """
+    """A column that something else computed, as it is: a language critic, a process reward, a learned credit."""
     return credit.where_known(column(credit, column_))
 
 
 @register("step")
 def own_action(credit: Credit, q: str = "q", pi: str = "pi") -> Credit:
-    """What the option taken was worth beyond what the agent's own policy would have got on average, others' choices
-    kept.
+    """What the option taken was worth beyond what the agent's own policy would have got on average.
 
         A = Q(taken) - Σ_k π(k) Q(k)
 

@@ -10,7 +10,7 @@ from podium.credit.keys import By, groups
 from podium.graph.grouping import count_of
 from podium.registry import register
 
-__all__ = ["drop_even"]
+__all__: list[str] = []
 
 
 @register("step")

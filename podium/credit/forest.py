@@ -1,7 +1,7 @@
 """Runs that branched off other runs: which rows they share.
 
-A run that left its parent at row b repeats the parent's rows before b. A row therefore stands for a *node*: the
-same event in every run that repeats it. The row b itself is another choice in the same *context*.
+A run that left its parent at row b repeats the parent's rows before b. A row stands for a *node*, the same event in
+every run that repeats it. The row b itself is another choice in the same *context*.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def copies(trace: Trace | Forest, rows: I) -> B:
 
 
 def leaves(trace: Trace | Forest, rows: I) -> NDArray[np.int64]:
-    """Of each row at which a branch leaves its parent, the parent's row instead of it; -1 of others, and where the parent is not there."""
+    """For each row at which a branch leaves its parent, the parent's row instead of it; else -1."""
     run, local, branch_n = _placed(trace, rows)
     up = parents(trace)
     up = np.where(up < len(trace), up, -1)

@@ -1,10 +1,8 @@
 """Statistics of groups: what a unit is compared with.
 
-How often a unit counts is explicit: `row` counts every unit once, `rollout` every run once (its units share one
-count), `unique` every different value once. A group of fewer than two units (of fewer than two runs, where runs
-count) compares nothing: its units are *alone*, and a step says what that gives: "nan" (no credit), "zero", or "raw"
-(the value as it is). A unit in no group, because it lacks a key (a state without its label, a run that nothing
-branched from), was never compared: it gets none, by any rule.
+`row` counts every unit once, `rollout` every run once (its units share one count), `unique` every different value
+once. Units of a group of fewer than two are *alone*, and a step says what that gives: "nan" (no credit), "zero", or
+"raw" (the value as it is). A unit in no group, because it lacks a key, gets none by any rule.
 """
 
 from __future__ import annotations
@@ -25,9 +23,7 @@ Alone = Literal["nan", "zero", "raw"]
 
 
 class Moments(NamedTuple):
-    """The group of each unit; for each group its mean, its variance and whether those in it are alone. The last is
-    for units in none.
-    """
+    """The group of each unit; of each group, the last of units in none, mean, variance, whether one is alone."""
 
     group: I
     mean: F
@@ -77,9 +73,7 @@ def moments(credit: Credit, by: By, count: Count = "row", ddof: int = 0) -> Mome
 
 
 def lonely(credit: Credit, value: F, alone: B, rule: Alone, group: I) -> Credit:
-    """The credit, by the rule for units that are alone; none (NaN) for those in no group (-1) and those that had
-    none.
-    """
+    """The credit, by the rule for units that are alone; NaN for those in no group (-1) and those that had none."""
     if rule not in ("nan", "zero", "raw"):
         raise BadCredit(f"alone must be nan, zero or raw, got {rule!r}")
     instead = credit.value if rule == "raw" else 0.0 if rule == "zero" else np.nan

@@ -1,7 +1,7 @@
 """What rows are compared with: keys, and the groups that a tuple of keys makes.
 
-A key is a registered function from a trace and a unit to a column of whole numbers, one for each unit; -1 where a
-unit has no such thing. Units are in one group if they agree in all keys and belong to the same batch.
+A key is a registered function from a trace and a unit to a whole number for each unit, -1 where it has no such
+thing. Units are in one group if they agree in all keys and in their batch.
 """
 
 from __future__ import annotations
@@ -98,9 +98,7 @@ def decision(trace: Trace, unit: str) -> I:
 
 
 def _label(trace: Trace, unit: str, name: str) -> I:
-    """The label of each unit; of a turn that opens with the result of a call, the first that the caller's own
-    events state.
-    """
+    """The label of each unit; of a turn that opens with a call's result, the first of the caller's own events."""
     codes = trace.extra_e.get(name, Text.constant(None, trace.n_events)).codes
     at_row = take(codes, units.rows(trace, unit))
     return np.where(at_row >= 0, at_row, units.first_stated(trace, unit, codes)) if unit == "turn" else at_row
@@ -126,7 +124,7 @@ def context(trace: Trace, unit: str) -> I:
 @register("key")
 def invocation(trace: Trace, unit: str) -> I:
     """The task that its agent was working on, from being given it by another agent to being given the next."""
-    return take(units.kept(trace, "invocation", lambda: units.invocation(trace)), units.rows(trace, unit))
+    return take(units.invocation(trace), units.rows(trace, unit))
 
 
 @register("key", of="run")
@@ -137,9 +135,7 @@ def tree(trace: Trace, unit: str) -> I:
 
 @register("key")
 def upstream(trace: Trace, unit: str) -> I:
-    """What it was given to work on: what other agents told its agent last, the same in all branches; or only the
-    task.
-    """
+    """What other agents told its agent last, the same in all branches; or only the task."""
     who = units.actor(trace)  # the result of its own tool call is no other agent's, whoever recorded it
     crosses = (who[trace.src_x] != who[trace.dst_x]) & (trace.type_x != TEMPORAL)
     own = who[trace.src_x] == who[trace.dst_x]

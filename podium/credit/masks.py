@@ -1,6 +1,6 @@
 """What the team would have earned without a unit: runs in which it was masked, against the run it was masked in.
 
-A run that an intervention of the kind `mask` made says whom it masks (`do_n`); such an agent does nothing in it.
+The intervention `mask` of such a run (`do_n`) says whom it masks; they do nothing in it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from podium.graph.grouping import last_by, mean_by, take
 from podium.registry import register
 from podium.trace.columns import B, F, I, Trace
 
-__all__ = ["Masks", "mask_runs", "masked", "team_value"]
+__all__ = ["Masks", "mask_runs", "team_value"]
 
 
 class Masks(NamedTuple):
@@ -83,9 +83,9 @@ def masked(credit: Credit, unit: str = "agent") -> Credit:
 
         D_u = R - mean R : runs that branched from it, in which u was masked (an agent) or removed (an event)
 
-    An agent counts as masked where it alone was, and did nothing in the whole run; an event where the branch left
-    at its row.   pays: agents, messages, tool calls, decisions, turns.   needs: such runs, else NaN.   from:
-    Wolpert & Tumer 2002; SHARP, whose Shapley term is this difference.
+    An agent counts where it alone was masked, and did nothing in the whole run; an event where the branch left at
+    its row.   pays: agents, messages, tool calls, decisions, turns.   needs: such runs, else NaN.   from: Wolpert &
+    Tumer 2002; SHARP.
     """
     if unit in ("team", "token", "role") or unit not in units.UNITS:
         raise BadCredit(f"masked pays agents and events, not {unit!r}")

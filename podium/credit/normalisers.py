@@ -13,12 +13,12 @@ from podium.graph.grouping import changes, count_of
 from podium.registry import register
 from podium.trace.columns import F, I
 
-__all__ = ["clip", "rank_gaussian", "threshold", "whiten"]
+__all__: list[str] = []
 
 
 @register("step")
 def whiten(credit: Credit, by: By = "batch", count: Count = "row", eps: float = 1e-8, shift: bool = True) -> Credit:
-    """Mean 0 (unless told to keep it) and variance 1 over a group, the whole batch unless told.
+    """Mean 0 (unless told not to shift) and variance 1 over a group, the whole batch unless given.
 
         A = (v - mean) / sqrt(var + eps),    var with n - 1 below the line
 

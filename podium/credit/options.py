@@ -14,9 +14,7 @@ __all__ = ["at_options", "option_label", "option_probability"]
 
 
 def option_label(trace: Trace, name: str) -> F:
-    """A label that is a JSON list, one number an option, on the axis of options; NaN where a decision does not have
-    it.
-    """
+    """A label that is a JSON list, one number an option, on the axis of options; NaN for decisions without it."""
     values_o: F = np.full(len(trace.event_o), np.nan)
     column = trace.extra_e.get(name)
     if column is None:
@@ -43,9 +41,7 @@ def _numbers(word: str, name: str) -> list[float]:
 
 
 def option_probability(trace: Trace, label: str = "pi") -> F:
-    """π of every option, where some were tried among those: e^logp where log-probabilities are recorded, else what
-    the label says; NaN where nothing does.
-    """
+    """π of every option: e^logp of those tried among, else what the label says; NaN where nothing does."""
     known_o: F = np.exp(np.where(np.isnan(trace.behaviour_o), trace.logp_o, trace.behaviour_o))
     if label not in trace.extra_e:
         if len(known_o) and np.isnan(known_o).all():
@@ -57,8 +53,9 @@ def option_probability(trace: Trace, label: str = "pi") -> F:
 
 
 def at_options(credit: Credit, rows: I) -> F:
-    """On the axis of options, what each option of these decisions is paid: as the run that took it is, at the decision or in a branch
-    that begins there; NaN for an option that no run took which tells of it."""
+    """On the axis of options, what each option of these decisions is paid: as the run that took it is, at the
+    decision or in a branch that begins there; NaN for an option that no such run took.
+    """
     trace, value = credit.trace, credit.value
     wanted = np.zeros(trace.n_events + 1, np.bool_)
     wanted[rows] = True
@@ -66,8 +63,8 @@ def at_options(credit: Credit, rows: I) -> F:
     begins = at >= 0
     at = np.where(begins, at, credit.rows)
     own = ~copies(credit.runs, credit.rows) & (trace.tells_n != 0)[credit.rollout]
-    told = np.flatnonzero(wanted[at] & (begins | own) & ~np.isnan(value))
-    place = chosen_options(trace, at[told], trace.chosen_e.codes[credit.rows[told]])
+    payers = np.flatnonzero(wanted[at] & (begins | own) & ~np.isnan(value))
+    place = chosen_options(trace, at[payers], trace.chosen_e.codes[credit.rows[payers]])
     paid_o: F = np.full(len(trace.event_o) + 1, np.nan)
-    paid_o[place] = value[told]
+    paid_o[place] = value[payers]
     return paid_o[:-1]

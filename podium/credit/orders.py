@@ -1,7 +1,7 @@
 """What comes after what: units in chains of moments, and recursions that run back along them.
 
-Units of a chain that begin at the same time share a moment, so that credit does not depend on how a log interleaves
-what happened at once. Where a chain does not say when its units began, their rows tell.
+Units of a chain that begin at the same time share a moment. Where a chain does not say when its units began, their
+rows tell.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ ALONG = ("rollout", "agent", "player", "round")
 
 
 class Timeline(NamedTuple):
-    """The moment of each unit (-1: in no chain); for each moment whether it is the last of its chain, and its
-    chain.
-    """
+    """The moment of each unit (-1: in no chain); of each moment whether it is the chain's last, and its chain."""
 
     at: NDArray[np.int64]
     last: B
@@ -44,9 +42,7 @@ class Timeline(NamedTuple):
 
 
 def timeline(credit: Credit, along: str, there: B | None = None) -> Timeline:
-    """Chains of moments: a run's, an agent's in it, a player's in it, or a run's rounds (`stage`); of the units
-    named, if told.
-    """
+    """Chains of moments: a run's, an agent's in it, a player's, or a run's rounds (`stage`); of units `there`."""
     if along not in ALONG:
         raise BadCredit(f"along must be one of {', '.join(ALONG)} or edges, got {along!r}")
     chain = credit.rollout
@@ -89,8 +85,7 @@ def _times(credit: Credit, chain: I) -> F:
 
 
 def _token_places(owner: I, when: F) -> F:
-    """The order of tokens: when their generations began, then their places in them. Tokens of generations that
-    began at once share it.
+    """The order of tokens: when their generations began, then their places in them.
 
     >>> _token_places(np.array([0, 0, 1, 1, 1]), np.array([5.0, 5.0, 5.0, 5.0, 5.0])).tolist()
     [0.0, 1.0, 0.0, 1.0, 2.0]

@@ -1,8 +1,8 @@
 """A team reward split exactly over units and channels, so that stacking credits never counts anything twice.
 
-Channels *claim*: this tool call 0.2, that agent 0.5. Claims of different units overlap, because a call belongs to a
-turn, the turn to an agent and the agent to the team. In a partition each claim keeps only what no finer claim
-inside it has already, and the team keeps the rest; so the parts add up to the reward, whatever was claimed.
+Channels *claim*: this tool call 0.2, that agent 0.5. Claims overlap, because a call belongs to a turn, the turn to
+an agent, the agent to the team. In a partition each claim holds only what no finer claim inside it has; the team
+gets the rest.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ __all__ = ["Claim", "Partition", "claims_of", "closed", "partition"]
 
 
 class Claim(NamedTuple):
-    """What a channel says that each unit of a kind is worth, NaN where it says nothing; `inclusive` with all that
-    is inside the unit.
-    """
+    """What a channel says each unit of a kind is worth, else NaN; `inclusive` with all that is inside the unit."""
 
     channel: str
     unit: str
@@ -89,16 +87,13 @@ class Partition:
 
 
 def partition(trace: Trace, whole: F, claims: Sequence[Claim], rest: str = "rest") -> Partition:
-    """Splits what each run is worth over the channels and units that claim it; what nobody claims stays with the
-    team.
+    """Splits what each run is worth over the channels and units that claim it; the team has what nobody claims.
 
         part_c(u) = claim_c(u) - Σ claims inside u that no finer inclusive claim holds      (inclusive)
         part_c(u) = claim_c(u)                                                              (not inclusive)
         rest(n)   = whole(n) - Σ all parts in n
 
-    A claim is taken out of the first inclusive claim of a coarser unit that it lies inside, so of each chain of
-    claims inside claims every link keeps its own. A run without a whole has no parts (NaN). A unit of which a
-    channel says nothing gets nothing from it.
+    A run without a whole has no parts (NaN). A unit of which a channel says nothing gets nothing from it.
     """
     order = list(units.UNITS)
     for claim in claims:
@@ -144,13 +139,12 @@ def claims_of(ledger: Ledger) -> list[Claim]:
 
 @register("step")
 def closed(credit: Credit, part: Step, by: Share = "equal") -> Credit:
-    """Another credit made to add up: what it leaves of the team's reward, or takes too much, is shared among all
-    its units.
+    """Another credit made to add up: what it leaves of the team's reward is shared among all its units.
 
         A_u = p_u + s_u ( R - Σ_u p_u ),   Σ_u s_u = 1 over the units of a run
 
-    Shares are equal or by tokens or time. A unit that `part` gives nothing (NaN) is given nothing; where it gives
-    nobody anything all is NaN.   pays: what `part` pays.   conserves: the sum over a run is R.
+    Shares are equal or by tokens or time; NaN for a unit that `part` gives nothing.   pays: what `part` pays.
+    conserves: the sum over a run is R.
     """
     given = part(credit)
     trace, value_n = credit.trace, team_value(credit)

@@ -1,6 +1,4 @@
-"""Credit from branches, with what the same option did at the same place in other runs, as far as a decision's own
-runs leave it unsure.
-"""
+"""Credit from branches, steadied by what the same option did at the same place in other runs."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from podium.graph.grouping import count_of, first_by, mean_by, ratio, sum_by, ta
 from podium.registry import register
 from podium.trace.columns import F, I
 
-__all__ = ["pooled_prefix"]
+__all__: list[str] = []
 
 PRIOR = 4.0  # runs that what decisions of one place vary by counts for, against those of one decision
 
@@ -29,16 +27,14 @@ def pooled_prefix(
     pi: str = "pi",
     alone: Alone = "nan",
 ) -> Credit:
-    """What `same_prefix(baseline, same="option")` gives, drawn towards its mean over the decisions of one place
-    that took the same option.
+    """`same_prefix(baseline, same="option")`, drawn towards its mean over one place's decisions for that option.
 
         A' = m + (A - m) τ² / (τ² + s²)
 
-    s² is the variance of A that comes from having so few runs (less where options share seeds), m the mean of A
-    over the contexts of the place in which the option was tried, τ² what A varies by between them beyond s². A
-    place is what `by` says; the label `anchor` is the sharpest. With many runs, or one context alone, it is A.
-    pays: decisions.   needs: branches; for "policy" the label `pi`.   from: ours; James & Stein 1961, Efron &
-    Morris 1975.
+    s² is the variance of A that comes from having so few runs, m the mean of A over the contexts of the place
+    (`by`) in which the option was tried, τ² what A varies by between them beyond s². With many runs, or one context
+    alone, it is A.   pays: decisions.   needs: branches; for "policy" the label `pi`.   from: ours; James & Stein
+    1961, Efron & Morris 1975.
     """
     if baseline not in ("policy", "mean"):
         raise BadCredit(f"baseline must be policy or mean, got {baseline!r}")
@@ -63,9 +59,7 @@ def _places(credit: Credit, alts: Alternatives, by: By) -> I:
 
 
 def _noise(credit: Credit, alts: Alternatives, weight: F, place: I) -> F:
-    """The variance of each contrast that is due to chance; what runs vary by is steadied by the other decisions of
-    the place.
-    """
+    """The variance of each contrast that is due to chance, steadied by the other decisions of the place."""
     square, freedom = chance(credit, alts)
     place_c, size = unset(len(square)), count_of(place)
     place_c[alts.context] = place

@@ -14,13 +14,11 @@ from podium.graph.grouping import count_of, mean_by, take
 from podium.registry import register
 from podium.trace.columns import F, Trace
 
-__all__ = ["advantages", "column", "decay", "gae", "peers_ahead", "subtree_mean", "td", "togo"]
+__all__ = ["advantages", "column", "togo"]
 
 
 def column(credit: Credit, name: str) -> F:
-    """A column that the trace carries under this name: a reward channel of runs, or of the rows that stand for
-    units.
-    """
+    """A column of the trace by this name: a reward channel of runs, or of the rows that stand for units."""
     trace = credit.trace
     channels = trace.reward_n if credit.unit == "team" else trace.reward_e
     if name not in channels:
@@ -76,8 +74,7 @@ def gae(credit: Credit, value: str, along: str = "rollout", gamma: float = 1.0, 
 
         δ_u = r_u + γ V' - V_u,    A_u = δ_u + γ λ A',    ' the mean over the next moment, 0 after the last
 
-    Along a run at unit turn it goes through the chain of agents (MARFT). needs: the column.   from: Schulman et al.
-    2016.
+    needs: the column.   from: Schulman et al. 2016; MARFT, through the chain of agents.
     """
     return credit.of(advantages(timeline(credit, along), credit.value, column(credit, value), gamma, lam))
 
@@ -117,8 +114,8 @@ def peers_ahead(credit: Credit, gamma: float = 0.3, who: Literal["all", "own", "
 
         r_{i,t} = ( v_{i,t} + Σ_{t'>t} γ^(t'-t) mean_j v_{j,t'} ) / Σ_{t'>=t} γ^(t'-t)
 
-    "own" takes the agent's own later values in place of the mean, "last" the mean of the last round alone.
-    needs: rounds (`stage`).   from: MAPoRL.
+    "own" takes the agent's own later values in place of the mean, "last" the mean of the last round alone.   needs:
+    rounds (`stage`).   from: MAPoRL.
     """
     if who == "own":
         one = credit.of(np.ones(len(credit.value)))

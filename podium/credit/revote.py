@@ -12,20 +12,18 @@ from podium.graph.grouping import any_by, first_by, numbered_together
 from podium.registry import register
 from podium.rewards.votes import difference, votes
 
-__all__ = ["revote"]
+__all__: list[str] = []
 
 
 @register("step")
 def revote(credit: Credit, channel: str = "correct", by: Literal["majority", "weighted"] = "majority") -> Credit:
-    """Difference reward of a voter, without another run: the consensus, less what it would have been without its
-    votes.
+    """Difference reward of a voter, without another run: the consensus, less that without its votes.
 
         D_u = Σ_aggregates ( C - C_{-u} ),    C = how right the answer with most votes is
 
-    An answer is as right as those who voted for it are (`channel`, on the events that the votes come from); answers
-    that tie count by their mean, and no votes as 0. All votes of the unit are taken out at once.
-    pays: the credit's own unit (agents, messages, turns, roles); 0 for who did not vote.   needs: a run with votes,
-    their sources and their correctness, else NaN.   from: Learning to Deliberate (MPDF); Wolpert & Tumer 2002.
+    An answer is as right as its votes' sources are (`channel`); ties count by their mean, no votes as 0.   pays:
+    the credit's own unit (agents, messages, turns, roles); 0 for who did not vote.   needs: a run with votes, their
+    sources and their correctness, else NaN.   from: Learning to Deliberate (MPDF); Wolpert & Tumer 2002.
     """
     trace = credit.trace
     if credit.unit in ("team", "token"):

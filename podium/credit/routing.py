@@ -20,7 +20,7 @@ from podium.registry import find, register
 from podium.trace.columns import B, F, Trace
 from podium.trace.vocabulary import DECISIONS, event
 
-__all__ = ["along_spawns", "broadcast", "down", "only", "resample", "to", "up", "weigh"]
+__all__ = ["broadcast", "down", "resample", "to", "up"]
 
 DECISION = event("orchestrator_decision")
 Share = Literal["equal", "tokens", "time"]
@@ -28,8 +28,7 @@ U = NDArray[np.uint64]
 
 
 def up(trace: Trace, value: F, unit: str, coarser: str) -> F:
-    """The credit of all units inside each coarser one; 0 where there are none, NaN where one has none or the whole
-    run has.
+    """The credit of all units inside each coarser one; 0 where there are none, NaN where one or the run has none.
 
     V_c = Σ v_u : u inside c
     """
@@ -71,12 +70,9 @@ def _weights(trace: Trace, unit: str, by: Share) -> F:
 
 
 def broadcast(credit: Credit, unit: str) -> Credit:
-    """The same credit for every finer unit inside a unit, as trainers have it of advantages; NaN for a finer unit
-    that is inside none.
+    """The same credit for every finer unit inside a unit, as trainers have advantages; NaN for one inside none.
 
-        A_f = A_u(f),    w_f = w_u(f) / |{f in u}|
-
-    Weights are shared, so that a unit counts in a loss as much as before.
+    A_f = A_u(f),    w_f = w_u(f) / |{f in u}|
     """
     inside = units.within(credit.trace, unit, credit.unit)
     weight = None if credit.weight is None else down(credit.trace, credit.weight, credit.unit, unit)
@@ -87,11 +83,9 @@ def broadcast(credit: Credit, unit: str) -> Credit:
 def to(
     credit: Credit, unit: str, how: Literal["copy", "share", "sum", "mean"] = "copy", by: Share = "equal"
 ) -> Credit:
-    """Moves credit to another unit: a copy to every finer unit, a share of it, or the sum or the mean into coarser
-    ones.
+    """Moves credit to another unit: a copy or a share to every finer unit, the sum or the mean into coarser ones.
 
-    Advantages are broadcast going down (copy). A share, which keeps the sum, is for rewards, and is asked for by
-    name.
+    Advantages are broadcast going down (copy). A share, which conserves the sum, is for rewards.
     """
     if unit not in units.UNITS:
         raise BadCredit(f"no unit called {unit!r}; there are {', '.join(units.UNITS)}")
@@ -115,9 +109,9 @@ def to(
 def only(credit: Credit, what: str, value: str | tuple[str, ...] | None = None) -> Credit:
     """Credit for some units, none (NaN) for the rest.
 
-    "lead": what the lead does; "spawned": what agents do that somebody spawned; "orchestrator": decisions; "role"
-    and "agent": of this name, or of one of these; "decision": of this kind; "failed": invalid, or with an invalid
-    event inside; "last": the last of its run.
+    "lead": what the lead does; "spawned": what spawned agents do; "orchestrator": decisions; "role" and "agent": of
+    this name or one of these; "decision": of this kind; "failed": with an invalid event; "last": the last of its
+    run.
     """
     return credit.of(np.where(_chosen(credit, what, value), credit.value, np.nan))
 
@@ -168,8 +162,7 @@ def along_spawns(credit: Credit) -> Credit:
 
 @register("step")
 def weigh(credit: Credit, by: str, longest: float | None = None) -> Credit:
-    """How much each unit counts in a loss; the credit stays. Weights of a batch sum to 1, except "constant" and
-    "root".
+    """How much each unit counts in a loss; the credit stays. A batch sums to 1, except for "constant" and "root".
 
     "token" every unit alike; "sequence" every agent of every run alike; "agent" every run alike and in it every
     agent (WideSeek-R1); "rollout" every run alike; "root" sums in a run, divided by the number of runs (MATPO);
@@ -211,9 +204,7 @@ def _hashed(state: U, part: Any) -> U:
 
 
 def _run_addresses(credit: Credit, seed: int) -> U:
-    """A number for each run: of the seed, its task (by name), its own seed, and how many runs of its batch and task
-    come before it.
-    """
+    """A number for each run: of the seed, its task, its own seed, and its place among its batch's runs of it."""
     trace, n = credit.trace, len(credit.trace)
     state = np.full(n, np.uint64(seed % 2**64))
     for column in (trace.group_n, trace.task_id_n, trace.seed_n):
@@ -229,13 +220,11 @@ def _run_addresses(credit: Credit, seed: int) -> U:
 
 @register("step")
 def resample(credit: Credit, by: By, d: int, seed: int = 0) -> Credit:
-    """Groups made equally large: each of d places is filled at random from the group, everyone once before anyone
-    twice.
+    """Groups made equally large: d places, filled at random from the group, everyone once before anyone twice.
 
-    The weight of a unit is how many places it fills; the credit stays. Units of a run that begin at once with the
-    same credit share theirs. What is drawn depends on the seed and the unit's address: its task, its run's seed and
-    place among the runs of the task, and its own place in the group. So it is the same in any batch, and differs
-    from group to group.   from: M-GRPO's alignment.
+    The weight of a unit is how many places it fills; the credit stays. The draw depends on the seed and the unit's
+    address (its task, its run's seed and place in the task, its place in the group), so it is the same in any
+    batch. Units of a run that begin at once with the same credit share theirs.   from: M-GRPO's alignment.
     """
     if d < 1:
         raise BadCredit(f"resample needs d of 1 or more, got {d!r}")

@@ -6,7 +6,7 @@ from podium import rewards
 from podium.credit.credit import Credit
 from podium.registry import register
 
-__all__ = ["scored"]
+__all__: list[str] = []
 
 
 @register("step")

@@ -1,10 +1,8 @@
-"""Shapley values: what an agent adds to a team, averaged over the orders in which the team could have come
-together.
+"""Shapley values: what an agent adds to a team, averaged over the orders in which the team could come together.
 
-A coalition is a bit mask over n players and a game is a table of 2^n worths. The tables come from runs in which the
-other players were masked (`masks`). Where agents create agents a child cannot be there without the one that spawned
-it: only orders in which nobody comes before their spawner count, and only coalitions that hold the spawner of each
-member have a worth.
+A coalition is a bit mask over n players, a game a table of 2^n worths, from runs in which the others were masked
+(`masks`). Where agents create agents, only orders and coalitions count in which nobody is there without their
+spawner.
 """
 
 from __future__ import annotations
@@ -24,15 +22,7 @@ from podium.registry import register
 from podium.trace.columns import F, I, Trace
 from podium.trace.do import Do
 
-__all__ = [
-    "antithetic_orders",
-    "ask_coalitions",
-    "sampled_values",
-    "shapley",
-    "shapley_values",
-    "spawn_shapley",
-    "spawn_shapley_values",
-]
+__all__ = ["antithetic_orders", "ask_coalitions", "sampled_values", "shapley_values", "spawn_shapley_values"]
 
 MOST_EXACT, MOST = 16, 62  # players: of a whole table, and of a coalition in 64 bits
 
@@ -63,12 +53,11 @@ def _members(n: int) -> tuple[F, NDArray[np.int64]]:
 def spawn_shapley_values(worth: F, spawner: tuple[int, ...]) -> F:
     """Exact values over the orders in which no player comes before its spawner (-1: it is there without one).
 
-        φ_a = Σ_S e(S) r(S ∪ a) / e(all) · (v(S ∪ a) - v(S))
+        φ_a = Σ_S e(S) r(S ∪ a) / e(all) · (v(S ∪ a) - v(S)),   S that hold the spawner of each member and of a
+        e(S) = |S|! / Π_{b∈S} |S ∩ below(b)|,   r(T) = (n-|T|)! / Π_{b∉T} |below(b)|   count orders of S and rest
 
-    S over coalitions that hold the spawner of each member and of a. e(S) = |S|! / Π_{b∈S} |S ∩ below(b)| counts the
-    orders of S, r(T) = (n-|T|)! / Π_{b∉T} |below(b)| those of the rest; below(b) are b and all that it spawned,
-    directly or not. Worths of other coalitions are never read.   from: Faigle & Kern 1992 for orders under
-    precedence; the counts are of forests.
+    below(b) are b and all that it spawned, directly or not. Worths of other coalitions are never read.   from:
+    Faigle & Kern 1992.
 
     >>> spawn_shapley_values(np.array([0.0, 1.0, np.nan, 4.0]), (-1, 0)).tolist()
     [1.0, 3.0]
@@ -98,12 +87,12 @@ def _below(spawner: tuple[int, ...]) -> list[int]:
     """For each player the bits of itself and of all below it."""
     below = [1 << a for a in range(len(spawner))]
     for a in range(len(spawner)):
-        up, seen = spawner[a], {a}
+        up, met = spawner[a], {a}
         while up >= 0:
-            if up in seen:
+            if up in met:
                 raise BadCredit(f"player {a} is its own ancestor")
             below[up] |= 1 << a
-            seen.add(up)
+            met.add(up)
             up = spawner[up]
     return below
 
@@ -113,9 +102,9 @@ def antithetic_orders(
 ) -> NDArray[np.int64]:
     """Random orders of n players, in pairs that lean opposite ways, each order as likely as any other.
 
-    Without spawners the second of a pair is the first reversed. With them the next to come is drawn among those
-    whose spawner is there, each as likely as it has players below it, and the second of a pair takes 1 - u where
-    the first took u.
+    Without spawners the second of a pair is the first reversed. With them the next is drawn among those whose
+    spawner is there, by how many players each has below it, and the second of a pair takes 1 - u where the first
+    took u.
 
     >>> antithetic_orders(3, 2).tolist()
     [[2, 1, 0], [0, 1, 2]]
@@ -151,8 +140,7 @@ def _grown(u: F, spawner: tuple[int, ...]) -> NDArray[np.int64]:
 def sampled_values(known: NDArray[np.int64], worth: F, orders: NDArray[np.int64]) -> F:
     """The mean of what each player adds, over given orders. `known` are the coalitions with a worth, ascending.
 
-    φ_i = mean_o ( v(before_o(i) ∪ i) - v(before_o(i)) ), over the orders in which both are known; NaN if there is
-    none
+    φ_i = mean_o ( v(before_o(i) ∪ i) - v(before_o(i)) ),   over the orders in which both are known, else NaN
     """
     many, n = orders.shape
     grown = np.concatenate([np.zeros((many, 1), np.int64), np.cumsum(np.int64(1) << orders, axis=1)], axis=1)
@@ -208,28 +196,23 @@ def _looked_up(
 def shapley(credit: Credit, permutations: int | None = None, seed: int = 0, by: By = "tree") -> Credit:
     """What an agent adds to the team, averaged over all orders in which the team could have come together.
 
-        φ_i = Σ_S |S|! (n-|S|-1)! / n! (v(S ∪ i) - v(S)),   v(S) = mean R : runs in which exactly the players
-            outside S are masked
+        φ_i = Σ_S |S|! (n-|S|-1)! / n! (v(S ∪ i) - v(S)),   v(S) = mean R : runs that mask just those outside S
 
-    Players are the agents that are masked in some run of a group (of a tree of branches, unless told); the runs in
-    which nobody is masked are worth v(all), and their agents are paid. Without `permutations` exact, and NaN if a
-    coalition has no run; with it the mean over so many random orders in antithetic pairs, as far as the coalitions
-    that they pass through have runs.
-    pays: agents.   needs: team credit, runs that are coalitions.   from: Shapley 1953; sampled: Castro et al. 2009,
-    Mitchell et al. 2022.
+    Players are the agents masked in some run of a group (a tree of branches, unless given); who is paid are the
+    agents of the runs in which nobody is masked, v(all). Without `permutations` exact, and NaN if a coalition has
+    no run; else the mean over so many random orders in antithetic pairs, as far as the coalitions that they pass
+    through have runs.   pays: agents.   needs: team credit, runs that are coalitions.   from: Shapley 1953;
+    sampled: Castro et al. 2009, Mitchell et al. 2022.
     """
     return _paid(credit, _games(credit, by), permutations, seed, spawning=False)
 
 
 @register("step")
 def spawn_shapley(credit: Credit, permutations: int | None = None, seed: int = 0, by: By = "tree") -> Credit:
-    """The same where agents create agents: only orders in which nobody comes before the agent that spawned them
-    count.
+    """The same where agents create agents: only orders in which nobody comes before their spawner count.
 
-    An agent that is masked takes all that it would have spawned with it. A spawner that is no player is always
-    there.
-    pays: agents.   needs: team credit, runs that are coalitions, spawns.   from: the open question of the survey;
-    Faigle & Kern 1992.
+    A masked agent takes all that it would have spawned with it. A spawner that is no player is always there.
+    pays: agents.   needs: team credit, runs that are coalitions, spawns.   from: ours; Faigle & Kern 1992.
     """
     return _paid(credit, _games(credit, by), permutations, seed, spawning=True)
 
@@ -304,11 +287,9 @@ def _closed_down(games: _Games, above: NDArray[np.int64]) -> NDArray[np.int64]:
 def ask_coalitions(
     trace: Trace, players: tuple[str, ...], permutations: int | None = None, seed: int = 0
 ) -> list[Do]:
-    """The masks that `shapley` needs of each run that branched from none: all coalitions, or those its orders pass
-    through.
+    """The masks that `shapley` needs of each run that branched from none: all coalitions, or those of its orders.
 
-    The coalition of all is the run itself and is not asked for. Players stand in the order in which the record has
-    them.
+    Players stand in the order in which the record has them. The coalition of all is the run itself.
     """
     n = len(players)
     if permutations is None:

@@ -1,8 +1,7 @@
 """Credit for going on and for stopping, from runs whose intermediate answers can be graded.
 
-Every earlier stop is observed in the prefix of a run: what it would have earned is the grade of the answer at hand.
-What going on was worth is not the best stop that came after, which nobody could have known, but what the rule that
-is followed makes of it.
+What an earlier stop would have earned is the grade of the answer at hand; what going on was worth is what the rule
+that is followed makes of it, not the best stop that came after.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from podium.trace import sweep
 from podium.trace.columns import B, F, I, Trace
 from podium.trace.vocabulary import decision
 
-__all__ = ["stopping"]
+__all__: list[str] = []
 
 STOP = decision("stop")
 
@@ -53,17 +52,13 @@ def stopping(
 
         A_k = C_k - g_k  where it went on,   A_k = g_k - C_k  where it stopped
 
-    g_k is the grade of the answer at hand: of the latest event that led to the decision and states `graded`, a
-    reward channel or a label. C_k is what going on is worth, by backward induction from the last stage:
-    "policy"  the mean of what runs earned that went on at the same stage of the group `by`; without `by` the run
-    alone, whose
-              own earlier stops need no other run. Unbiased for the policy that made the runs.
-    "best"    as good as can be: C_k = mean W_{k+1} of the other runs of the group that went on; W_k = g_k if g_k ≥
-    C_k, else what came after.
-              A run never sees its own future, which is what would make it the peek.
-    Where no run tells C_k, the column `value`, if given, does.   pays: decisions to stop that say what was chosen,
-    NaN elsewhere.   needs: team credit at decisions, grades.   from: ours; Longstaff & Schwartz 2001 for the
-    induction over runs.
+    g_k is the grade of the latest event that led to the decision and states `graded`, a reward channel or a label.
+    C_k is what going on is worth:
+        "policy"  the mean of what runs earned that went on at that stage of the group `by`, else the run alone
+        "best"    C_k = mean W_{k+1} of the other runs of the group that went on; W_k = g_k if g_k ≥ C_k, else what
+                  came after: backward induction in which no run sees its own future
+    Where no run tells C_k, the column `value` does.   pays: decisions to stop that say what was chosen, else NaN.
+    needs: team credit at decisions, grades.   from: ours; Longstaff & Schwartz 2001 for the induction over runs.
     """
     if credit.unit != "orchestrator":
         raise BadCredit(f"stopping pays decisions (unit orchestrator), not {credit.unit}; move credit with `to`")

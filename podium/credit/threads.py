@@ -1,6 +1,4 @@
-"""An agent's own thread through a tree of runs: what it did before, what followed for it, and each node counted
-once.
-"""
+"""An agent's own thread through a tree of runs: what it did before, what followed, each node counted once."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from podium.graph.grouping import changes, count_of, first_by, take, total_by, u
 from podium.registry import find, register
 from podium.trace.columns import F, I, Trace
 
-__all__ = ["backed_up", "once", "own_backup", "parent", "tree_backup"]
+__all__ = ["backed_up"]
 
 
 @register("key")
@@ -36,8 +34,7 @@ def own_backup(credit: Credit, gamma: float = 1.0) -> Credit:
 
         R(node) = r(node) + γ mean R(child),    child: what the same agent did next, in any run that holds the node
 
-    Agents that act at the same time, and are paid a joint reward each, get the same return.   from: MAGRPO
-    (CoMLRL).
+    from: MAGRPO (CoMLRL).
     """
     return _returned(credit, "agent", gamma)
 
@@ -46,19 +43,15 @@ def own_backup(credit: Credit, gamma: float = 1.0) -> Credit:
 def tree_backup(credit: Credit, gamma: float = 1.0) -> Credit:
     """A node is worth its own reward and the mean of what followed in its runs, over all branches.
 
-        R(node) = r(node) + γ mean R(child),    child: what anyone did at the next moment, in any run that holds the
-            node
+        R(node) = r(node) + γ mean R(child),    child: what anyone did next, in any run that holds the node
 
-    Of what several did at one moment each counts alike, and leads to all that follows.   from: MALT; MAGRPO with
-    agents in turn.
+    from: MALT; MAGRPO with agents in turn.
     """
     return _returned(credit, "rollout", gamma)
 
 
 def _returned(credit: Credit, along: str, gamma: float) -> Credit:
-    """Moments form a tree, since runs that share the last unit of one share all before it. It is backed up, then
-    read by units.
-    """
+    """Moments form a tree, as runs that share the last unit of one share all before: backed up, read by units."""
     node, line = _nodes(credit), timeline(credit, along)
     units_ = np.flatnonzero(line.at >= 0)
     units_ = units_[np.argsort(credit.rows[units_], kind="stable")]
@@ -107,10 +100,9 @@ def backed_up(reward: F, above: I, gamma: float) -> F:
 
 @register("step")
 def once(credit: Credit, inner: Step) -> Credit:
-    """Another step or expression, in which a node counts once however many runs repeat it; its repeats get what it
-    gets.
+    """Another step or expression, in which a node counts once however many runs repeat it; they all get the same.
 
-    Without runs that branched from each other it changes nothing.   from: C3 and MAGRPO, whose groups are of nodes.
+    from: C3 and MAGRPO, whose groups are of nodes.
     """
     if not callable(inner):
         raise BadCredit(f"once takes a step, such as once(center(by='task')), got {inner!r}")

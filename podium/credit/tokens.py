@@ -1,6 +1,4 @@
-"""Credit on tokens: a turn's reward comes with its last token, and a value of each token is a label of its
-generation.
-"""
+"""Credit on tokens: a turn's reward comes with its last token; values are a label of the generation."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from podium.graph.grouping import last_by, take
 from podium.registry import register
 from podium.trace.columns import F, Trace
 
-__all__ = ["last_token", "sampled", "token_column", "token_gae"]
+__all__ = ["token_column"]
 
 
 @register("step")
@@ -28,8 +26,7 @@ def sampled(credit: Credit) -> Credit:
 
 @register("step")
 def last_token(credit: Credit) -> Credit:
-    """All of a unit's credit on the last token that it sampled, 0 on those before; NaN for tokens that were given
-    to it, and for all tokens of a unit without credit.
+    """All of a unit's credit on the last token that it sampled, 0 on those before; NaN for all other tokens.
 
     Refuses where a unit with credit has no token, because it would be lost.
     """
@@ -49,9 +46,8 @@ def token_gae(credit: Credit, value: str, gamma: float = 1.0, lam: float = 1.0) 
 
         δ_u = r_u + γ V_{u+1} - V_u,    A_u = δ_u + γ λ A_{u+1},    0 after the last token of the run
 
-    Tokens that were given to the policy are passed over; of generations that began at once the mean is what comes
-    next.
-    needs: the label `value` (`token_column`).   from: MARFT, token level.
+    Given tokens are passed over; of generations that began at once the mean comes next.   needs: the label `value`
+    (`token_column`).   from: MARFT, token level.
     """
     if credit.unit != "token":
         raise BadCredit(f"token_gae pays tokens, not {credit.unit}; bring credit there with last_token")
@@ -60,9 +56,7 @@ def token_gae(credit: Credit, value: str, gamma: float = 1.0, lam: float = 1.0) 
 
 
 def token_column(trace: Trace, name: str) -> F:
-    """A number for each token, from a label on the generation that owns it: a JSON list, one number a token; NaN
-    where there is none.
-    """
+    """A number for each token, from a JSON list on the generation that owns it; NaN where there is none."""
     values = np.full(len(trace.owner_k), np.nan)
     if name not in trace.extra_e:
         raise BadCredit(f"needs the label {name!r} on generations: a JSON list, one number a token")

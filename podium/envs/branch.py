@@ -23,10 +23,10 @@ __all__ = ["branch", "choices", "luck", "world_of"]
 
 def world_of(trace: Trace) -> World:
     """The world that a trace was made in. All its rollouts must come from one, with one set of parameters."""
-    kinds = {(trace.env_n[i], trace.params_n[i]) for i in range(len(trace))}
-    if len(kinds) != 1 or None in next(iter(kinds)):
-        raise BadParameter(f"expected runs of one world with one set of parameters, got {len(kinds)} kinds")
-    name, params = next(iter(kinds))
+    worlds = {(trace.env_n[i], trace.params_n[i]) for i in range(len(trace))}
+    if len(worlds) != 1 or None in next(iter(worlds)):
+        raise BadParameter(f"expected runs of one world with one set of parameters, got {len(worlds)} kinds")
+    name, params = next(iter(worlds))
     given = msgspec.json.decode(str(params))
     return make(str(name), **given)
 
@@ -53,9 +53,9 @@ def branch(world: World, trace: Trace, dos: Sequence[Do], policy: Policy, seeds:
     started = np.array([_seed(trace, p) for p in parents], np.uint64)
     local = [int(d.row - trace.first_of("e")[p]) for d, p in zip(dos, parents, strict=True)]
     state = _begun(world, trace, dos, started, local, seeds)
-    number = np.zeros(len(dos), np.int64)
+    step = np.zeros(len(dos), np.int64)
     while (view := world.view(state)) is not None:
-        at, row = number[view.row], view.row
+        at, row = step[view.row], view.row
         before, parting = at < cut[row], (at == cut[row]) & (forced[row] >= 0)
         recorded = np.minimum(start[row] + at, len(taken) - 1)
         chosen = np.where(parting, forced[row], taken[recorded])
@@ -66,7 +66,7 @@ def branch(world: World, trace: Trace, dos: Sequence[Do], policy: Policy, seeds:
             chosen[free], state.logp[row[free]], logp_o = answer_of(policy(open_))
         if seeds is not None:
             state.seed[row[parting]] = seeds[row[parting]]
-        number[row] += 1
+        step[row] += 1
         world.act(state, view, checked(world, view, chosen))
         if logp_o is not None:
             offer(state.log, open_, logp_o)
@@ -128,7 +128,7 @@ def _told(started: U, seeds: U | None) -> list[str]:
 
 def luck(trace: Trace, dos: Sequence[Do], turn: NDArray[np.int64], seed: int = 0) -> U:
     """Seeds for tries: those with the same number at a row share one, number 0 the run's own
-    (`credit.asks.turn_of`)."""
+    (`experiments.asks.turn_of`)."""
     own = np.array([_seed(trace, int(trace.rollout_e[do.row])) for do in dos], np.uint64)
     fresh = seeds_of(seed, 1)[0] ^ own
     row = np.array([do.row for do in dos], np.int64)

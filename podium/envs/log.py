@@ -38,8 +38,8 @@ class Log:
     """Events of many episodes. `add` takes one event for each of some episodes and gives back their handles, which
     later events name as causes.
 
-    An episode is a row of the world's state. `room` is how many rows there are beside the first n; such a row is written down
-    from when it is a branch of another (`fork`).
+    An episode is a row of the world's state. `room` is how many rows there are beside the first n; such a row is
+    written down from when it is a branch of another (`fork`).
     """
 
     def __init__(self, n: int, room: int = 0) -> None:
@@ -63,7 +63,9 @@ class Log:
         self._rank = np.zeros(0, np.int64)  # of each event its row, once they are a trace
 
     def fork(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Rows of the state go on as branches of others, which share all that these wrote so far; gives the numbers of their runs."""
+        """Rows of the state go on as branches of others, which share all that these wrote so far; gives the numbers
+        of their runs.
+        """
         parent = self.run[source]
         runs = np.arange(self.n, self.n + len(target))
         self.n += len(target)
@@ -86,8 +88,8 @@ class Log:
 
         `agent` and `to` are names, one for all or one a row. `after` are (edge type, handles), a handle of -1 is no
         cause. Other columns are those of a trace without their suffix: end, tokens_in, cost, role, tool, trusted,
-        stage, valid, ..., a value for all or one a row (strings also as a Text); absent is NaN, -1 or None. `value` is
-        what was found, said or voted, and becomes a field of that name on the event.
+        stage, valid, ..., a value for all or one a row (strings also as a Text); absent is NaN, -1 or None. `value`
+        is what was found, said or voted, and becomes a field of that name on the event.
         """
         run = self.run[rows]
         if len(run) and run.min() < 0:  # rows that are no run yet
@@ -155,7 +157,7 @@ class Log:
         after: Sequence[tuple[EdgeType, NDArray[np.int64]]] = (),
         **columns: Any,
     ) -> NDArray[np.int64]:
-        """A labelled decision: the options there were (one list for all, or one a row), the one chosen, its logp."""
+        """A labelled decision: its options (one list for all, or one a row), the one chosen, its logp."""
         more = {"decision": decision(kind), "chosen": chosen, "logp": logp}
         handles = self.add(rows, "orchestrator_decision", agent, t, after, **more, **columns)
         self.decided[rows] = handles
@@ -186,9 +188,10 @@ class Log:
         item: Any = None,
         behaviour: Any = None,
     ) -> None:
-        """What is known of the options of the latest decision of each of these episodes, so `many` each, in their order: the option's
-        number in the world, its log-probability under the policy, the item that it is about, its log-probability among those that
-        are tried."""
+        """What is known of the options of the latest decision of each of these episodes, so `many` each, in their
+        order: the option's number in the world, its log-probability under the policy, the item that it is about,
+        its log-probability among those that are tried.
+        """
         self._offers.append((self.decided[rows], many, number, logp, item, behaviour))
 
     def _codes(self, names: Any) -> Any:
@@ -270,8 +273,9 @@ class Log:
     def _shared(
         self, run: NDArray[np.int64], by_run: NDArray[np.int64], first: NDArray[np.int64], t: NDArray[Any]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Of each run its parent and how many rows they share; and what was written before a branch though it is later than its
-        first event, which the branch repeats: runs, handles."""
+        """Of each run its parent and how many rows they share; and what was written before a branch though it is
+        later than its first event, which the branch repeats: runs, handles.
+        """
         parent, shared = self.parents(), np.zeros(self.n, np.int64)
         none = np.zeros(0, np.int64)
         if not self._forks:
@@ -344,15 +348,15 @@ class Log:
         if (place[asked] < 0).any() or (counts[place[asked]] != number).any():
             raise AssertionError("a world logged other options than it allowed")
         at = ranges(begins[place[asked]], number)
-        found: dict[str, Any] = {}
+        columns: dict[str, Any] = {}
         for name, values in zip(("number", "logp", "item", "behaviour"), parts, strict=True):
             if any(part is not None for part in values):
                 absent: Any = -1 if name in ("number", "item") else np.nan
-                found[f"{name}_o"] = np.full(counts.sum(), absent)
-                found[f"{name}_o"][at] = np.concatenate(
+                columns[f"{name}_o"] = np.full(counts.sum(), absent)
+                columns[f"{name}_o"][at] = np.concatenate(
                     [np.full(n, absent) if part is None else part for n, part in zip(sizes, values, strict=True)]
                 )
-        return found
+        return columns
 
     def _flat(self, name: str) -> NDArray[Any]:
         absent: Any = np.nan if name in ("t", "value") or _KIND[f"{name}_e"] == "float" else -1

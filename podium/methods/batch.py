@@ -1,7 +1,6 @@
 """Advantages for other trainers: rows as they have them in, one advantage for each row or token out.
 
-A row is what one agent generated in one turn of one rollout. The rows become a trace, the method's credit is
-computed on it, and each row receives that of its unit.
+A row is what one agent generated in one turn of one rollout. The rows become a trace; each gets its unit's credit.
 """
 
 from __future__ import annotations
@@ -178,9 +177,9 @@ def _levels(table: Mapping[str, Any], run: N64, agent: N64) -> N64:
     if "turn" not in table:
         return _rank(run, np.arange(len(run)))
     turn = np.array([_number("turn", t, i) for i, t in enumerate(table["turn"])])
-    seen: dict[tuple[int, int, float], int] = {}
+    first: dict[tuple[int, int, float], int] = {}
     for i, key in enumerate(zip(run.tolist(), agent.tolist(), turn.tolist(), strict=True)):
-        if (j := seen.setdefault(key, i)) != i:
+        if (j := first.setdefault(key, i)) != i:
             raise BadBatch(
                 f"row {i}, turn: {table['turn'][i]!r}, which row {j} of the same rollout and agent has too"
             )
@@ -206,11 +205,11 @@ def _edges(is_row: NDArray[np.bool_], run_e: N64) -> tuple[N64, N64]:
     after = np.full(len(every), len(every))
     after[:-1] = np.where(is_row, len(every), every)[1:]
     after = np.minimum.accumulate(after[::-1])[::-1] if len(every) else every  # the next input
-    told = is_row & (before >= 0)
-    told[told] = run_e[before[told]] == run_e[told]
+    hears = is_row & (before >= 0)
+    hears[hears] = run_e[before[hears]] == run_e[hears]
     tells = is_row & (after < len(every))
     tells[tells] = run_e[after[tells]] == run_e[tells]
-    src, dst = np.r_[before[told], every[tells]], np.r_[every[told], after[tells]]
+    src, dst = np.r_[before[hears], every[tells]], np.r_[every[hears], after[tells]]
     order = np.lexsort((src, dst))
     return src[order], dst[order]
 

@@ -1,9 +1,7 @@
-"""Which method for these traces: the survey's four questions, answered from the record, and the methods that can be
-paid from it.
+"""Which method for these traces: the survey's four questions (figure 13), answered from the record, and what can be
+paid.
 
-The survey (figure 13) asks whether the set of agents is dynamic, whether the orchestrator is the bottleneck,
-whether traces are long enough for credit to diffuse, and whether roles differ or the team debates. What each answer
-asks of a method is ours.
+What each answer asks of a method is ours.
 """
 
 from __future__ import annotations
@@ -45,9 +43,7 @@ class Answer(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """A method that the traces can pay: whom, which traits it suits, how many units get credit, whether it differs
-    inside runs.
-    """
+    """A method that the traces can pay: whom, traits it suits, units with credit, whether runs differ inside."""
 
     method: str
     pays: str
@@ -59,9 +55,7 @@ class Fit(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The four answers, the methods whose needs are met, the others with what they lack, and how many runs were
-    tried.
-    """
+    """The four answers, the methods whose needs are met, what the others lack, and how many runs were tried."""
 
     answers: list[Answer]
     fits: list[Fit]
@@ -70,9 +64,7 @@ class Choice(NamedTuple):
 
 
 def choose(trace: Trace) -> Choice:
-    """The four answers, and every method: paid from these runs, or what it lacks. Best suited first, then the most
-    faithful.
-    """
+    """The four answers, and every method: paid from these runs, or what it lacks. The best suited first."""
     told, measured = answers(trace), fidelity()
     traits = [trait for one in told for trait in one.traits]
     sample = trace[: int(np.searchsorted(trace.first_of("e")[1:], TRIED, "right")) or 1]
@@ -117,9 +109,7 @@ def _differs(credit: Credit) -> bool:
 
 
 def lacking(trace: Trace) -> dict[Needs, str]:
-    """The needs that these traces cannot meet, each with the reason. What a critic or a judge must say is found out
-    by trying.
-    """
+    """The needs that these traces cannot meet, each with the reason; a critic's or judge's only show by trying."""
     group = groups(Credit(trace, "team", np.zeros(len(trace))), "task")
     masked = any('"mask"' in word for word in trace.do_n.words)
     has: dict[Needs, tuple[bool, str]] = {

@@ -51,9 +51,7 @@ Needs = Literal[
 
 @dataclass(frozen=True)
 class Method:
-    """A row of the table. Without `credit` it is a card: it says what is known, and refuses to run the rest by
-    name.
-    """
+    """A row of the table. Without `credit` it is a card: it says what is known, and refuses to run."""
 
     name: str
     reward: str = "outcome"  # an expression over scores
@@ -122,13 +120,13 @@ def use_method(spec: str) -> Method:
 
 
 def credit_of(trace: Trace | Forest, method: Method | str, now: Now = Now()) -> Credit:  # noqa: B008 (immutable)
-    """The credit that a method gives to every unit it pays; of a forest to the units of its own rows, if it can read it."""
+    """The credit that a method gives to every unit it pays; of a forest, if it can read it, of its own rows."""
     row = named(method) if isinstance(method, str) else method
     return apply(scored(trace, row, now), row.credit)
 
 
 def reads_forest(method: Method) -> bool:
-    """Whether a method's credit is the same on the own rows of a forest: it compares what decisions led to by their outcome alone.
+    """Whether a method's credit is the same on the own rows of a forest: it compares branches by outcome alone.
 
     >>> reads_forest(named("branching_policy")), reads_forest(named("grpo"))
     (True, False)

@@ -24,9 +24,7 @@ def extent(method: Method) -> Extent:
 
 
 def fidelity() -> dict[str, list[dict[str, Any]]]:
-    """For each method what `podium bench fidelity` found: env, unit, spearman, interval and rollouts; nothing for
-    one not measured.
-    """
+    """For each method what `podium bench fidelity` found: env, unit, spearman, interval and rollouts."""
     if not FIDELITY.exists():
         return {}
     rows: dict[str, list[dict[str, Any]]] = {}

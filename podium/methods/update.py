@@ -5,9 +5,8 @@
     alternate(lead, others, every=5)
 
 An update is one *loss*, plus weighted *penalties*, after *filters* (`>>`) that say which rows count and how much.
-Every name is a registered function of kind `update` or `schedule`; its signature says which arguments there are,
-its docstring the formula. The functions only check their arguments. Each learner evaluates the terms that it can
-and refuses the others by name (`refusal`).
+Every name is a registered function that checks its arguments: its signature lists them, its docstring has the
+formula. Each learner evaluates the terms that it can and refuses the others by name (`refusal`).
 """
 
 from __future__ import annotations
@@ -194,10 +193,9 @@ def reinforce() -> None:
 
 @register("update", part="loss")
 def clip(over: Over = "token", low: float | None = None, high: float | None = None) -> None:
-    """L = -Σ w min(ρ A, clip(ρ, 1 - low, 1 + high) A), ρ of a token, a turn or a sequence; bounds are the learner's
-    own unless given.
+    """L = -Σ w min(ρ A, clip(ρ, 1 - low, 1 + high) A), ρ of a token, a turn or a sequence.
 
-    from: PPO; DAPO for two sides; GSPO for `sequence`.
+    Bounds are the learner's own unless given.   from: PPO; DAPO for two sides; GSPO for `sequence`.
     """
     _over(over)
     _bounds(low, high)
@@ -205,9 +203,7 @@ def clip(over: Over = "token", low: float | None = None, high: float | None = No
 
 @register("update", part="loss")
 def dual_clip(over: Over = "token", low: float | None = None, high: float | None = None, most: float = 3.0) -> None:
-    """As `clip`, and where A < 0 at least most A: L = -Σ w max(min(ρ A, clip(ρ) A), most A).   from: Ye et al.
-    2020.
-    """
+    """As `clip`, where A < 0 at least most A: L = -Σ w max(min(ρ A, clip(ρ) A), most A).   from: Ye et al. 2020."""
     _over(over)
     _bounds(low, high)
     _number("most", most, 1.0)
@@ -233,9 +229,7 @@ def dpo(pairs: str = "siblings", beta: float = 0.1) -> None:
 
 @register("update", part="loss")
 def match_ranks() -> None:
-    """Ranks of the policy matched to those of the credit, with a divergence from the SFT policy (SoftRankPO).
-    from: MPDF.
-    """
+    """Ranks of the policy matched to those of the credit, near the SFT policy (SoftRankPO).   from: MPDF."""
 
 
 @register("update", part="loss")
@@ -245,9 +239,7 @@ def q_learning(double: bool = False) -> None:
 
 @register("update", part="loss")
 def deterministic(through: str = "team") -> None:
-    """∇ Q(s, μ(s)): the gradient of a critic through the action, or through the agent's own term of it.   from:
-    MADDPG.
-    """
+    """∇ Q(s, μ(s)): the gradient of a critic, or of the agent's own term, through the action.   from: MADDPG."""
 
 
 @register("update", part="loss")
@@ -330,9 +322,7 @@ def joint(
 
 @register("schedule")
 def alternate(*turns: str, every: int = 1) -> None:
-    """The roles of one turn learn for so many iterations, then those of the next; `others` are all that no turn
-    names.
-    """
+    """The roles of one turn learn for so many iterations, then those of the next; `others` are in no turn."""
     _check("every", every, "a whole number from 1 on", isinstance(every, int) and every >= 1)
     _check("turns", turns, "two roles or more, such as lead, others", len(turns) != 1)
 

@@ -1,6 +1,4 @@
-"""E1-E4, the operational metrics, the cost model and the report card. Importing this package registers every score
-in it.
-"""
+"""E1-E4, the operational metrics, the cost model and the report card. Importing this registers every score."""
 
 from importlib import import_module
 from pkgutil import iter_modules

@@ -10,39 +10,32 @@ import numpy as np
 from podium.expression import calls
 from podium.graph import units
 from podium.graph.grouping import any_by
+from podium.graph.spans import wall_clock
+from podium.graph.steps import spawned
 from podium.metrics.report import Measured, measure
 from podium.metrics.table import DIMENSIONS
 from podium.metrics.views import count
 from podium.registry import facts, kind_of
 from podium.rewards.ledger import read
-from podium.rewards.orchestration import spawned, wall_clock
 from podium.rewards.outcome import spent
-from podium.trace.columns import Text, Trace
+from podium.trace.columns import Trace
 from podium.trace.vocabulary import TOPOLOGIES, edge, event
 
 __all__ = ["NATIVE", "card"]
 
 NATIVE = 3  # dimensions that a benchmark reports to be native to multi-agent systems
-SPAWN, DESPAWN, MESSAGE, CALL, RESULT, RETURN, HUMAN = (
-    event("spawn"),
-    event("despawn"),
-    event("message"),
-    event("tool_call"),
-    event("tool_result"),
-    event("return"),
-    event("human_intervention"),
-)
+SPAWN, DESPAWN, MESSAGE, CALL = event("spawn"), event("despawn"), event("message"), event("tool_call")
+RESULT, RETURN, HUMAN = event("tool_result"), event("return"), event("human_intervention")
 TEMPORAL = edge("temporal")
 
 
 def card(
-    trace: Trace,
-    measured: Sequence[Measured] | None = None,
-    reward: str | None = None,
-    credit: str | None = None,
+    trace: Trace, measured: Sequence[Measured] | None = None, reward: str | None = None, credit: str | None = None
 ) -> dict[str, Any]:
-    """The checklist as plain data. `reward` is the expression that runs were trained with, `credit` the finest unit
-    that was paid: the record cannot say either. None stands for what is not recorded."""
+    """The checklist as plain data; None for what is not recorded.
+
+    `reward` is the expression that runs were trained with, `credit` the finest unit paid: the record says neither.
+    """
     measured = measure(trace) if measured is None else measured
     return {
         "1 topology and roles": _topology(trace),
@@ -60,22 +53,15 @@ def _topology(trace: Trace) -> dict[str, Any]:
     words = [*TOPOLOGIES, "not recorded"]
     spawns_n, gone_n = count(trace, trace.type_e == SPAWN), count(trace, trace.type_e == DESPAWN)
     dynamic = int((spawns_n > 0).sum())
+    some = f"dynamic in {dynamic} of {len(trace)} runs" if dynamic else "fixed"
+    team = "dynamic" if dynamic == len(trace) and dynamic else some
     return {
         "topologies": {words[k]: n for k, n in zip(kinds.tolist(), runs.tolist(), strict=True)},
-        "active roles": _distinct(trace.role_e),
+        "active roles": sorted({role for role in trace.role_e.strings() if role is not None}) or None,
         "spawns a run": _mean(spawns_n),
         "despawns a run": _mean(gone_n),
-        "team": "dynamic"
-        if dynamic == len(trace) and dynamic
-        else f"dynamic in {dynamic} of {len(trace)} runs"
-        if dynamic
-        else "fixed",
+        "team": team,
     }
-
-
-def _distinct(column: Text) -> list[str] | None:
-    codes = np.unique(column.codes[column.codes >= 0]).tolist()
-    return sorted(column.words[c] for c in codes) or None
 
 
 def _scale(trace: Trace) -> dict[str, Any]:
@@ -102,27 +88,22 @@ def _stated(channels: Any) -> list[str]:
 
 
 def _rewards(trace: Trace, reward: str | None) -> dict[str, Any]:
-    auxiliaries = None
-    if reward is not None:
-        auxiliaries = any(
-            kind_of(c.name, "shape", "score") == "shape" and "anneal" in c.name for c in calls(read(reward))
-        )
+    shapes = (
+        [] if reward is None else [c for c in calls(read(reward)) if kind_of(c.name, "shape", "score") == "shape"]
+    )
     return {
         "on runs": _stated(trace.reward_n),
         "on events": _stated(trace.reward_e),
         "expression": reward,
-        "auxiliaries annealed": auxiliaries,
+        "auxiliaries annealed": None if reward is None else any("anneal" in c.name for c in shapes),
     }
 
 
 def _finest(trace: Trace, reward: str | None) -> str | None:
     """The finest unit that the reward pays; without one, the finest at which the record has rewards."""
     if reward is not None:
-        paid = [
-            facts("score", c.name)["unit"]
-            for c in calls(read(reward))
-            if kind_of(c.name, "score", "shape") == "score"
-        ]
+        scores = [c.name for c in calls(read(reward)) if kind_of(c.name, "score", "shape") == "score"]
+        paid = [facts("score", name)["unit"] for name in scores]
         return max(paid, key=list(units.UNITS).index, default=None)
     if _stated(trace.reward_e):
         return "event (rewards on events; which unit they pay is not recorded)"
@@ -130,22 +111,20 @@ def _finest(trace: Trace, reward: str | None) -> str | None:
 
 
 def _safety(trace: Trace) -> dict[str, Any]:
-    def told(which: Any) -> dict[str, int]:
+    def marks(which: Any) -> dict[str, int]:
         return {"events": int(which.sum()), "marked trusted or not": int((which & (trace.trusted_e >= 0)).sum())}
 
     return {
-        "tool output": told(trace.type_e == RESULT),
-        "messages between agents": told((trace.type_e == MESSAGE) | (trace.type_e == RETURN)),
-        "shared memory": told(_shared(trace)),
+        "tool output": marks(trace.type_e == RESULT),
+        "messages between agents": marks((trace.type_e == MESSAGE) | (trace.type_e == RETURN)),
+        "shared memory": marks(_shared(trace)),
         "human interventions": int((trace.type_e == HUMAN).sum()),
         "untrusted": int((trace.trusted_e == 0).sum()),
     }
 
 
 def _shared(trace: Trace) -> Any:
-    """Tool results of one agent that lead straight to a tool call or result of another: what is written by one and
-    read by the other.
-    """
+    """Tool results of one agent that lead straight to a tool call or result of another."""
     who_e, tool_e = units.actor(trace), (trace.type_e == CALL) | (trace.type_e == RESULT)
     passed_x = (trace.type_e == RESULT)[trace.src_x] & tool_e[trace.dst_x] & (trace.type_x != TEMPORAL)
     passed_x &= who_e[trace.src_x] != who_e[trace.dst_x]

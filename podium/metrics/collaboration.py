@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,53 +14,38 @@ from podium.registry import register
 from podium.rewards.orchestration import combined
 from podium.trace.columns import F, I, Trace
 
-__all__ = [
-    "consensus",
-    "consensus_by_value",
-    "diversity",
-    "diversity_by_value",
-    "redundancy",
-    "redundancy_by_content",
-    "resolved",
-    "resolved_by_value",
-]
+__all__: list[str] = []
 
+E3: dict[str, Any] = {"unit": "team", "families": ("E3",), "better": "higher"}
+
+LABELS = (
+    "messages or returns with the label duplicate_of or task_relevant: a run that labels any labels all duplicates"
+)
+COMBINED = "returns or messages that an aggregate combined"
+BY_CONTENT = (
+    "a message says again what was said if the same receiver was sent an equal content before; other wording is not "
+    "seen"
+)
 BY_VALUE = (
     "what reached one aggregate and states a value answers one question, and answers are the same if their values "
     "are equal"
 )
 
 
-@register(
-    "score",
-    unit="team",
-    families=("E3",),
-    better="lower",
-    needs="messages or returns with the label duplicate_of or task_relevant: a run that labels any labels all "
-    "duplicates",
-)
+@register("score", **E3 | {"better": "lower"}, needs=LABELS)
 def redundancy(trace: Trace) -> F:
     """The share of what agents said to each other that had been said before.
 
         r = |{m : duplicate_of}| / |{m}|,   m: messages and returns to another agent
 
-    pays: the team.   needs: a label on a message or return of the run, else NaN.   from: the survey's table 13,
-    message redundancy.
+    pays: the team.   needs: a label on a message or return of the run, else NaN.   from: the survey's table 13.
     """
-    said_e, again_e = spoken(trace), stated(trace, "duplicate_of")
-    labelled_n = count(trace, said_e & (again_e | (label(trace, "task_relevant") >= 0)))
-    return np.where(labelled_n > 0, share(trace, said_e & again_e, said_e), np.nan)
+    spoken_e, again_e = spoken(trace), stated(trace, "duplicate_of")
+    labelled_n = count(trace, spoken_e & (again_e | (label(trace, "task_relevant") >= 0)))
+    return np.where(labelled_n > 0, share(trace, spoken_e & again_e, spoken_e), np.nan)
 
 
-@register(
-    "score",
-    unit="team",
-    families=("E3",),
-    better="lower",
-    needs="contents of messages or returns",
-    assumes="a message says again what was said if the same receiver was sent an equal content before; other "
-    "wording is not seen",
-)
+@register("score", **E3 | {"better": "lower"}, needs="contents of messages or returns", assumes=BY_CONTENT)
 def redundancy_by_content(trace: Trace) -> F:
     """The share of what agents said to each other with the same content for the same receiver as before.
 
@@ -83,18 +69,18 @@ class _Sides(NamedTuple):
     weight: F  # behind that answer
     voices: I  # that gave it
     rollout_q: I
+    runs: int
 
 
-def _sides(rollout: I, question: I, answer: I, weight: F) -> _Sides:
+def _sides(trace: Trace, question: I, answer: I, weight: F) -> _Sides:
     """Equal answers to a question, put together; questions with one voice are left out."""
-    asked, question = np.unique(question, return_inverse=True)
-    rollout_q = np.zeros(len(asked), np.int64)
-    rollout_q[question] = rollout
+    aggregate_q, question = np.unique(question, return_inverse=True)
     several = np.bincount(question)[question] > 1
     question, answer, weight = question[several], answer[several], weight[several]
     size = count_of(answer)
     side, which = np.unique(question * size + answer, return_inverse=True)
-    return _Sides(side // size, total_by(which, weight, len(side)), np.bincount(which), rollout_q)
+    rollout_q = trace.rollout_e[aggregate_q]
+    return _Sides(side // size, total_by(which, weight, len(side)), np.bincount(which), rollout_q, len(trace))
 
 
 def _by_votes(trace: Trace) -> _Sides:
@@ -102,21 +88,21 @@ def _by_votes(trace: Trace) -> _Sides:
     known = np.flatnonzero(trace.value_v.codes >= 0)
     of = trace.event_v[known]
     weight = trace.weight_v[known]
-    return _sides(trace.rollout_e[of], of, trace.value_v.codes[known], np.where(np.isnan(weight), 1.0, weight))
+    return _sides(trace, of, trace.value_v.codes[known], np.where(np.isnan(weight), 1.0, weight))
 
 
 def _by_value(trace: Trace) -> _Sides:
-    """Returns and messages that aggregates combined and that state a value. A content is no vote: reports on
-    different sub-tasks differ without disagreeing."""
+    """Returns and messages that aggregates combined and that state a value; a content is no vote."""
     row, of = combined(trace)
     value_e = number(trace, "value")
     known = ~np.isnan(value_e[row])
     _, answer = np.unique(value_e[row[known]], return_inverse=True)
-    return _sides(trace.rollout_e[of[known]], of[known], answer, np.ones(int(known.sum())))
+    return _sides(trace, of[known], answer, np.ones(int(known.sum())))
 
 
-def _mean(trace: Trace, sides: _Sides, value_q: F) -> F:
-    return mean_by(sides.rollout_q, value_q, len(trace))
+def _mean(sides: _Sides, of: Callable[[_Sides], F]) -> F:
+    """For each run the mean over its questions."""
+    return mean_by(sides.rollout_q, of(sides), sides.runs)
 
 
 def _agreement(sides: _Sides) -> F:
@@ -141,7 +127,7 @@ def _resolution(sides: _Sides) -> F:
     return np.where(dissent_q, (agreed_q > 0.5).astype(np.float64), np.nan)
 
 
-@register("score", unit="team", families=("E3",), better="higher", needs="votes of aggregates, two or more")
+@register("score", **E3, needs="votes of aggregates, two or more")
 def consensus(trace: Trace) -> F:
     """How much of the weight stood behind the strongest answer.
 
@@ -149,30 +135,19 @@ def consensus(trace: Trace) -> F:
 
     pays: the team.   needs: an aggregate that states two votes, else NaN.   from: the survey, E3.
     """
-    sides = _by_votes(trace)
-    return _mean(trace, sides, _agreement(sides))
+    return _mean(_by_votes(trace), _agreement)
 
 
-@register(
-    "score",
-    unit="team",
-    families=("E3",),
-    better="higher",
-    needs="returns or messages that an aggregate combined, with value",
-    assumes=BY_VALUE,
-)
+@register("score", **E3, needs=f"{COMBINED}, with value", assumes=BY_VALUE)
 def consensus_by_value(trace: Trace) -> F:
     """`consensus` among what aggregates combined, each return or message one voice.
 
-        c = mean over aggregates of   max_v n(v) / Σ_v n(v)
-
     pays: the team.   needs: an aggregate that combined two stated values, else NaN.
     """
-    sides = _by_value(trace)
-    return _mean(trace, sides, _agreement(sides))
+    return _mean(_by_value(trace), _agreement)
 
 
-@register("score", unit="team", families=("E3",), better="higher", needs="votes of aggregates, two or more")
+@register("score", **E3, needs="votes of aggregates, two or more")
 def diversity(trace: Trace) -> F:
     """The chance that two voices, drawn without replacement, differ.
 
@@ -180,32 +155,19 @@ def diversity(trace: Trace) -> F:
 
     pays: the team.   needs: an aggregate that states two votes, else NaN.   from: the survey, E3.
     """
-    sides = _by_votes(trace)
-    return _mean(trace, sides, _difference(sides))
+    return _mean(_by_votes(trace), _difference)
 
 
-@register(
-    "score",
-    unit="team",
-    families=("E3",),
-    better="higher",
-    needs="returns or messages that an aggregate combined, with value",
-    assumes=BY_VALUE,
-)
+@register("score", **E3, needs=f"{COMBINED}, with value", assumes=BY_VALUE)
 def diversity_by_value(trace: Trace) -> F:
     """`diversity` among what aggregates combined.
 
-        d = mean over aggregates of   1 - Σ_v n_v (n_v - 1) / (n (n - 1))
-
     pays: the team.   needs: an aggregate that combined two stated values, else NaN.
     """
-    sides = _by_value(trace)
-    return _mean(trace, sides, _difference(sides))
+    return _mean(_by_value(trace), _difference)
 
 
-@register(
-    "score", unit="team", families=("E3",), better="higher", needs="votes of aggregates, two or more that differ"
-)
+@register("score", **E3, needs="votes of aggregates, two or more that differ")
 def resolved(trace: Trace) -> F:
     """The share of disagreements in which one answer had more than half of the weight.
 
@@ -213,24 +175,13 @@ def resolved(trace: Trace) -> F:
 
     pays: the team.   needs: an aggregate whose votes differ, else NaN.   from: the survey, E3.
     """
-    sides = _by_votes(trace)
-    return _mean(trace, sides, _resolution(sides))
+    return _mean(_by_votes(trace), _resolution)
 
 
-@register(
-    "score",
-    unit="team",
-    families=("E3",),
-    better="higher",
-    needs="returns or messages that an aggregate combined, with values that differ",
-    assumes=BY_VALUE,
-)
+@register("score", **E3, needs=f"{COMBINED}, with values that differ", assumes=BY_VALUE)
 def resolved_by_value(trace: Trace) -> F:
     """`resolved` among what aggregates combined.
 
-        s = mean over aggregates whose answers differ of   [max_v n(v) > Σ_v n(v) / 2]
-
     pays: the team.   needs: an aggregate whose stated values differ, else NaN.
     """
-    sides = _by_value(trace)
-    return _mean(trace, sides, _resolution(sides))
+    return _mean(_by_value(trace), _resolution)

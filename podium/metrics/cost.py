@@ -1,10 +1,9 @@
-"""What a rollout costs at the user's prices: by the survey's formula from what agents did, and predicted for other
-sizes of team.
+"""What a rollout costs at the user's prices, by the survey's formula, and predicted for other sizes of team.
 
     C = Σ_i (L_i c_tok + T_i c_tool) + C_orch      over the K sub-agents; L_i tokens, T_i tool calls
 
-C_orch is the same sum for everyone else, the lead first of all, and a price for each decision, spawn and message
-where those have one. A total that a run states is used as it is: T = Σ T_i is never multiplied by K again.
+C_orch is the same sum for everyone else, and a price for each decision, spawn and message where those have one. A
+total that a run states is used as it is, never multiplied by K.
 """
 
 from __future__ import annotations
@@ -15,21 +14,21 @@ from typing import NamedTuple
 import numpy as np
 
 from podium.graph.grouping import count_by, total_by
+from podium.graph.steps import spawned
 from podium.interval import Estimate, estimate
 from podium.metrics.table import BadMetrics
 from podium.metrics.views import count, sub_agents
-from podium.rewards.orchestration import spawned
 from podium.rewards.outcome import spent
 from podium.trace.columns import F, I, Trace
 from podium.trace.vocabulary import event
 
 __all__ = ["Bill", "Forecast", "Model", "Prices", "bill", "fit", "forecast", "price_list"]
 
-CALL, DECISION, SPAWN, MESSAGE = (
+CALL, SPAWN, MESSAGE, DECISION = (
     event("tool_call"),
-    event("orchestrator_decision"),
     event("spawn"),
     event("message"),
+    event("orchestrator_decision"),
 )
 
 
@@ -59,8 +58,7 @@ def price_list(text: str) -> Prices:
     given: dict[str, float] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         name, _, value = (word.strip() for word in part.partition("="))
-        known = [f.name for f in fields(Prices)]
-        if name not in known:
+        if name not in (known := [f.name for f in fields(Prices)]):
             raise BadMetrics(f"there is no price of {name!r}; there are {', '.join(known)}")
         try:
             given[name] = float(value)
@@ -70,8 +68,7 @@ def price_list(text: str) -> Prices:
 
 
 class Bill(NamedTuple):
-    """What each rollout cost. A price is exact or NaN; what is known of a rollout without an exact price is a lower
-    bound.
+    """What each rollout cost. A price is exact or NaN; a rollout without an exact price has a lower bound.
 
     NaN everywhere where tokens have a price and the record says nothing of them.
     """
@@ -95,8 +92,8 @@ def bill(trace: Trace, prices: Prices) -> Bill:
     """What each rollout cost at these prices, from its events; from its stated totals where events do not say.
 
     An event that states neither count spent no tokens, in a rollout in which others state theirs. One that states
-    tokens read but not tokens written (or the other way round) has spent at least what it states: the rollout has a
-    lower bound instead of a price, unless the missing kind is free or the rollout states both totals.
+    one kind only has spent at least that: the rollout has a lower bound, unless the missing kind is free or both
+    totals are stated.
     """
     n, born_e = len(trace), sub_agents(trace)[trace.agent_e]
     unread_e, unwritten_e = np.isnan(trace.tokens_in_e), np.isnan(trace.tokens_out_e)
@@ -129,25 +126,20 @@ def _coordination(prices: Prices) -> tuple[tuple[int, float], ...]:
 
 
 def _by_totals(trace: Trace, prices: Prices) -> tuple[F, F]:
-    """The cost by the totals that a run states, and a lower bound of it: of the team as a whole, so nothing is
-    multiplied by its size.
+    """The cost by the totals that a run states for its team as a whole, and a lower bound of it.
 
         exact    read c_in + written c_out,   or tokens c where c_in = c_out = c
-        least    read c_in + written c_out + (tokens - read - written) min(c_in, c_out),   by the counts that are
-            known
+        least    read c_in + written c_out + (tokens - read - written) min(c_in, c_out),   by the known counts
 
     A total below what the events add up to is not believed, and a kind without a price need not be known.
     """
-    unknown_n, n = np.full(len(trace), np.nan), len(trace)
     other_n = spent(trace, "tool_calls") * prices.tool_call
     for kind, price in _coordination(prices):
         other_n = other_n + count(trace, trace.type_e == kind) * price
-    stated_in_n, stated_out_n, tokens_n = (
-        trace.cost_n.get(what, unknown_n) for what in ("tokens_in", "tokens_out", "tokens")
-    )
-    events_in_n, events_out_n = (
-        total_by(trace.rollout_e, np.nan_to_num(t_e), n) for t_e in (trace.tokens_in_e, trace.tokens_out_e)
-    )
+    unknown_n, kinds, columns = np.full(len(trace), np.nan), ("tokens_in", "tokens_out", "tokens"), trace.cost_n
+    stated_in_n, stated_out_n, tokens_n = (columns.get(kind, unknown_n) for kind in kinds)
+    events = (np.nan_to_num(trace.tokens_in_e), np.nan_to_num(trace.tokens_out_e))
+    events_in_n, events_out_n = (total_by(trace.rollout_e, t_e, len(trace)) for t_e in events)
     in_n, out_n = np.fmax(stated_in_n, events_in_n), np.fmax(stated_out_n, events_out_n)
     known_n = in_n * prices.token_in + out_n * prices.token_out
     rest_n = np.maximum(np.nan_to_num(tokens_n) - in_n - out_n, 0.0)
@@ -161,9 +153,7 @@ def _by_totals(trace: Trace, prices: Prices) -> tuple[F, F]:
 
 
 class Model(NamedTuple):
-    """The formula with its terms as averages: what a sub-agent costs, and orchestration as a straight line in their
-    number.
-    """
+    """The formula with its terms as averages: what a sub-agent costs, orchestration as a line in their number."""
 
     agent: float  # L c_tok + T c_tool of one sub-agent
     base: float  # C_orch(K) = base + each K
@@ -174,9 +164,7 @@ class Model(NamedTuple):
 
 
 def fit(trace: Trace, prices: Prices) -> Model:
-    """The average cost of a sub-agent over these runs, and the line of least squares through what orchestration
-    cost.
-    """
+    """The average cost of a sub-agent over these runs, and the least-squares line of what orchestration cost."""
     costs, k_n = bill(trace, prices), _team(trace)
     known = ~(np.isnan(costs.agents_n) | np.isnan(costs.orchestration_n))
     k, own, rest = k_n[known], costs.agents_n[known], costs.orchestration_n[known]

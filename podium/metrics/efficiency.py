@@ -1,12 +1,9 @@
-"""E2, parallelism efficiency: how much of the team was at work on the task, and how much faster it could have been.
-
-The speed-up itself and the critical steps are scores of `podium/rewards/orchestration.py`: one quantity, one
-function.
-"""
+"""E2, parallelism efficiency: how much of the team was at work, and how much faster it could have been."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +11,11 @@ from podium import graph
 from podium.graph.ancestry import ancestors
 from podium.graph.grouping import any_by
 from podium.graph.labels import label
+from podium.graph.spans import wall_clock
 from podium.graph.steps import IS_STEP
 from podium.metrics.views import LINKS, share, sub_agents
 from podium.registry import register
-from podium.rewards.orchestration import crossing, speedup, wall_clock
+from podium.rewards.orchestration import NO_END, crossing, speedup
 from podium.trace import sweep
 from podium.trace.columns import B, F, Trace
 from podium.trace.vocabulary import edge
@@ -31,6 +29,12 @@ __all__ = [
     "utilisation_by_effect",
 ]
 
+E2: dict[str, Any] = {"unit": "team", "families": ("E2",), "better": "higher"}
+LOWER = E2 | {"better": "lower"}
+AT_ONCE = "what is only an order in time could have run at once"
+SINCE = "an event took the time since its latest cause, waiting included"
+EFFECT = "what a sub-agent did was to the point if it led to anything that another agent did"
+
 TEMPORAL = edge("temporal")
 
 
@@ -40,41 +44,25 @@ def _acts(trace: Trace) -> B:
     return acts_e
 
 
-@register(
-    "score",
-    unit="team",
-    families=("E2",),
-    better="higher",
-    needs="spawns, and the label task_relevant on what spawned agents did",
-)
+@register("score", **E2, needs="spawns, and the label task_relevant on what spawned agents did")
 def utilisation(trace: Trace) -> F:
     """The share of what sub-agents did that was to the point.
 
         u = |{actions of spawned agents : task_relevant}| / |{actions of spawned agents that say}|
 
-    Actions are decisions, messages, calls, returns and aggregates.
-
-    pays: the team.   needs: a labelled action, else NaN.   from: the survey's table 13, useful-agent utilisation.
+    Actions are decisions, messages, calls, returns and aggregates.   pays: the team.   needs: a labelled action,
+    else NaN.   from: the survey's table 13, useful-agent utilisation.
     """
-    told_e = label(trace, "task_relevant")
-    acts_e = _acts(trace) & (told_e >= 0)
-    return share(trace, acts_e & (told_e == 1), acts_e)
+    relevant_e = label(trace, "task_relevant")
+    acts_e = _acts(trace) & (relevant_e >= 0)
+    return share(trace, acts_e & (relevant_e == 1), acts_e)
 
 
-@register(
-    "score",
-    unit="team",
-    families=("E2",),
-    better="higher",
-    needs="spawns, and edges",
-    assumes="what a sub-agent did was to the point if it led to anything that another agent did",
-)
+@register("score", **E2, needs="spawns, and edges", assumes=EFFECT)
 def utilisation_by_effect(trace: Trace) -> F:
     """The share of what sub-agents did that reached another agent.
 
-        u = |{a : a led, along edges but temporal, to an act of another}| / |{a}|,   a: actions of spawned agents
-
-    A tool result is the caller's; to be despawned or noticed by a safety check is no effect.
+        u = |{a : a led, along edges but temporal, to an act of another (`crossing`)}| / |{a : of spawned agents}|
 
     pays: the team.   needs: an action of a spawned agent, else NaN.
     """
@@ -83,10 +71,9 @@ def utilisation_by_effect(trace: Trace) -> F:
     return share(trace, acts_e & (out_e | ancestors(trace, out_e, LINKS)), acts_e)
 
 
-@register("score", unit="team", families=("E2",), better="higher", needs="when events began and ended")
+@register("score", **E2, needs="when events began and ended")
 def busy_agents(trace: Trace) -> F:
-    """How many agents were busy at once, on average over the team's time, from its first piece of work to the end
-    of its last.
+    """How many agents were busy at once, on average from the team's first piece of work to the end of its last.
 
         b = ∫ busy(t) dt / (t_last - t_first - waiting),   waiting: a person was busy and no agent (`graph.waiting`)
 
@@ -97,16 +84,11 @@ def busy_agents(trace: Trace) -> F:
     np.fmin.at(first_n, trace.rollout_e, np.where(np.isnan(team.end_e), np.nan, team.t_e))
     np.fmax.at(last_n, trace.rollout_e, team.end_e)
     span_n = last_n - first_n
-    time_n = span_n - _waiting_between(trace, first_n, last_n)
-    busy_n: F = graph.mean(team) * span_n / np.where(time_n > 0, time_n, np.nan)
-    return busy_n
-
-
-def _waiting_between(trace: Trace, first_n: F, last_n: F) -> F:
-    """`graph.waiting` inside these limits of each run."""
     start_e = np.maximum(trace.t_e, first_n[trace.rollout_e])
     end_e = np.minimum(trace.end_e, last_n[trace.rollout_e])
-    return graph.waiting(trace, start_e, np.maximum(0.0, end_e - start_e))
+    time_n = span_n - graph.waiting(trace, start_e, np.maximum(0.0, end_e - start_e))
+    busy_n: F = graph.mean(team) * span_n / np.where(time_n > 0, time_n, np.nan)
+    return busy_n
 
 
 def _starts(trace: Trace) -> Trace:
@@ -123,35 +105,18 @@ def _headroom(trace: Trace, start_e: F, every_e: F) -> F:
     return (wall_clock(trace) - graph.waiting(trace, start_e, every_e)) / np.where(path_n > 0, path_n, np.nan)
 
 
-@register(
-    "score",
-    unit="team",
-    families=("E2",),
-    better="lower",
-    needs="when events began and ended, and edges",
-    assumes="what is only an order in time could have run at once; an event that does not say when it ended took "
-    "no time",
-)
+@register("score", **LOWER, needs="when events began and ended, and edges", assumes=f"{AT_ONCE}; {NO_END}")
 def headroom(trace: Trace) -> F:
     """What if there were workers enough: how many times faster the same work could have been done.
 
-        h = T_team / T_∞,   T_team the wall clock less waiting for people,
-        T_∞ the longest chain of work along edges but temporal
+        h = T_team / T_∞,   the wall clock less waiting for people, over the longest chain of work, not in time only
 
     pays: the team.   needs: ends of events, else NaN.
     """
     return _headroom(trace, trace.t_e, graph.work(trace))
 
 
-@register(
-    "score",
-    unit="team",
-    families=("E2",),
-    better="lower",
-    needs="when events began, and edges",
-    assumes="an event took the time since its latest cause, waiting included; what is only an order in time could "
-    "have run at once",
-)
+@register("score", **LOWER, needs="when events began, and edges", assumes=f"{SINCE}; {AT_ONCE}")
 def headroom_from_starts(trace: Trace) -> F:
     """`headroom` for logs that say only when events began.
 
@@ -163,14 +128,7 @@ def headroom_from_starts(trace: Trace) -> F:
     return _headroom(_starts(trace), trace.t_e - work_e, work_e)
 
 
-@register(
-    "score",
-    unit="team",
-    families=("E2",),
-    better="higher",
-    needs="when events began, and edges",
-    assumes="an event took the time since its latest cause, waiting included",
-)
+@register("score", **E2, needs="when events began, and edges", assumes=SINCE)
 def speedup_from_starts(trace: Trace) -> F:
     """`speedup` for logs that say only when events began.
 

@@ -1,12 +1,9 @@
 """What the turns of a run cost: a dated table of prices by model, and the bill that it gives.
 
-A turn costs, in dollars, with prices per million tokens,
+    usd_e = (input p_in + (write - write_1h) p_write + write_1h p_write_1h + read p_read + output p_out) / 10⁶
 
-    c_e = (input p_in + (write - write_1h) p_write + write_1h p_write_1h + read p_read + output p_out) / 10⁶
-
-A kind of token of which the log, or the table, says nothing is left out of the sum, and the turn then costs *at
-least* that much. A turn whose model is not in the table has no price. What costs nothing by any price (no tokens)
-is 0.
+A kind of token of which the log, or the table, says nothing is left out, and the turn costs *at least* that. A turn
+whose model is not in the table has no price; one without tokens is 0.
 """
 
 from __future__ import annotations
@@ -65,11 +62,7 @@ class _Table(Struct, forbid_unknown_fields=True):
 
 
 class TurnBill(NamedTuple):
-    """What each turn of a model cost, in dollars, and what of that is known.
-
-    `usd_e` is NaN where nothing is known: the event is no turn, its model has no price, or its tokens are not
-    recorded.
-    """
+    """What each turn of a model cost, in dollars, and what of that is known; NaN in `usd_e` where nothing is."""
 
     turn_e: B  # a turn of a model
     models: tuple[str, ...]
@@ -139,8 +132,7 @@ def price_of(model: str, prices: Sequence[PriceRow], day: date | None = None) ->
 def turn_bill(trace: Trace, prices: Sequence[PriceRow]) -> TurnBill:
     """The bill of every turn in these runs, at the prices of the day on which its run began.
 
-    The last turn of a sub-agent may stand only in what its return says of it (`last_usage`): that return is then a
-    turn too.
+    The last turn of a sub-agent may stand only in its return (`last_usage`), which is then a turn too.
     """
     tokens_fe, model_e, models = _tokens(trace)
     known = ~np.isnan(tokens_fe)

@@ -33,8 +33,8 @@ class Measured:
 
     @property
     def assumes(self) -> str | None:
-        told: str | None = facts("score", self.score).get("assumes") if self.score else None
-        return told
+        stated: str | None = facts("score", self.score).get("assumes") if self.score else None
+        return stated
 
     @property
     def needs(self) -> str | None:
@@ -72,12 +72,12 @@ class Measured:
 
 def _of_differences(values: F) -> Estimate:
     """The paired interval, m ± t(n-1) s / √n; differences that are all 0 or 1 are no shares."""
-    told = estimate(values)
+    unpaired = estimate(values)
     there = values[~np.isnan(values)]
-    if told.n < 2:
-        return told
-    half = student(told.n - 1) * float(there.std(ddof=1)) / float(np.sqrt(told.n))
-    return Estimate(told.mean, told.mean - half, told.mean + half, told.n)
+    if unpaired.n < 2:
+        return unpaired
+    half = student(unpaired.n - 1) * float(there.std(ddof=1)) / float(np.sqrt(unpaired.n))
+    return Estimate(unpaired.mean, unpaired.mean - half, unpaired.mean + half, unpaired.n)
 
 
 def by_rollout(trace: Trace, score: str) -> F:
@@ -122,9 +122,7 @@ STRATA: dict[str, Callable[[Trace], list[str]]] = {"band": _bands, "topology": _
 
 
 def strata(trace: Trace, measured: Sequence[Measured], by: str) -> dict[str, list[Measured]]:
-    """The metrics of the runs of each length band or topology that there is; by the same scores as over all of
-    them.
-    """
+    """The metrics of the runs of each length band or topology, by the same scores as over all of them."""
     if by not in STRATA:
         raise BadMetrics(f"runs can be told apart by {' or '.join(STRATA)}, got {by!r}")
     name_n = np.array(STRATA[by](trace), object)
@@ -138,13 +136,13 @@ def pairs(attacked: Trace, clean: Trace) -> tuple[NDArray[np.int64], NDArray[np.
     for i, name in enumerate(clean.trace_id_n.strings()):
         if place.setdefault(name, i) != i:
             raise BadMetrics(f"two clean runs are called {name}; twins are found by their trace ids")
-    found = [(i, place[name]) for i, name in enumerate(attacked.trace_id_n.strings()) if name in place]
-    if not found:
+    twins = [(i, place[name]) for i, name in enumerate(attacked.trace_id_n.strings()) if name in place]
+    if not twins:
         raise BadMetrics("no attacked run has the trace id of a clean one")
-    here, there = np.array(found).T
-    if len(np.unique(there)) < len(there):
+    mine, theirs = np.array(twins).T
+    if len(np.unique(theirs)) < len(theirs):
         raise BadMetrics("two attacked runs have the same trace id; twins are found by their trace ids")
-    return here, there
+    return mine, theirs
 
 
 def margins(attacked: Trace, clean: Trace, metrics: Sequence[Metric] = METRICS) -> list[Measured]:
@@ -154,11 +152,11 @@ def margins(attacked: Trace, clean: Trace, metrics: Sequence[Metric] = METRICS) 
 
     By the first score that says anything of both runs of a pair.
     """
-    here, there = pairs(attacked, clean)
+    mine, theirs = pairs(attacked, clean)
 
     def difference(score: str) -> F:
-        change: F = by_rollout(attacked, score)[here] - by_rollout(clean, score)[there]
+        change: F = by_rollout(attacked, score)[mine] - by_rollout(clean, score)[theirs]
         return change
 
-    found = [_first(metric, difference, len(here)) for metric in metrics]
-    return [replace(m, paired=True) for m in found]
+    differences = [_first(metric, difference, len(mine)) for metric in metrics]
+    return [replace(m, paired=True) for m in differences]

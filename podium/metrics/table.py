@@ -21,9 +21,7 @@ class BadMetrics(WrongUse, ValueError):
 
 
 class Metric(NamedTuple):
-    """Scores are tried in order; the first that says anything of a set of runs measures them, and what it assumed
-    is told.
-    """
+    """Scores are tried in order: the first that says anything of a set of runs measures them."""
 
     dimension: str
     name: str

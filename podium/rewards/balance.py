@@ -1,7 +1,6 @@
 """Balancing: weights that mean something, and how much of a reward's variation each part of it is.
 
-What a policy gradient feels of a part is how much it varies from run to run, not how large it is. A part that
-varies more than the anchor drowns it, and only the anchor, the outcome, is grounded in the truth.
+A policy gradient feels how much a part varies from run to run, not how large it is.
 """
 
 from __future__ import annotations
@@ -18,9 +17,7 @@ __all__ = ["Share", "balanced", "shares"]
 
 
 class Share(NamedTuple):
-    """A part of a reward: how much it varies over runs, its share of the whole's variance, and how many runs say
-    so.
-    """
+    """A part of a reward: its spread over runs, its share of the whole's variance, and how many runs say so."""
 
     part: str
     spread: float
@@ -29,15 +26,12 @@ class Share(NamedTuple):
 
 
 def balanced(reward: str | Node, trace: Trace, now: Now = Now(), most: float = 1.0) -> Node:  # noqa: B008
-    """The same sum with weights by spread: a part of weight w comes to vary w times as much as the anchor, which is
-    the first part.
+    """The same sum with weights by spread: a part of weight w varies w times as much as the anchor, the first part.
 
-        w_i' = w_i s_0 / s_i · min(1, most / Σ_j |w_j|),   s the standard deviation over runs of what the bare part
-            pays a run (of the
-                                                           anchor with its weight)
+        w_i' = w_i s_0 / s_i · min(1, most / Σ_j |w_j|),   s the deviation over runs of what the bare part pays
 
-    All parts together then vary at most `most` times as much as the anchor. A part that does not vary keeps its
-    weight. Refuses where the anchor does not vary: there is nothing to balance against.
+    All parts together vary at most `most` times as much as the anchor (taken with its weight). A part that does not
+    vary keeps its weight. Refuses where the anchor does not vary.
     """
     tree = read(reward)
     if not isinstance(tree, Sum):
@@ -63,7 +57,7 @@ def shares(reward: str | Node, trace: Trace, now: Now = Now()) -> list[Share]:  
 
         share_i = cov(r_i, Σ r) / var(Σ r)
 
-    Below 0 a part works against the rest. Over the runs in which every part was scored; NaN where the sum does not
+    Over the runs in which every part was scored; below 0 a part works against the rest. NaN where the sum does not
     vary.
     """
     tree = read(reward)

@@ -1,11 +1,11 @@
-"""R6, debate and verifiers: pairs whose gains are each other's losses, pay for settling a question and not for
-talking, panels.
+"""R6, debate and verifiers: zero-sum pairs, pay for settling a question and not for talking, panels.
 
-Correctness of stated answers and verdicts on others are reward channels on events (`correct`, `verdict`): a world
-states them, or a judge or a formal checker does (`judges`).
+Correctness of answers and verdicts on others are reward channels on events (`correct`, `verdict`).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from podium.trace.vocabulary import edge, event
 
 __all__ = ["critique", "panel", "pivotal", "resolution", "verdict_agreement", "zero_sum"]
 
+R6: dict[str, Any] = {"families": ("R6",), "better": "higher"}
+
 MESSAGE, RESULT, TEMPORAL = event("message"), event("tool_result"), edge("temporal")
 GRAIN = 2.0**30  # pay in whole parts of this adds up without rounding
 
@@ -33,9 +35,8 @@ def zero_sum(trace: Trace, channel: str = "agent") -> F:
 
         r_a = x_a - x_b,   r_b = -r_a,     x = Σ_{e of the agent} reward_e[channel]
 
-    pays: agents; those who are no party get 0.   needs: exactly two agents of the run that state the channel, else
-    NaN.
-    from: SPIRAL, MAGIC.
+    pays: agents; 0 to who is no party.   needs: exactly two agents that state the channel, else NaN.   from:
+    SPIRAL, MAGIC.
     """
     x_a = individual(trace, channel)
     party = np.flatnonzero(~np.isnan(x_a))
@@ -47,23 +48,15 @@ def zero_sum(trace: Trace, channel: str = "agent") -> F:
     return r_a
 
 
-@register(
-    "score",
-    unit="message",
-    families=("R6",),
-    better="higher",
-    needs="verdicts on critiques, and edges from solutions to them",
-)
+@register("score", **R6, unit="message", needs="verdicts on critiques, and edges from solutions to them")
 def critique(trace: Trace, channel: str = "verdict") -> F:
     """A solution and each critique of it split one verdict: what the one gains the other loses.
 
-        r_s = Σ_j (v_j - 1/2),   r_j = Σ_s (1/2 - v_j),     v_j = reward_e[channel] at critique j: how well s stands
-            in its light
+        r_s = Σ_j (v_j - 1/2),   r_j = Σ_s (1/2 - v_j),     v_j = reward_e[channel]: how well s stands in critique j
 
-    A critique is a message that states a verdict, of the messages of other agents that an edge joins to it. The pay
-    of a run sums to 0 exactly: verdicts count to the nearest 2^-30. (CoMAS pays v and 1 - v, the same up to a
-    constant.)
-    pays: messages.   needs: a run that states verdicts, else NaN.   from: CoMAS.
+    A critique is a message with a verdict, of the messages of others that an edge joins to it. Verdicts count to
+    the nearest 2^-30, so that a run sums to 0 exactly.   pays: messages.   needs: a run that states verdicts, else
+    NaN.   from: CoMAS, up to a constant.
     """
     v_e = channel_of_events(trace, channel)
     says_e = (trace.type_e == MESSAGE) & ~np.isnan(v_e)
@@ -88,23 +81,20 @@ def _in_runs_with(trace: Trace, says_e: B, r_e: F, unit: str) -> F:
 
 @register(
     "score",
+    **R6,
     unit="message",
-    families=("R6",),
-    better="higher",
-    needs="the correctness of stated answers, a reward channel on events, and edges from messages to those who "
-    "heard them",
+    needs="the correctness of stated answers, a reward channel on events, and edges from messages to those who heard them",
 )
 def resolution(trace: Trace, channel: str = "correct") -> F:
     """Pays whoever moved others to the right answer, and fines whoever moved them away; words pay nothing.
 
         r_m = Σ_k (c_k - c_{k-1}) / (|S_k| n_k(m))
 
-    over the answers k of other agents between which and the answer before m was heard: S_k are those who were heard
-    in between and n_k(m) the messages of m's sender among them. A listener's move is shared among speakers, not
-    messages, so a run pays at most what its agents' answers gained, and one who says it in ten messages gets what
-    one gets who says it in one. Moves that nobody was heard before are the mover's own (`correctness_delta`).
-    pays: messages.   needs: a run that states correctness, else NaN; NaN where an answer was not checked.
-    from: the survey's remedy for communication padding; MAPoRL's influence, with the signs as its text has them.
+    over the answers k of other agents that m was heard before: S_k are the speakers heard since answer k - 1,
+    n_k(m) the messages of m's sender among them. Moves that nobody was heard before are the mover's own
+    (`correctness_delta`).   pays: messages.   needs: a run that states correctness, else NaN; NaN where an answer
+    was not checked.   from: the survey's remedy for communication padding; MAPoRL's influence, with the signs as
+    its text has them.
     """
     rows, right = answers(trace, channel)
     who = trace.agent_e[rows]
@@ -135,8 +125,7 @@ def verdict_agreement(trace: Trace, verdict: str = "verdict", channel: str = "co
 
         r_t = mean( 1[v ≥ 1/2] = 1[c ≥ 1/2] : verdicts in t, answers of others that an edge joins to them )
 
-    pays: turns.   needs: a verdict in the turn and the correctness of what it is about, else NaN.   from: MarsRL,
-    MARTI.
+    pays: turns.   needs: a verdict in the turn and the correctness of its subject, else NaN.   from: MarsRL, MARTI.
     """
     v_e, c_e = channel_of_events(trace, verdict), channel_of_events(trace, channel)
     about, says = _joined(trace, ~np.isnan(c_e)[trace.src_x] & ~np.isnan(v_e)[trace.dst_x])
@@ -145,22 +134,14 @@ def verdict_agreement(trace: Trace, verdict: str = "verdict", channel: str = "co
     return mean_by(turn, agrees, n)
 
 
-@register(
-    "score",
-    unit="team",
-    families=("R6",),
-    better="higher",
-    needs="votes that are numbers, or true/false, yes/no, pass/fail",
-)
+@register("score", **R6, unit="team", needs="votes that are numbers, or true/false, yes/no, pass/fail")
 def panel(trace: Trace, by: str = "majority") -> F:
     """The verdict of a panel: 1 or 0, nothing in between.
 
-        r_n = 1[Σ_v w_v p_v > ½ Σ_v w_v],     p_v = 1[the vote is at least ½, or true, yes, pass],  w = 1 or its
-            weight
+        r_n = 1[Σ_v w_v p_v > ½ Σ_v w_v],   p_v = 1[the vote is at least ½, or true, yes, pass],   w 1 or its weight
 
-    A tie does not pass, and "unanimous" needs every vote. A run with several panels passes if all of them do.
-    pays: the team.   needs: a vote that is a verdict, and with by="weighted" a weight on each, else NaN.
-    from: Debate-as-Reward.
+    A tie does not pass, "unanimous" needs every vote, and all panels of a run must pass.   pays: the team.   needs:
+    a verdict, and with by="weighted" a weight on each, else NaN.   from: Debate-as-Reward.
     """
     if by not in ("majority", "weighted", "unanimous"):
         raise BadReward(f"a panel decides by majority, weighted or unanimous, got {by!r}")
@@ -204,9 +185,8 @@ def pivotal(trace: Trace, channel: str = "correct", by: str = "majority") -> F:
 
         r_a = Σ_votes of a ( C - C_{-v} ),     C = how right the value with most votes is
 
-    A value is as right as those who vote for it are; values that tie count by their mean, and no votes as 0.
-    pays: agents; those who do not vote get 0.   needs: a run with votes and their correctness, else NaN.
-    from: Learning to Deliberate (MPDF), which is Wolpert's difference reward computed exactly.
+    Ties count by their mean, no votes as 0 (`rewards.votes.difference`).   pays: agents; 0 to who does not vote.
+    needs: votes and their correctness in the run, else NaN.   from: MPDF.
     """
     if by not in ("majority", "weighted"):
         raise BadReward(f"votes are counted by majority or weighted, got {by!r}")

@@ -1,8 +1,6 @@
 """R2, individual scores: what the record says each agent, message, call or decision earned on its own account.
 
-A reward that an event states is one number on a channel. A unit of several events is paid their sum, so pay adds up
-the same at every unit; a unit of which no event states the channel is not scored. Each kind of unit has a score of
-its own, because a score has one unit.
+A unit is paid the sum over its events of one reward channel; it is not scored where none of them states it.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from podium.registry import register
 from podium.trace.columns import F, Trace
 from podium.trace.vocabulary import event
 
-__all__ = ["agent_outcome", "called", "channel_of_events", "decided", "individual", "invoked", "said", "total_of"]
+__all__ = ["agent_outcome", "called", "channel_of_events", "decided", "individual", "said", "total_of"]
 
 RESULT = event("tool_result")
 NEEDS = "the reward channel on events"
@@ -38,8 +36,7 @@ def agent_outcome(trace: Trace, channel: str = "agent") -> F:
 
         r_a = reward_e[channel] at the last event of a, tool results aside, that states it
 
-    pays: agents.   needs: an event of the agent that states the channel, else NaN.   from: the survey's R2,
-    per-agent outcome.
+    pays: agents.   needs: an event of the agent that states the channel, else NaN.   from: the survey's R2.
     """
     r_e = channel_of_events(trace, channel)
     own_e = trace.type_e != RESULT  # results come in no order of their own
@@ -48,15 +45,13 @@ def agent_outcome(trace: Trace, channel: str = "agent") -> F:
 
 @register("score", unit="turn", families=("R2", "R3"), better="higher", needs=NEEDS)
 def invoked(trace: Trace, channel: str = "agent") -> F:
-    """What an agent earned with the task it was given: for each turn the sum over the whole invocation that the
-    turn belongs to.
+    """What an agent earned with the task it was given: for each turn the sum over the invocation it belongs to.
 
         r_t = Σ_{e of the invocation of t} reward_e[channel]
 
-    pays: turns, those of an invocation alike.   needs: an event of the invocation that states the channel, else
-    NaN.   from: M-GRPO.
+    pays: turns.   needs: an event of the invocation that states the channel, else NaN.   from: M-GRPO.
     """
-    of_e = units.kept(trace, "invocation", lambda: units.invocation(trace))
+    of_e = units.invocation(trace)
     total = sum_by(of_e, channel_of_events(trace, channel), count_of(of_e))[0]
     return take(total, of_e[units.rows(trace, "turn")])
 

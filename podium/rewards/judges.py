@@ -4,9 +4,8 @@
     trace = attach(trace, "agent", "scope", column)
     score(trace, "outcome + 0.2 * individual('scope')")
 
-A judge gets the texts of one unit and gives a number in the range it states. One that is silent, fails, answers
-nonsense or leaves its range gives NaN, never 0, and the reason is kept. It reads contents only through the mapping
-that the user hands over, from a `content_ref` to a text. A model as a judge is `podium.engine.judge.ChatJudge`.
+A judge gets the texts of one unit and gives a number in its range. One that is silent, fails or leaves its range
+gives NaN, never 0, and the reason is recorded. A model as a judge is `podium.engine.judge.ChatJudge`.
 """
 
 from __future__ import annotations
@@ -65,11 +64,9 @@ class PythonJudge:
 
 @dataclass(frozen=True)
 class Checker:
-    """A formal checker: a program that reads the texts on its standard input and says by its exit status whether
-    they hold.
+    """A formal checker: a program that reads the texts on its standard input and answers by its exit status.
 
-    1 if the status is one of `passes`, 0 if it is one of `fails`. Any other status, and no answer in time, is no
-    verdict.
+    1 for a status in `passes`, 0 for one in `fails`. Any other status, and no answer in time, is no verdict.
     """
 
     command: Sequence[str]
@@ -100,9 +97,8 @@ def judged(
 ) -> Judged:
     """What a judge says of each unit of a trace, from the contents of its events in row order.
 
-    A plain function is a judge with the range 0 to 1. Units with the same texts are judged once; `at_once` is how
-    many judgements may be under way together. A unit without contents, or with one that `contents` does not hold,
-    is not judged.
+    A plain function is a judge with the range 0 to 1. `contents` maps a `content_ref` to its text; a unit without
+    contents, or with an unknown one, is not judged. Units with the same texts are judged once, `at_once` together.
     """
     asking = judge if isinstance(judge, Judge) else PythonJudge(judge)
     texts, whys = _texts(trace, unit, contents)
@@ -115,55 +111,50 @@ def judged(
 
 def _texts(trace: Trace, unit: str, contents: Mapping[str, str]) -> tuple[list[tuple[str, ...] | None], list[str]]:
     """The texts of each unit, or None and why."""
-    if unit == "token" or unit not in units.UNITS:
-        raise BadReward(f"judges read {', '.join(u for u in units.UNITS if u != 'token')}, got {unit!r}")
+    _check_unit("judges read", unit)
     place_e, code_e = units.place(trace, unit), trace.content_ref_e.codes
-    held: list[list[str | None]] = [[] for _ in units.rows(trace, unit)]
+    of_unit: list[list[str | None]] = [[] for _ in units.rows(trace, unit)]
     words = [contents.get(word) for word in trace.content_ref_e.words]
     for row in np.flatnonzero((place_e >= 0) & (code_e >= 0)).tolist():
-        held[place_e[row]].append(words[code_e[row]])
+        of_unit[place_e[row]].append(words[code_e[row]])
     texts, whys = [], []
-    for found in held:
-        missing = found.count(None)
-        whole = tuple(t for t in found if t is not None)
-        texts.append(whole if found and not missing else None)
-        whys.append(
-            ""
-            if found and not missing
-            else f"{missing} of {len(found)} contents not given"
-            if found
-            else "no contents"
-        )
+    for contained in of_unit:
+        missing = contained.count(None)
+        whole = tuple(t for t in contained if t is not None)
+        texts.append(whole if contained and not missing else None)
+        lacks = f"{missing} of {len(contained)} contents not given" if missing else ""
+        whys.append(lacks if contained else "no contents")
     return texts, whys
+
+
+def _check_unit(what: str, unit: str) -> None:
+    known = [name for name in units.UNITS if name != "token"]
+    if unit not in known:
+        raise BadReward(f"{what} {', '.join(known)}, got {unit!r}")
 
 
 def _asked(judge: Judge, texts: tuple[str, ...]) -> tuple[float, str]:
     """A judge's number, or NaN and why there is none."""
     try:
-        said = judge(texts)
-        number = float(said) if isinstance(said, int | float | np.number | np.bool_) else None
+        answer = judge(texts)
+        number = float(answer) if isinstance(answer, int | float | np.number | np.bool_) else None
     except Silent as silent:
         return np.nan, str(silent)
     except Exception as error:  # whatever a plug-in does, the others are judged
         return np.nan, f"{type(error).__name__}: {error}"
     if number is None:
-        return np.nan, f"expected a number, got {said!r:.80}"
+        return np.nan, f"expected a number, got {answer!r:.80}"
     if not (isfinite(number) and judge.low <= number <= judge.high):
         return np.nan, f"{number:g} is not within {judge.low:g} to {judge.high:g}"
     return number, ""
 
 
 def attach(trace: Trace, unit: str, channel: str, column: Judged | F) -> Trace:
-    """The same trace with one more reward channel: a column at a unit, stated by the row that stands for each
-    (`units.rows`).
+    """The same trace with one more reward channel: a column at a unit, on the rows that stand for it.
 
-    A column of the team is a reward of the run. `individual`, `step`, `said`, `called`, `decided`, `role_score` and
-    `outcome` read it back.
+    A column of the team is a reward of the run.
     """
-    if unit == "token" or unit not in units.UNITS:
-        raise BadReward(
-            f"a reward channel is stated at {', '.join(u for u in units.UNITS if u != 'token')}, got {unit!r}"
-        )
+    _check_unit("a reward channel is stated at", unit)
     paid = np.asarray(column.score if isinstance(column, Judged) else column, np.float64)
     rows = units.rows(trace, unit)
     if paid.shape != (len(rows),):

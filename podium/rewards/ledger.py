@@ -1,10 +1,7 @@
 """What a reward expression pays: every channel, at its own unit, and the sum.
 
-A *score* is a registered function from a trace to a column: one number for each unit of the kind it states
-(`graph.units`), NaN where there is a unit but nothing scored it. A *shape* is a registered function that changes
-what an expression pays: it anneals, clips, gates or moves it to another unit. A *reward* is a registered function
-that returns the text of an expression, so that a sum in common use has a name. An expression is a weighted sum of
-scores under shapes.
+A *score* is a registered function from a trace to a column at the unit it states. A *shape* changes what an
+expression pays: it anneals, clips, gates or moves it. A *reward* returns the text of an expression that has a name.
 """
 
 from __future__ import annotations
@@ -65,7 +62,7 @@ class Ledger:
     def at(self, unit: str) -> F:
         """One number for each unit: coarser pay is copied to it, finer pay is summed into it.
 
-        Refuses where finer pay has no unit of this kind to go to, because it would be lost.
+        Refuses where finer pay has no unit of this kind to go to.
         """
         total = np.zeros(len(units.rows(self.trace, unit)))
         for channel in self.channels:

@@ -1,13 +1,12 @@
 """R7, orchestration: how well the team was put together, put to work and stopped.
 
-Only the outcome is anchored in the truth. These are properties of the run that a lead can be paid for on the way
-there, and each says what it cannot see. `instantiate`, `finish` and `speedup` are as published, and pay for empty
-work too. `contributed`, `completed` and `useful_speedup` pay only for what is on record and led to an answer; the
-shape `earned` makes any of them follow the outcome. See `tests/rewards/test_orchestration.py` for how they rank
-policies whose exact value is known.
+`instantiate`, `finish` and `speedup` are as published, and pay for empty work too. `contributed`, `completed` and
+`useful_speedup` pay only for what led to an answer; the shape `earned` makes any of them follow the outcome.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,13 +46,13 @@ __all__ = [
     "wasted_spawns",
 ]
 
-DECISION, SPAWN, DESPAWN, MESSAGE, CALL = (
-    event("orchestrator_decision"),
-    event("spawn"),
-    event("despawn"),
-    event("message"),
-    event("tool_call"),
-)
+R7: dict[str, Any] = {"unit": "team", "families": ("R7",), "better": "higher"}
+WORK = "what sub-agents did: calls, messages, contents or tokens out"
+NO_END = "an event that does not say when it ended took no time"
+UNMARKED = "in a run that marks any return, what is left unmarked is right, relevant and new"
+
+DECISION, SPAWN, DESPAWN = event("orchestrator_decision"), event("spawn"), event("despawn")
+MESSAGE, CALL = event("message"), event("tool_call")
 RESULT, RETURN, AGGREGATE, SAFETY = event("tool_result"), event("return"), event("aggregate"), event("safety_event")
 TEMPORAL, STOP = edge("temporal"), decision("stop")
 
@@ -62,16 +61,15 @@ TEMPORAL, STOP = edge("temporal"), decision("stop")
 
 
 def used(trace: Trace) -> B:
-    """The agents of whom something reached another: an edge, not merely temporal, from an event of theirs to one of
-    somebody else's.
-
-    A tool result is the caller's, and to be despawned or noticed by a safety check is no use.
-    """
+    """The agents of whom something reached another (`crossing`)."""
     return any_by(actor(trace)[trace.src_x], crossing(trace), trace.n_agents)
 
 
 def crossing(trace: Trace) -> B:
-    """The edges by which one agent's doing reached another's. A tool result is the caller's doing."""
+    """The edges, not merely temporal, by which one agent's doing reached another's.
+
+    A tool result is the caller's doing; to be despawned or noticed by a safety check is no use.
+    """
     who_e = actor(trace)
     crosses_x: B = (who_e[trace.src_x] != who_e[trace.dst_x]) & (trace.type_x != TEMPORAL)
     return crosses_x & ~np.isin(trace.type_e, (DESPAWN, SAFETY))[trace.dst_x]
@@ -89,43 +87,35 @@ def _silent(trace: Trace) -> B:
 
 
 def _share(trace: Trace, which_a: B, none: float) -> F:
-    """The share of each rollout's spawned agents that are of this kind; `none` where nobody was spawned, NaN where
-    the record has no events or does not say who was spawned."""
+    """The share of each rollout's spawned agents that are such; `none` without spawns, NaN if not recorded."""
     born_a = spawned(trace)
     all_n, such_n = (count_by(trace.rollout_a, a, len(trace)) for a in (born_a, born_a & which_a))
     share_n = np.where(all_n > 0, ratio(such_n, all_n), none)
     return np.where(_silent(trace) | (_nameless(trace) > 0), np.nan, share_n)
 
 
-@register("score", unit="team", families=("R7",), better="higher", needs="spawn events")
+@register("score", **R7, needs="spawn events")
 def instantiate(trace: Trace, most: int = 8) -> F:
     """How many sub-agents were instantiated, up to a bound.
 
         r = min(spawned, most) / most
 
-    Kimi K2.5 rewards "sub-agent instantiation" against serial collapse and gives no form. This one is bounded, so
-    that at weight w it adds at most w, and straight below the bound, so that every further sub-agent up to `most`
-    pays the same and a gradient points to more from anywhere. It pays for the spawn alone. At weight w it outbids
-    every difference in outcome below w: eight idle workers at .3 beat an honest .2. K2.5 anneals it to 0;
-    `contributed` and `earned` are gated.
-
-    pays: the team.   needs: spawn events; an agent that is spawned twice counts once.   from: Kimi K2.5, section 3.
+    It pays for the spawn alone: eight idle workers at weight .3 beat an honest .2. K2.5 gives no form and anneals
+    it.   pays: the team.   needs: spawn events; an agent that is spawned twice counts once.   from: Kimi K2.5,
+    section 3.
     """
     count_n = count_by(trace.rollout_a, spawned(trace), len(trace)) + _nameless(trace)
     return np.where(_silent(trace), np.nan, np.minimum(count_n, most) / most)
 
 
-@register("score", unit="team", families=("R7",), better="higher", needs="spawn events that name whom, and returns")
+@register("score", **R7, needs="spawn events that name whom, and returns")
 def finish(trace: Trace, none: float = np.nan) -> F:
     """The share of the sub-tasks assigned that were finished.
 
         r = |{a spawned : a returned, and not only what is marked invalid}| / |{a spawned}|
 
-    K2.5 does not say how it tells that a sub-task was completed. Here a return counts, even an empty one, unless it
-    is marked invalid; `completed` asks for work on record and for use of the return.
-
-    pays: the team.   needs: spawns that name whom, else NaN; `none` where nobody was spawned.   from: Kimi K2.5,
-    section 3.
+    An empty return counts here; `completed` asks for work and use.   pays: the team.   needs: spawns that name
+    whom, else NaN; `none` without spawns.   from: Kimi K2.5, section 3.
     """
     finished_e = (trace.type_e == RETURN) & (trace.valid_e != 0)
     return _share(trace, any_by(trace.agent_e, finished_e, trace.n_agents), none)
@@ -142,25 +132,16 @@ def wasted_spawns(trace: Trace, none: float = np.nan) -> F:
     return _share(trace, ~used(trace), none)
 
 
-@register(
-    "score",
-    unit="team",
-    families=("R7",),
-    better="higher",
-    needs="spawns that name whom, edges, and what sub-agents did: calls, messages, contents or tokens out",
-)
+@register("score", **R7, needs=f"spawns that name whom, edges, and {WORK}")
 def contributed(trace: Trace, most: int = 8) -> F:
     """How many sub-agents the answer rests on, up to a bound: `instantiate` for those who worked and were used.
 
         r = min(|{a spawned : a worked, and something that a did led to an answer of the lead}|, most) / most
 
-    To have worked is on record as a tool call, message, spawn or aggregate, tokens written, or a return with
-    content or marked valid; none of them marked invalid. Answers are those of `rewards.tools.answers_of_the_lead`;
-    led to is along edges but temporal. Idle workers and workers whom nobody heeds pay nothing. Made-up work that
-    the lead takes in does, so use it under `earned`.
-
-    pays: the team.   needs: spawns that name whom, and of everyone who led to an answer whether they worked (tokens
-    out of 0 say that they did not), else NaN.   from: ours, against spurious parallelism (Kimi K2.5, section 3).
+    Work is a tool call, message, spawn, aggregate, tokens written, or a return with content or marked valid; none
+    marked invalid. Answers: `rewards.tools.answers_of_the_lead`. Made-up work that the lead takes in pays: use it
+    under `earned`.   pays: the team.   needs: spawns that name whom, and whether each who led to an answer worked
+    (tokens out of 0 say no), else NaN.   from: ours, against spurious parallelism (Kimi K2.5, section 3).
     """
     worked_a, unknown_a = _worked(trace, np.ones(trace.n_events, np.bool_))
     count_n, unknown_n = (count_by(trace.rollout_a, a, len(trace)) for a in (worked_a, unknown_a))
@@ -168,23 +149,13 @@ def contributed(trace: Trace, most: int = 8) -> F:
     return np.where(absent_n, np.nan, np.minimum(count_n, most) / most)
 
 
-@register(
-    "score",
-    unit="team",
-    families=("R7",),
-    better="higher",
-    needs="spawns that name whom, returns, edges, and what sub-agents did: calls, messages, contents or tokens out",
-)
+@register("score", **R7, needs=f"spawns that name whom, returns, edges, and {WORK}")
 def completed(trace: Trace, none: float = np.nan) -> F:
     """The share of the sub-tasks assigned whose return rests on work and was used: `finish` without empty returns.
 
-        r = |{a spawned : a worked, and a return of a that is not marked invalid led to an answer of the lead}| /
-            |{a spawned}|
+        r = |{a spawned : a worked, and a valid return of a led to an answer of the lead}| / |{a spawned}|
 
-    To have worked, and answers, are those of `contributed`.
-
-    pays: the team.   needs: what `contributed` needs, else NaN; `none` where nobody was spawned.   from: ours,
-    after Kimi K2.5, section 3.
+    pays: the team.   needs: as `contributed`, else NaN; `none` without spawns.   from: ours, after Kimi K2.5.
     """
     worked_a, unknown_a = _worked(trace, trace.type_e == RETURN)
     unknown_n = any_by(trace.rollout_a, unknown_a, len(trace))
@@ -192,9 +163,7 @@ def completed(trace: Trace, none: float = np.nan) -> F:
 
 
 def _worked(trace: Trace, by_e: B) -> tuple[B, B]:
-    """Of the spawned agents of whom one of these events led to an answer: those who worked, and those of whom
-    nothing says whether they did.
-    """
+    """Of the spawned agents of whom such an event led to an answer: who worked, and of whom nothing says so."""
     shows_e = np.isin(trace.type_e, (CALL, MESSAGE, SPAWN, AGGREGATE)) | (trace.tokens_out_e > 0)
     shows_e |= (trace.type_e == RETURN) & ((trace.content_ref_e.codes >= 0) | (trace.valid_e == 1))
     heard_e = by_e & (trace.valid_e != 0) & ancestors(trace, answers_of_the_lead(trace), LEADS_ON)
@@ -215,20 +184,17 @@ def _worked(trace: Trace, by_e: B) -> tuple[B, B]:
     families=("R7", "E2"),
     better="higher",
     needs="when events began and ended",
-    assumes="an event that does not say when it ended took no time",
+    assumes=NO_END,
 )
 def speedup(trace: Trace, over: str = "wall", guess: bool = False) -> F:
     """How much faster than one worker: the serial time of the work over the time it took.
 
         S = T₁ / T_team   (over="wall", as it ran),   or   S = T₁ / T_∞   (over="path", as its causes would allow)
 
-    T₁ is the sum of the team's work, the serial schedule; T_∞ the critical path; T_team the wall clock without the
-    time in which the run waited for a person (`graph.waiting`). With `guess` work is the time since the latest
-    cause, for logs that say only when events began; that includes waiting. This is a measurement, not a reward to
-    maximise alone: ten workers that sleep side by side have a speed-up of 10 whatever the outcome.
-    `useful_speedup` leaves out what no answer rests on; `earned` makes it follow the outcome, and `clip` bounds it.
-
-    pays: the team.   needs: ends of events, else NaN.   from: the survey's table 13, parallelism efficiency.
+    T₁ is the sum of the team's work, T_∞ the critical path, T_team the wall clock less waiting for people
+    (`graph.waiting`). With `guess` work is the time since the latest cause, for logs without ends. Sleeping workers
+    speed up too: `useful_speedup`, `earned` and `clip` bound it.   pays: the team.   needs: ends of events, else
+    NaN.   from: the survey's table 13, parallelism efficiency.
     """
     if over not in ("wall", "path"):
         raise BadReward(f"speedup is over 'wall' or 'path', got {over!r}")
@@ -243,23 +209,14 @@ def speedup(trace: Trace, over: str = "wall", guess: bool = False) -> F:
     return serial_n / np.where(time_n > 0, time_n, np.nan)
 
 
-@register(
-    "score",
-    unit="team",
-    families=("R7",),
-    better="higher",
-    needs="when events began and ended, and edges to what they led to",
-    assumes="an event that does not say when it ended took no time",
-)
+@register("score", **R7, needs="when events began and ended, and edges to what they led to", assumes=NO_END)
 def useful_speedup(trace: Trace) -> F:
     """`speedup` of the work that the answer rests on: what led to no answer of the lead is time spent and no work.
 
-        S = T_useful / T_team,   T_useful = Σ w_e over the answers of the lead and all that led to one, along edges
-            but temporal
+        S = T_useful / T_team,   T_useful = Σ w_e over the lead's answers and all that led to one, not in time only
 
-    Never above `speedup`. What is slept through and then taken in counts: as a reward use it under `earned`.
-
-    pays: the team.   needs: ends of events, else NaN.   from: ours.
+    What is slept through and then taken in counts: as a reward use it under `earned`.   pays: the team.   needs:
+    ends of events, else NaN.   from: ours.
     """
     answer_e, work_e = answers_of_the_lead(trace), graph.team_work(trace)
     idle_e = ~(answer_e | ancestors(trace, answer_e, LEADS_ON)) & ~np.isnan(work_e)
@@ -284,9 +241,6 @@ def over_budget(trace: Trace, most: float = 100.0) -> F:
 
         o = max(0, steps / most - 1)
 
-    Work done in parallel is free up to its longest part, so that within a budget only real parallelism buys more of
-    it.
-
     pays: the team.   needs: events.   from: Kimi K2.5, section 3 (critical steps as a budget).
     """
     if not most > 0:
@@ -297,29 +251,15 @@ def over_budget(trace: Trace, most: float = 100.0) -> F:
 # splitting, aggregating, stopping
 
 
-@register(
-    "score",
-    unit="team",
-    families=("R7",),
-    better="higher",
-    needs="verdicts on returns: valid, task_relevant or duplicate_of",
-    assumes="in a run that marks any return, what is left unmarked is right, relevant and new",
-)
+@register("score", **R7, needs="verdicts on returns: valid, task_relevant or duplicate_of", assumes=UNMARKED)
 def split_correctness(trace: Trace) -> F:
-    """The share of the parts handed out that came back right, to the point and new: the work was cut so that each
-    part could be done, by whom it was given to, and none was done twice.
+    """The share of the parts handed out that came back right, to the point and new.
 
-        c = |{p : returned, valid, relevant and no duplicate}| / |{p}|,   p: each return of a spawned agent, and
-            each spawned agent
-                                                                        that acted and did not return
+        c = |{p : returned, valid, relevant and no duplicate}| / |{p}|
+        p: each return of a spawned agent, and each spawned agent that acted and did not return
 
-    The survey gives no formula. Here a wrong split shows in any of four ways (a part too hard for its holder,
-    beside the point, done twice, never done) and each costs that part. Who never acted is a wasted spawn, not a
-    wrong split; how long the longest part took is `speedup`. Where the score of a world is the number of parts done
-    right, this is that score over the number of parts.
-
-    pays: the team.   needs: `valid`, `task_relevant` or `duplicate_of` on a return of the run, and one part; else
-    NaN.
+    Who never acted is a wasted spawn, not a wrong split.   pays: the team.   needs: `valid`, `task_relevant` or
+    `duplicate_of` on a return of the run, else NaN.   from: ours.
     """
     return_e, born_a = trace.type_e == RETURN, spawned(trace)
     valid_e, relevant_e, twice_e = trace.valid_e, label(trace, "task_relevant"), stated(trace, "duplicate_of")
@@ -334,22 +274,19 @@ def split_correctness(trace: Trace) -> F:
 
 
 def combined(trace: Trace) -> tuple[I, I]:
-    """What each aggregate combined, as pairs (row of the input, row of the aggregate).
+    """What each aggregate combined, as pairs (row of the input, row of the aggregate), each once.
 
-    The votes it states; the returns and messages with an edge to it, or to a decision that has one to it. An input
-    counts once.
+    The votes it states; the returns and messages with an edge to it, or to a decision that has one to it.
     """
     is_input_e, is_aggregate_e = np.isin(trace.type_e, (RETURN, MESSAGE)), trace.type_e == AGGREGATE
-    kept = np.flatnonzero(trace.type_x != TEMPORAL)
-    src, dst = trace.src_x[kept], trace.dst_x[kept]
+    causal = trace.type_x != TEMPORAL
+    src, dst = trace.src_x[causal], trace.dst_x[causal]
     direct = is_input_e[src] & is_aggregate_e[dst]
-    told = np.flatnonzero(
-        is_input_e[src] & (trace.type_e == DECISION)[dst]
-    )  # input -> decision, sorted by the decision
+    heard = np.flatnonzero(is_input_e[src] & (trace.type_e == DECISION)[dst])  # by a decision, in their order
     led = np.flatnonzero((trace.type_e == DECISION)[src] & is_aggregate_e[dst])  # decision -> aggregate
-    first = np.searchsorted(dst[told], src[led])
-    count = np.searchsorted(dst[told], src[led], side="right") - first
-    via = told[ranges(first, count)]
+    first = np.searchsorted(dst[heard], src[led])
+    count = np.searchsorted(dst[heard], src[led], side="right") - first
+    via = heard[ranges(first, count)]
     voted = np.flatnonzero(trace.source_v >= 0)
     row = np.concatenate([src[direct], src[via], trace.source_v[voted]]).astype(np.int64)
     of = np.concatenate([dst[direct], np.repeat(dst[led], count), trace.event_v[voted]]).astype(np.int64)
@@ -373,13 +310,8 @@ def aggregation_quality(trace: Trace, channel: str = "verdict", outcome: str = "
 
         q = mean over aggregates g of   worth_g - mean(worth_i : i combined by g)
 
-    The survey gives no formula. The second term is what passing on any one input would have been worth, so that 0
-    is no better than that, above 0 the team knows more than its members, below 0 it lost what they knew. It does
-    not depend on how the lead aggregates: over the same inputs, policies rank as by the exact value of their
-    answers, and a lead is not paid for good inputs.
-
-    pays: the team.   needs: the worth of an aggregate and of an input of it: reward_e[channel], else `valid`; else
-    NaN.
+    0 is no better than passing on any one input; a lead is not paid for good inputs.   pays: the team.   needs: the
+    worth of an aggregate and of an input of it, reward_e[channel] or `valid`, else NaN.   from: ours.
     """
     verdict_e = channel_of_events(trace, channel)
     worth_e = np.where(np.isnan(verdict_e) & (trace.valid_e >= 0), trace.valid_e, verdict_e)
@@ -404,9 +336,7 @@ def _by_lead(trace: Trace) -> B:
 
 @register(
     "score",
-    unit="team",
-    families=("R7",),
-    better="higher",
+    **R7,
     needs="value on results, returns or messages, and cost on events",
     assumes="the lead may take any answer that it has; events that do not state a cost are free where others do",
 )
@@ -415,16 +345,10 @@ def stop_timeliness(trace: Trace, worth: str | None = None, price: float | None 
 
         s = max(value_e : e led to an aggregate or a decision to stop of the lead) - Σ cost_e
 
-    This is the cost-adjusted return of stopping. To go on for one more answer changes it by max(0, value - best) -
-    cost, so that it rises while more is worth its price and falls from then on: too early loses the first term, too
-    late the second, and work that is paid for and still out when the lead stops is paid for in vain. Its mean is
-    the exact value in worlds of costly search, and is largest at their optimum.
-
-    `worth` names a reward channel of the run to take for the value of the answer, before costs; `price` is the cost
-    of a result, return or message where no event of the run states one.
-
-    pays: the team.   needs: a stop of the lead, `value` (or `worth`) and `cost` (or `price`), else NaN; 0 where it
-    stopped at once.
+    One more answer changes it by max(0, value - best) - cost. `worth` names a reward channel of the run to take for
+    the value of the answer; `price` is the cost of a result, return or message where no event of the run states
+    one.   pays: the team.   needs: a stop of the lead, `value` (or `worth`) and `cost` (or `price`), else NaN; 0
+    where it stopped at once.   from: ours.
     """
     look_e = np.isin(trace.type_e, (RESULT, RETURN, MESSAGE))
     stop_e = _by_lead(trace) & ((trace.type_e == AGGREGATE) | (trace.decision_e == STOP))
@@ -440,8 +364,8 @@ def stop_timeliness(trace: Trace, worth: str | None = None, price: float | None 
 def _in_hand(trace: Trace, look_e: B, stop_e: B, looks_n: I) -> F:
     """The best value that led to a stop; 0 where there was none to be had yet, NaN where none is recorded."""
     value_e = np.where(look_e, number(trace, "value"), np.nan)
-    held = np.flatnonzero(graph.ancestors(trace, stop_e) & ~np.isnan(value_e))
+    rows = np.flatnonzero(graph.ancestors(trace, stop_e) & ~np.isnan(value_e))
     best_n = np.full(len(trace), -np.inf)
-    np.maximum.at(best_n, trace.rollout_e[held], value_e[held])
+    np.maximum.at(best_n, trace.rollout_e[rows], value_e[rows])
     known_n = any_by(trace.rollout_e, ~np.isnan(value_e), len(trace))
     return np.where(np.isinf(best_n), np.where(known_n | (looks_n == 0), 0.0, np.nan), best_n)

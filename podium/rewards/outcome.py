@@ -1,7 +1,6 @@
 """R1, the shared outcome: what the team earned together, and what it spent.
 
-A threshold is `solved`; the user's prices are weights: `outcome - 1e-6 * spent("tokens") - 0.01 *
-spent("tool_calls")`.
+Prices are weights: `outcome - 1e-6 * spent("tokens") - 0.01 * spent("tool_calls")`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def outcome(trace: Trace, channel: str = "team") -> F:
 
         r_n = reward_n[channel];   of the team, where the rest of the task was estimated: earned_n + value_n
 
-    pays: the team.   needs: that channel among the trace's rewards, else NaN.   from: MAGRPO, Dr. MAS, Agent
+    pays: the team.   needs: the channel among the trace's rewards, else NaN.   from: MAGRPO, Dr. MAS, Agent
     Lightning.
     """
     stated = channel_of_rollouts(trace, channel)
@@ -57,12 +56,9 @@ def solved(trace: Trace, channel: str = "team", least: float = 1.0) -> F:
 def spent(trace: Trace, what: str = "tokens") -> F:
     """How much the run spent of one thing, as its trace states it, else as its events add up.
 
-        c_n = cost_n[what],  else Σ_e (tokens in + out),  Σ_e cost,  max end - min t,  the number of calls or
-            messages
+        c_n = cost_n[what],  else Σ_e (tokens in + out),  Σ_e cost,  max end - min t,  number of calls or messages
 
-    pays: the team.   needs: the cost on the trace, or the figures on its events (an end on one, for the time), else
-    NaN.
-    from: the survey's cost fields.
+    pays: the team.   needs: the cost on the trace, or the figures on its events, else NaN.   from: the survey.
     """
     counted = _counted(trace, what)
     stated = trace.cost_n.get(what)
@@ -86,9 +82,7 @@ def _counted(trace: Trace, what: str) -> F:
 
 
 def spent_by_events(trace: Trace, what: str) -> tuple[F, B]:
-    """What each event spent, and whether it says: one that states tokens of one kind only has not said how many in
-    all.
-    """
+    """What each event spent, and whether it says: one kind of tokens alone does not say how many in all."""
     columns = {
         "tokens": (trace.tokens_in_e, trace.tokens_out_e),
         "tokens_in": (trace.tokens_in_e,),
@@ -115,8 +109,7 @@ def pass_at(solved_n: F, group_n: I, k: int) -> F:
 
         p_g = 1 - C(n - c, k) / C(n, k),     n runs of which c are solved
 
-    NaN for a group of fewer than k scored runs. Not a registered score: what one run is worth would hang on which
-    others are in the batch.   from: Chen et al. 2021.
+    NaN for a group of fewer than k scored runs.   from: Chen et al. 2021.
 
     >>> pass_at(np.array([1.0, 0.0, 0.0, np.nan]), np.array([0, 0, 0, 0]), 2).tolist()
     [0.666...]

@@ -1,7 +1,6 @@
 """R4, process: what each step was worth, whatever came of it.
 
-A learned process scorer is a column like any other: `judges.judged` makes it, `judges.attach` puts it on the trace,
-`step` reads it. FoldGRPO's process terms, where the trace can say them, are the reward `fold_grpo`.
+A learned process scorer is a column too: `judges.judged` makes it, `judges.attach` states it, `step` reads it.
 """
 
 from __future__ import annotations
@@ -47,12 +46,10 @@ def step(
         r_t = Σ_{e of t} reward_e[channel],   unstated where no event of t states it and one of its run does
         r_t = reward_n[end] at the last turn, 0 before, in a run of which no event states the channel
 
-    `unstated` is for the rewards of a world, which are 0 where it pays nothing (terminal rewards), not for a scorer
-    that was silent. `end` is the channel of runs that stands in for steps. It goes to the last turn of the run,
-    shared by those that begin last at once; or, with each="agent", in full to the last turn of each agent that
-    takes steps, as where all agents share a reward.
-    pays: turns.   needs: an event of the turn that states the channel, else NaN, unless told.   from: GiGPO,
-    MARSHAL, MALT's role PRM.
+    `unstated` is for worlds, which pay 0 where they say nothing, not for a scorer that was silent. `end`, the
+    channel of runs, goes to the last turn of the run, shared by those that begin last; with each="agent" in full to
+    the last turn of each agent that takes steps.   pays: turns.   needs: an event of the turn that states the
+    channel, else NaN, unless given.   from: GiGPO, MARSHAL.
     """
     if each not in ("run", "agent"):
         raise BadReward(f"step pays the end of each run or agent, got {each!r}")
@@ -88,11 +85,9 @@ def _last(trace: Trace, each: str) -> F:
 def rubric(trace: Trace, criteria: Criteria = (("valid", 1.0),)) -> F:
     """A step rubric over recorded columns: points for every criterion that a turn meets.
 
-        r_t = Σ_i w_i 1[every event of t that says says yes to i],     i = valid, trusted, a label, or "not" one of
-            them
+        r_t = Σ_i w_i 1[every event of t that says says yes to i],     i: valid, trusted, a label, "not" one of them
 
-    pays: turns.   needs: for each criterion an event of the turn that says, else NaN.   from: the survey's R4,
-    heuristic.
+    pays: turns.   needs: for each criterion an event of the turn that says, else NaN.   from: the survey's R4.
     """
     place_e, n = units.place(trace, "turn"), len(units.rows(trace, "turn"))
     r_t = np.zeros(n)
@@ -124,13 +119,9 @@ def _says(trace: Trace, criterion: str) -> NDArray[np.signedinteger]:
 def correctness_delta(trace: Trace, channel: str = "correct", before: float | None = None) -> F:
     """How much more right an agent is after a turn than before it.
 
-        r_t = Σ_{answers k in t} (c_k - c_{k-1}),     c_k = reward_e[channel] at the agent's k-th stated answer, c_0
-            = before
+        r_t = Σ_{answers k in t} (c_k - c_{k-1}),     c_k the correctness of the agent's k-th answer, c_0 = before
 
-    The turns of an agent sum to its last answer less its first (or less `before`): going back and forth pays
-    nothing.
-    pays: turns.   needs: a run that states correctness, else NaN; NaN where an answer or the one before it was not
-    checked.
+    pays: turns.   needs: a run that states correctness, else NaN; NaN where one of the two answers was not checked.
     from: Learning to Deliberate (MPDF); MAPoRL's own transition.
     """
     rows, right = answers(trace, channel)
@@ -161,12 +152,10 @@ def answers(trace: Trace, channel: str) -> tuple[NDArray[np.int64], F]:
 def step_cost(trace: Trace, factor: float = 1.0, budget: float = 10.0, by: str | None = None) -> F:
     """What one more decision costs: later ones cost more, ever more slowly.
 
-        C_d = F log(1 + t_d / φ),     t_d = 1, 2, ... among its agent's decisions, φ = budget,
-                                      F = factor, times the tokens or cost of all events that d is the nearest
-                                          decision of
+        C_d = F log(1 + t_d / φ),   t_d = 1, 2, ... among its agent's decisions,   φ = budget
+        F = factor, with `by` times the tokens or cost of all events that d is the nearest decision of
 
-    pays: decisions.   needs: who decides; with `by` the tokens or costs, else NaN.   from: Puppeteer, where the
-    reward is outcome - 0.1 * step_cost.
+    pays: decisions.   needs: who decides; with `by` the tokens or costs, else NaN.   from: Puppeteer.
     """
     if not budget > 0:
         raise BadReward(f"step_cost needs a budget above 0, got {budget!r}")
@@ -195,8 +184,7 @@ def context_overflow(trace: Trace, limit: float = 32768.0, share: float = 0.5) -
 
         q_t = 1[ max_{e of t} tokens_in_e > share · limit  and no spawn in t ] for turns of the lead, 0 for others
 
-    pays: turns.   needs: tokens in on an event of the lead's turn, else NaN.   from: Context-Folding (FoldGRPO),
-    with weight -1.
+    pays: turns.   needs: tokens in on an event of the lead's turn, else NaN.   from: FoldGRPO, with weight -1.
     """
     place_e, stands = units.place(trace, "turn"), units.rows(trace, "turn")
     full_t, spawns_t = np.full(len(stands), -np.inf), any_by(place_e, trace.type_e == SPAWN, len(stands))
@@ -224,15 +212,12 @@ def overlong(trace: Trace, allowed: float = 3000.0, over: float = 2000.0) -> F:
 def fold_grpo(
     branch: str = "branch", limit: float = 32768.0, scope: str = "out_of_scope", unstated: float = 0.0
 ) -> str:
-    """The numerator of FoldGRPO, turn by turn: the outcome less its process terms, which bite only where the run
-    succeeded.
+    """The numerator of FoldGRPO, turn by turn: the outcome less its process terms.
 
-        clip(R + Q, 0, 1),   Q = -1 in an overfull main thread, -0.2 in a branch out of scope, -1 in a turn with a
-            failed call
+        clip(R + Q, 0, 1),   Q = -1 in an overfull main thread, -0.2 in a branch out of scope, -1 for a failed call
 
-    `scope` is the channel in which a judge says 1 of a branch that left its scope, 0 of one that did not;
-    `unstated` what an unstated validity counts as.   from: Context-Folding, as its text has it (its code loses the
-    0.2).
+    `scope` is the channel in which a judge says 1 of a branch that left its scope; `unstated` what an unstated
+    validity counts as.   from: Context-Folding, as its text has it (its code loses the 0.2).
 
     >>> print(fold_grpo(limit=100).replace(" - ", "\\n- "))
     clip(at(outcome

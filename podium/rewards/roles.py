@@ -1,7 +1,5 @@
 """R3, role tables: each role is paid by a formula of its own.
 
-A table is a sum with one line a role; a line is any expression, and a gate may close it:
-
     for_role(0.9 * outcome + 0.1 * individual("format"), "main") + for_role(individual("expert"), "sub")
 
 The tables of published methods are rewards with a name: `m_grpo`, `matpo`, `wideseek`, `mae`.
@@ -19,7 +17,7 @@ from podium.rewards.individual import channel_of_events, individual, total_of
 from podium.rewards.ledger import BadReward, Channel, Now, copied
 from podium.trace.columns import B, F, Trace
 
-__all__ = ["for_role", "m_grpo", "mae", "matpo", "of_role", "one", "role_score", "wideseek"]
+__all__ = ["of_role", "one", "role_score"]
 
 
 @register("score", unit="role", families=("R3",), better="higher", needs="roles, and the reward channel on events")
@@ -40,7 +38,7 @@ def of_role(trace: Trace, role: str = "worker", channel: str = "agent", if_none:
         r_n = mean( Σ_{e of a} reward_e[channel] : a plays the role in n )
 
     pays: the team.   needs: the channel on every agent of that role, else NaN; `if_none` where nobody plays it and
-    the run records roles.   from: MATPO's mean over workers, MAE's 1 - mean over solvers.
+    the run records roles.   from: MATPO, MAE.
     """
     plays_a = _plays(trace, "agent", role)
     n = len(trace)
@@ -57,7 +55,7 @@ def one(trace: Trace) -> F:
 
         r_n = 1
 
-    pays: the team.   needs: a run with events, else NaN.   from: the 1 in 1 - mean solver score, MAE and SAGE.
+    pays: the team.   needs: a run with events, else NaN.   from: MAE, SAGE.
     """
     return np.where(units.rows(trace, "team") >= 0, 1.0, np.nan)
 
@@ -69,8 +67,7 @@ def for_role(trace: Trace, now: Now, parts: list[Channel], role: str) -> list[Ch
         r'_u = r_u if role(u) = role, else 0
 
     NaN where a unit of somebody who takes steps has no role on record. Tools, humans and agents that do nothing
-    play none. A turn that opens with the result of a tool call is played in the caller's role, whoever recorded the
-    result.
+    play none. A turn that opens with a tool's result is played in the caller's role.
     """
     if not isinstance(role, str):
         raise BadReward(f"for_role needs the name of a role, got {role!r}")
@@ -97,14 +94,13 @@ def _unknown(trace: Trace, unit: str) -> F:
 
 @register("reward")
 def m_grpo(main: str = "main", sub: str = "sub", expert: str = "expert", form: str = "format") -> str:
-    """The role table of M-GRPO: the main agent by format and outcome, each sub-agent also by a judge of its own
-    task.
+    """The role table of M-GRPO: by format and outcome, for a sub-agent also by a judge of its own task.
 
-        R_M = 0 if format is bad else 0.1 format + 0.9 outcome,   R_S = 0 if bad else 0.1 format + 0.4 outcome + 0.5
-            expert
+        R_M = 0 if format is bad else 0.1 format + 0.9 outcome
+        R_S = 0 if format is bad else 0.1 format + 0.4 outcome + 0.5 expert
 
-    paid to turns: of the main agent for all it does, of a sub-agent for the invocation they belong to (`invoked`).
-    from: M-GRPO, as its text has it; the released code has no expert term.
+    paid to turns, of a sub-agent for their invocation (`invoked`).   from: M-GRPO's text; its code has no expert
+    term.
     """
     mine, its = f"individual({form!r})", f"invoked({form!r})"
     main_pay = f"gate(at(0.1 * {mine} + 0.9 * outcome, 'turn'), {mine})"
@@ -129,11 +125,10 @@ def matpo(planner: str = "planner", worker: str = "worker", form: str = "format"
 
 @register("reward")
 def wideseek(tool: str = "access", form: str = "format") -> str:
-    """The reward of WideSeek-R1: the outcome with small change for form, for opening a page at all and against
-    length.
+    """The reward of WideSeek-R1: the outcome, form, opening a page at all, and against length.
 
-        R = 0 if format is bad else outcome + 0.1 format + 0.05 [a page was opened] - 0.1 clip((longest - 3000) /
-            2000, 0, 1)
+        R = 0 if format is bad, else
+            outcome + 0.1 format + 0.05 [a page was opened] - 0.1 clip((longest - 3000) / 2000, 0, 1)
 
     from: WideSeek-R1.
     """
@@ -143,11 +138,9 @@ def wideseek(tool: str = "access", form: str = "format") -> str:
 
 @register("reward")
 def mae(proposer: str = "proposer", solver: str = "solver", judge: str = "judge") -> str:
-    """The role table of Multi-Agent Evolve: a proposer is paid for good and hard questions, and for hard only where
-    they are good.
+    """The role table of Multi-Agent Evolve; hard questions pay the proposer only where they are good.
 
-        proposer: (judge + (1 - mean solver) [judge ≥ 0.7] + format) / 3,   solver: (judge + format) / 2,   judge:
-            format
+        proposer: (judge + (1 - mean solver) [judge ≥ .7] + format) / 3,  solver: (judge + format) / 2,  judge: it
 
     with the channels `score` (what the judge gave) and `format` on each agent.   from: MAE.
     """

@@ -1,9 +1,6 @@
-"""What can be done to a reward besides adding and weighing: schedules, gates, clips, moves between units; and sums
-that have a name.
+"""What can be done to a reward: schedules, gates, clips, moves between units; and sums that have a name.
 
-A shape receives the channels of the expression it is given and returns channels. A schedule changes weights only,
-so that under it every channel stays visible in the ledger. What is not linear (clip) makes one channel of what it
-is given.
+A shape receives the channels of the expression it is given and returns channels.
 """
 
 from __future__ import annotations
@@ -18,19 +15,7 @@ from podium.registry import register
 from podium.rewards.ledger import BadReward, Channel, Now, copied, summed
 from podium.trace.columns import B, F, Trace
 
-__all__ = [
-    "anneal",
-    "at",
-    "budget",
-    "clip",
-    "converged",
-    "earned",
-    "gate",
-    "mean",
-    "parl",
-    "parl_earned",
-    "until_converged",
-]
+__all__ = ["converged", "parl", "parl_earned"]
 
 # schedules
 
@@ -47,8 +32,8 @@ def anneal(
 ) -> list[Channel]:
     """Full weight until `start`, none from `end` on, and in between a straight line, half a cosine or equal steps.
 
-    x = clip((progress - start) / (end - start), 0, 1)
-    w = 1 - x   ("line"),   (1 + cos πx) / 2   ("cosine"),   1 - ⌊x stages⌋ / stages   ("stages")
+    x = clip((progress - start) / (end - start), 0, 1) w = 1 - x   ("line"),   (1 + cos πx) / 2   ("cosine"),   1 -
+    ⌊x stages⌋ / stages   ("stages")
     """
     if now.progress is None:
         raise BadReward("anneal needs to know how far training is: give progress, from 0 to 1")
@@ -75,11 +60,9 @@ def until_converged(
     fade: int = 20,
     sure: float = 4.0,
 ) -> list[Channel]:
-    """Full weight until the watched signal has converged, then a straight line down over `fade` more of its values,
-    and never up again.
+    """Full weight until the watched signal has converged (`converged`), then a straight line down, never up again.
 
-    w = 1 - clip((t - t*) / fade, 0, 1),   t values so far, t* how many there were when it converged; see
-    `converged`
+    w = 1 - clip((t - t*) / fade, 0, 1),   t values so far, t* how many there were when it converged
     """
     if now.history is None:
         raise BadReward("until_converged needs the signal that it watches: give its history, oldest first")
@@ -93,13 +76,10 @@ def until_converged(
 def converged(history: Sequence[float], window: int = 20, below: float = 0.1, sure: float = 4.0) -> int | None:
     """After how many values a signal had first converged; None if it has not.
 
-        g_t = mean of the last `window` values - mean of the `window` before,   P_t = max(g_s : s ≤ t, g_s > `sure`
-            standard errors)
-        t* = the first t with P_t > 0 and g_t ≤ below x P_t
+        g_t = mean of the last `window` values - mean of the `window` before
+        P_t = max(g_s : s ≤ t, g_s > `sure` standard errors),   t* = the first t with P_t > 0 and g_t ≤ below x P_t
 
-    It must have risen for sure before it can have converged, so that a flat start is not taken for the end: of 300
-    values of pure noise 2 in 100 are, with these defaults (all but a few with `sure` at 2). Only the first t
-    counts, so whatever the signal does later, the answer stays. NaN values are left out.
+    It must have risen for sure first, so that a flat start is not the end. NaN values are left out.
 
     >>> converged([0, 0, 0, 0, 1, 2, 3, 4, 4, 4, 4, 4], window=2, sure=2)
     11
@@ -155,13 +135,11 @@ def _passed(trace: Trace, parts: list[Channel], by: list[Channel], passes: Calla
 
 @register("shape")
 def earned(trace: Trace, now: Now, parts: list[Channel], by: list[Channel], most: float = 1.0) -> list[Channel]:
-    """Pays in proportion to another score, the outcome as a rule; nothing where that is 0 or less, NaN where it is
-    not known.
+    """Pays in proportion to another score; nothing where that is 0 or less, NaN where it is not known.
 
         r' = r min(max(by, 0), most) / most
 
-    `by` reaches full pay at `most`. With r from 0 to w and outcomes R from 0 to `most`, R + r' is at most R (1 + w
-    / most): a run that earned less than R / (1 + w / most) cannot outbid one that earned R, whatever else it did.
+    With r up to w and outcomes R up to `most`, a run below R / (1 + w / most) cannot outbid one that earned R.
     """
     if not most > 0:
         raise BadReward(f"earned needs most above 0, got {most!r}")
@@ -198,8 +176,7 @@ def clip(trace: Trace, now: Now, parts: list[Channel], low: float = -1.0, high: 
 
 @register("shape")
 def at(trace: Trace, now: Now, parts: list[Channel], unit: str, share: bool = False) -> list[Channel]:
-    """The same pay at another unit: summed into a coarser one, copied to each finer one, or with `share` divided
-    equally among them.
+    """The same pay at another unit: summed into a coarser one, copied to finer ones, or shared among them.
 
     r'_u = Σ (r_v : v in u)   upwards,   r_v   for every u in v   downwards,   r_v / |{u in v}|   with share
     """
@@ -255,12 +232,9 @@ def parl(parallel: float = 0.3, finished: float = 0.3, most: int = 8, end: float
 
         r = r_perf + l1 r_parallel + l2 r_finish,   l1, l2 → 0
 
-    r_parallel pays for instantiating sub-agents and r_finish for their finishing; speed is not in it but comes from
-    a budget of critical steps, which `budget(parl, critical_steps, 100)` adds. K2.5 states neither weights nor
-    schedule: these are ours. Nothing in it is gated: until it is annealed, workers that do nothing and return are
-    paid. `parl_earned` is gated.
-
-    from: Kimi K2.5, section 3; the survey's equation (9) calls r_parallel a speed-up, which the report does not.
+    Weights and schedule are ours. Nothing is gated: idle workers are paid until it is annealed (`parl_earned` is
+    gated).   from: Kimi K2.5, section 3; the survey's equation (9) calls r_parallel a speed-up, which the report
+    does not.
 
     >>> parl()
     'outcome + anneal(0.3 * instantiate(8)) + anneal(0.3 * finish(none=0.0))'
@@ -274,13 +248,9 @@ def parl(parallel: float = 0.3, finished: float = 0.3, most: int = 8, end: float
 def parl_earned(
     parallel: float = 0.3, finished: float = 0.3, most: int = 8, end: float = 1.0, how: str = "line"
 ) -> str:
-    """`parl` that idle workers cannot raise: its auxiliary rewards are for work on record that was used, in
-    proportion to the outcome.
+    """`parl` that idle workers cannot raise: auxiliary rewards for used work, in proportion to the outcome.
 
         r = r_perf + (l1 r_contributed + l2 r_completed) min(max(r_perf, 0), 1),   l1, l2 → 0
-
-    With outcomes from 0 to 1 a run is paid at most (1 + l1 + l2) times its outcome, and nothing on top of an
-    outcome of 0.
 
     from: ours, after Kimi K2.5, section 3.
 

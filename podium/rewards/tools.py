@@ -28,9 +28,8 @@ def invalid_calls(trace: Trace, unstated: float = np.nan) -> F:
 
         q_c = 1[the call or a result of it is invalid]
 
-    pays: tool calls.   needs: validity on the call or its result, else `unstated` (a log that marks only failures
-    is read with 0).
-    from: Dr. MAS, with weight -0.1 (mathematics) or -0.01 (search).
+    pays: tool calls.   needs: validity on the call or its result, else `unstated` (0 where a log marks only
+    failures).   from: Dr. MAS, with weight -0.1 (mathematics) or -0.01 (search).
     """
     place_e, n = units.place(trace, "tool_call"), len(units.rows(trace, "tool_call"))
     bad, good = (any_by(place_e, trace.valid_e == valid, n) for valid in (0, 1))
@@ -43,8 +42,8 @@ def invalid_turns(trace: Trace, unstated: float = np.nan) -> F:
 
         q_t = 1[an event of t is invalid, or a call of t has an invalid result]
 
-    pays: turns.   needs: validity on every call of the turn or its result, else `unstated`; a turn without calls in
-    which nothing is said to be invalid is 0.   from: Dr. MAS, which fines the step; FoldGRPO, with weight -1.
+    pays: turns.   needs: validity on every call of the turn or its result, else `unstated`.   from: Dr. MAS,
+    FoldGRPO.
     """
     n = len(units.rows(trace, "turn"))
     turn_e = units.place(trace, "turn")
@@ -59,8 +58,7 @@ def tool_validity(trace: Trace, unstated: float = np.nan) -> F:
 
         r_a = mean(1 - q_c : c called by a),     q = invalid_calls
 
-    pays: agents.   needs: a call of the agent whose validity is on record, else NaN.   from: SHARP's and MATPO's
-    tool reward.
+    pays: agents.   needs: a call of the agent whose validity is on record, else NaN.   from: SHARP, MATPO.
     """
     who = trace.agent_e[units.rows(trace, "tool_call")]
     return mean_by(who, 1.0 - invalid_calls(trace, unstated), trace.n_agents)
@@ -72,8 +70,7 @@ def used_tool(trace: Trace, tool: str | None = None) -> F:
 
         r_n = 1[some call of the tool in n]
 
-    pays: the team.   needs: a run with events; with `tool` the tool's name on every call, else NaN where no call is
-    known to be of it.
+    pays: the team.   needs: events; with `tool` the tool of every call, unless one is known to be of it, else NaN.
     from: WideSeek-R1, 0.05 if any page was opened.
     """
     code_c, run_c = trace.tool_e.codes[units.rows(trace, "tool_call")], units.rollouts(trace, "tool_call")
@@ -92,18 +89,13 @@ def used_tool(trace: Trace, tool: str | None = None) -> F:
     assumes="a call is not invalid unless it is said to be; calls without contents are not repeats",
 )
 def useful_calls(trace: Trace, channel: str = "team") -> F:
-    """A fixed purse, the outcome, for the calls that the answer rests on: more calls share it, they do not raise
-    it.
+    """A fixed purse, the outcome, for the calls that the answer rests on: more calls share it, and do not raise it.
 
         r_c = max(0, R) / (|A| k_a) for each useful call c of agent a, 0 for any other
 
     A are the agents with a useful call and k_a the useful calls of a. A call is useful if an answer of the lead
-    (`answers_of_the_lead`) descends from it along edges that are not merely temporal, it is not invalid, and its
-    agent has not made it before (the same tool and content). So a run pays max(0, R) whatever the number of calls,
-    an agent gets max(0, R) / |A| whatever the number of its own, and a failed run pays nothing. What brings an
-    agent in is its first useful call.
-    pays: tool calls.   needs: the outcome, else NaN.   from: the survey's remedy for tool spam; the formula is
-    ours.
+    (`answers_of_the_lead`) descends from it, not merely in time, it is not invalid and no repeat of its agent's.
+    pays: tool calls.   needs: the outcome, else NaN.   from: ours, after the survey's remedy for tool spam.
     """
     rows = units.rows(trace, "tool_call")
     of_n = trace.rollout_e[rows]
@@ -118,11 +110,7 @@ def useful_calls(trace: Trace, channel: str = "team") -> F:
 
 
 def answers_of_the_lead(trace: Trace) -> B:
-    """The events with which a run's lead answers: its aggregates, returns and stops, or if there are none the last
-    thing it did.
-
-    All of them and not only the last, because few records say what an agent remembers from one to the next.
-    """
+    """The events with which a run's lead answers: its aggregates, returns and stops, else the last thing it did."""
     own_e = (trace.agent_e >= 0) & (trace.agent_e == lead(trace)[trace.rollout_e]) & (trace.type_e != RESULT)
     ends_e = (trace.type_e == AGGREGATE) | (trace.type_e == RETURN) | (trace.decision_e == STOP)
     answers_e: B = own_e & ends_e
@@ -132,9 +120,7 @@ def answers_of_the_lead(trace: Trace) -> B:
 
 
 def _repeats(trace: Trace, rows: NDArray[np.int64]) -> B:
-    """Whether an agent has made this call before: the same tool with the same content. Contents are compared, never
-    read.
-    """
+    """Whether an agent has made this call before: the same tool with the same content, which is not read."""
     calls = np.stack([trace.agent_e[rows], trace.tool_e.codes[rows], trace.content_ref_e.codes[rows]])
     repeats = trace.content_ref_e.codes[rows] >= 0
     repeats[np.unique(calls, axis=1, return_index=True)[1]] = False

@@ -15,9 +15,7 @@ __all__ = ["Votes", "difference", "votes"]
 
 
 class Votes(NamedTuple):
-    """Votes that count: the aggregate, the answer (numbered over all aggregates), the event it comes from and the
-    weight of each.
-    """
+    """Votes that count: the aggregate, answer (numbered over all aggregates), source and weight of each."""
 
     aggregate: NDArray[np.int64]
     answer: NDArray[np.int64]
@@ -28,9 +26,7 @@ class Votes(NamedTuple):
 
 
 def votes(trace: Trace, channel: str, weighted: bool) -> Votes:
-    """The votes of all aggregates that name their source and what they are for, with how right that is (`channel`,
-    on the sources).
-    """
+    """The votes of all aggregates that name source and answer, with how right that is (`channel`, on sources)."""
     known = np.flatnonzero((trace.source_v >= 0) & (trace.value_v.codes >= 0))
     weight = trace.weight_v[known] if weighted else np.ones(len(known))
     source, event = trace.source_v[known], trace.event_v[known].astype(np.int64)
@@ -41,13 +37,12 @@ def votes(trace: Trace, channel: str, weighted: bool) -> Votes:
 
 
 def difference(cast: Votes, group: I) -> F:
-    """What each group of votes did to the consensus of its aggregate: with all votes, less without those of the
-    group.
+    """What each group of votes did to the consensus of its aggregate.
 
         D_g = C - C_{-g},    C = how right the answer with most votes is
 
-    Answers that tie count by their mean, no votes as 0. `group` is 0, 1, ... for votes of one aggregate, -1 for
-    none. NaN where a weight is not known, or how right a winner is.
+    Ties count by their mean, no votes as 0. `group` is 0, 1, ... for votes of one aggregate, -1 for none. NaN where
+    a weight is not known, or how right a winner is.
     """
     held, none = group >= 0, np.zeros(0, np.int64)
     aggregate = cast.aggregate[first_by(group, held, count_of(group))]
@@ -89,8 +84,7 @@ def _sums(at: I, right: F, many: int) -> F:
 
 
 def _consensus(levels: _Levels, aggregate: I, group: I, answer: I, weight: F) -> F:
-    """How right the consensus of each aggregate is once votes are out: those of the group of this place, for an
-    answer, of a weight.
+    """How right the consensus of each aggregate is once votes are out: those of the group of this place.
 
     What a group does not touch is best at the first level that it does not touch whole.
     """
@@ -111,9 +105,7 @@ def _consensus(levels: _Levels, aggregate: I, group: I, answer: I, weight: F) ->
 
 
 def _untouched(levels: _Levels, top: I, end: I, group: I, answer: I) -> tuple[I, F]:
-    """For each group the first level with answers that it does not touch, and the sums over those; one past the end
-    if there is none.
-    """
+    """For each group the first level with answers that it does not touch, and the sums over those; or the end."""
     span = len(levels.sums)
     key = group.astype(np.int64) * span + levels.level[answer]
     touched, which = np.unique(key, return_inverse=True)

@@ -26,10 +26,11 @@ from podium.registry import alternatives
 from podium.trace import files
 from podium.trace.columns import F, Trace, concat
 from podium.trace.findings import Unreadable
-from podium.view.bundle import CHUNK, event_chunk, pack, run_bundle
+from podium.view.bundle import CHUNK, event_chunk, pack, run_bundle, unit_bundle
 from podium.view.clock import extent
 from podium.view.compare import comparison
 from podium.view.folder import Comparison
+from podium.view.habits import HABITS
 from podium.view.screen import screen
 from podium.view.summary import RunSummary, summary
 from podium.view.training import TrainingFolder, is_training
@@ -303,8 +304,9 @@ def _payable(library: Library, words: Mapping[str, str]) -> bytes:
 
 def _summary(library: Library, words: Mapping[str, str]) -> bytes:
     """The first screen: as data, and in the words of the terminal."""
-    told = library.summary(words)
-    return json_of({"facts": msgspec.to_builtins(told), "lines": [line.plain for line in screen(told, SCREEN)]})
+    facts = library.summary(words)
+    lines = [line.plain for line in screen(facts, SCREEN)]
+    return json_of({"facts": msgspec.to_builtins(facts), "lines": lines, "habits": HABITS})
 
 
 def _folder(library: Library, words: Mapping[str, str]) -> bytes:
@@ -312,8 +314,7 @@ def _folder(library: Library, words: Mapping[str, str]) -> bytes:
     many = Comparison()
     for number, (file, _) in enumerate(library.runs):
         many.add(library.summary({"run": str(number)}), file)
-    told = msgspec.to_builtins(many.data())
-    return json_of(told)
+    return json_of(msgspec.to_builtins(many.data()))
 
 
 def _audit(library: Library, words: Mapping[str, str]) -> bytes:
@@ -347,6 +348,7 @@ QUESTIONS: dict[str, Callable[[Library, Mapping[str, str]], bytes]] = {
     "index": lambda library, words: json_of(library.index()),
     "run": lambda library, words: run_bundle(library.run(words)),
     "events": _events,
+    "units": lambda library, words: unit_bundle(library.run(words)),
     "summary": _summary,
     "folder": _folder,
     "credit": _credit,

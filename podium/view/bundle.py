@@ -16,14 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium import graph
+from podium.graph import units
+from podium.metrics.prices import default_prices, turn_bill
 from podium.trace.columns import COLUMNS, I, Text, Trace
 from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, event
 from podium.trace.write import event_objects
 
-__all__ = ["CHUNK", "FLAGS", "MAGIC", "event_chunk", "pack", "run_bundle", "unpack"]
+__all__ = ["CHUNK", "FLAGS", "MAGIC", "event_chunk", "pack", "run_bundle", "unit_bundle", "unpack"]
 
 MAGIC = b"PODIUM1\n"
 CHUNK = 500  # events that are described at once
+UNITS = ("orchestrator", "turn", "message", "tool_call", "role")  # of which the page cannot tell by itself
 FLAGS = ("critical", "untrusted", "tainted", "invalid")  # the bits of the column `flags`, lowest first
 _NAMES = {"float64": "f8", "float32": "f4", "int32": "i4", "uint16": "u2", "int8": "i1", "uint8": "u1"}
 
@@ -82,6 +85,7 @@ def run_bundle(trace: Trace) -> bytes:
         "agents": [str(name) for name in trace.name_a.strings()],
         "parents": spawners(trace).tolist(),
         "lead": int(graph.lead(trace)[0]),
+        "rewarded": any(not np.isnan(r).all() for r in (*trace.reward_n.values(), *trace.reward_e.values())),
         "people": np.flatnonzero(graph.persons(trace)).tolist(),
         "chunk": CHUNK,
     }
@@ -102,6 +106,8 @@ def run_bundle(trace: Trace) -> bytes:
         values = getattr(trace, f"{name}_e")
         if not np.isnan(values).all():
             columns[name] = values.astype(np.float32)
+    if "cost" not in columns and not np.isnan(usd_e := turn_bill(trace, default_prices()).usd_e).all():
+        columns["price"] = usd_e.astype(np.float32)
     for name in ("tool", "role", "model", "chosen"):
         text: Text = getattr(trace, f"{name}_e")
         if (text.codes >= 0).any():
@@ -109,6 +115,11 @@ def run_bundle(trace: Trace) -> bytes:
             header[f"{name}_words"] = [text.words[c] for c in used[used >= 0].tolist()]
             columns[name] = (codes - (used < 0).sum()).astype(np.int32)
     return pack(header, columns)
+
+
+def unit_bundle(trace: Trace) -> bytes:
+    """For each event the number of its unit, of every kind in `UNITS`; -1 where it belongs to none."""
+    return pack({"units": UNITS}, {name: units.place(trace, name).astype(np.int32) for name in UNITS})
 
 
 def spawners(trace: Trace) -> NDArray[np.int64]:

@@ -96,6 +96,7 @@ def _answers_about(
     for name in ("run", "summary", "audit", "metrics"):
         _answer(library, answers, name, run)
     if trace.n_events <= MOST_DESCRIBED:
+        _answer(library, answers, "units", run)
         for chunk in range(-(-trace.n_events // CHUNK)):
             _answer(library, answers, "events", {**run, "chunk": str(chunk)})
     carried = 0

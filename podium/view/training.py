@@ -24,6 +24,12 @@ __all__ = [
 ]
 
 
+BOARD_NOTES = (
+    "The gap lies between the best trivial policy and the optimum: at 0 % a method reaches the optimum, at 100 % it has learned nothing.",
+    "Each figure is a mean over seeds with its 95 % interval. Paid is the share of decisions that got credit: the coverage.",
+)
+
+
 class Lesson(NamedTuple):
     """One decision that was learned: its row of the table, its iterations, and a run before and after."""
 
@@ -54,15 +60,15 @@ class TrainingFolder:
     @property
     def lines(self) -> list[dict[str, Any]]:
         """What every iteration did; a line that is still being written is left out."""
-        told = []
-        for line in (self.folder / "iterations.jsonl").read_bytes().split(b"\n")[:-1]:
-            told.append(msgspec.json.decode(line))
-        return told
+        whole = (self.folder / "iterations.jsonl").read_bytes().split(b"\n")[:-1]
+        return [msgspec.json.decode(line) for line in whole]
 
     def facts(self) -> dict[str, Any]:
         """The recipe, the iterations, and how it was judged, if it was."""
         judged = self.folder / "judged.json"
         return {
+            "going": not judged.exists(),
+            "table_title": "In worlds that it did not learn from",
             "title": self.folder.name,
             "facts": msgspec.json.decode((self.folder / "asked.json").read_bytes()),
             "table": msgspec.json.decode(judged.read_bytes()) if judged.exists() else [],
@@ -71,26 +77,34 @@ class TrainingFolder:
 
     def runs(self) -> list[tuple[str, Trace]]:
         """The runs that were kept: those before and after, and of iterations."""
-        kept: list[tuple[str, Trace]] = []
+        runs: list[tuple[str, Trace]] = []
         for file in sorted(self.folder.glob("*.jsonl")) + sorted(self.folder.glob("*/*.jsonl")):
             if file.name in ("iterations.jsonl", "seconds.jsonl"):
                 continue
             try:
-                kept += [(str(file), run) for run in files.load(file)]
+                runs += [(str(file), run) for run in files.load(file)]
             except (Unreadable, BadTrace):
                 continue
-        return kept
+        return runs
 
 
 def report_page(
-    title: str, table: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], lessons: Sequence[Lesson]
+    title: str,
+    table: Sequence[Mapping[str, Any]],
+    facts: Mapping[str, Any],
+    lessons: Sequence[Lesson],
+    **words: str | Sequence[str],
 ) -> str:
-    """A report as one self-contained page."""
+    """A report as one self-contained page.
+
+    `words` may have `notes`, sentences above the table, and the headings `table_title` and `facts_title`.
+    """
     from podium.view.page import file_page  # the page shows runs, which a report has some of
 
     runs = [(f"{lesson.title}: {when}", run) for lesson in lessons for when, run in _two(lesson)]
     numbers = iter(range(len(runs)))
-    told = {
+    report = {
+        **words,
         "title": title,
         "facts": facts,
         "table": list(table),
@@ -99,18 +113,20 @@ def report_page(
             for lesson in lessons
         ],
     }
-    return file_page(runs, title=title, report=told)
+    return file_page(runs, title=title, report=report)
 
 
 def _two(lesson: Lesson) -> list[tuple[str, Trace]]:
     return [("before", lesson.before[0]), ("after", lesson.after[0])]
 
 
-def run_page(told: Mapping[str, Any], lines: Sequence[Mapping[str, Any]], before: Trace, after: Trace) -> str:
+def run_page(facts: Mapping[str, Any], lines: Sequence[Mapping[str, Any]], before: Trace, after: Trace) -> str:
     """The page of a training run, in a world or of a live team."""
-    name = told["world"] if "world" in told else told["team"]
-    title = f"Training in {name}" if "world" in told else f"Training the team {name}"
-    return report_page(title, [], told, [Lesson(name, lines, before, after)])
+    name = facts["world"] if "world" in facts else facts["team"]
+    title = f"Training in {name}" if "world" in facts else f"Training the team {name}"
+    return report_page(
+        title, [], facts, [Lesson(name, lines, before, after)], facts_title="The recipe and how it ended"
+    )
 
 
 def lessons_page(title: str, rows: Sequence[Mapping[str, Any]], lessons: Sequence[Lesson]) -> str:
@@ -120,7 +136,7 @@ def lessons_page(title: str, rows: Sequence[Mapping[str, Any]], lessons: Sequenc
 
 def board_page(rows: Sequence[Mapping[str, Any]]) -> str:
     """Methods side by side."""
-    return report_page("Methods side by side", rows, {}, [])
+    return report_page("Methods side by side", rows, {}, [], notes=BOARD_NOTES, table_title="By method and world")
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:

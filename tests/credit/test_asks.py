@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from grown import choose, decides, paid, run, runs, seeded
 
+from experiments.asks import asks, turn_of
 from podium.credit import BadCredit
-from podium.credit.asks import asks, turn_of
 from podium.envs.branch import branch, luck
 from podium.envs.draws import seeds
 from podium.envs.planted_credit import credit
@@ -78,6 +78,10 @@ def test_only_where_told_and_only_decisions_of_runs_that_branched_from_none() ->
         asks(trace, 1, rows=np.array([2]))
     assert asks(trace, 0) == []
     assert asks(runs(run("say a", team=1.0)), 3) == []
+
+
+def test_the_only_option_may_be_tried_again() -> None:
+    assert [(d.row, d.value) for d in asks(runs(run(decides("x", "x"), team=1.0)), 2)] == [(0, "x"), (0, "x")]
 
 
 def test_how_many_th_try() -> None:

@@ -115,6 +115,16 @@ def test_how_often_an_option_was_tried_says_nothing_about_it() -> None:
     near(paid(trace, 'same_prefix("mean", same="option")', "orchestrator")[0], 1 - 1.75 / 3)
 
 
+def test_an_option_without_a_list_is_its_label_whatever_others_list() -> None:
+    labelled = runs(
+        run("decide lead", on("decide lead", chosen="y"), team=1.0),
+        run("decide lead", on("decide lead", chosen="x"), parent="run0", branch=1, do={"what": "choose"}, team=0.0),
+    )
+    listed = runs(run(decides("z"), team=1.0, name="p"), choose("y", at=0, reward=0.5, parent="p", name="b"))
+    got = paid(runs(listed, labelled), 'same_prefix(same="option")', "orchestrator")
+    near(got, [0.5, -0.5, NAN, 1.0, NAN, -1.0])
+
+
 def test_against_the_policy() -> None:
     trace = runs(run(decides("x", pi=[0.5, 0.25, 0.25]), team=1.0), choose("y", at=0, reward=0.0))
     # z was never tried: its share falls to the others: (.5 x 1 + .25 x 0) / .75

@@ -10,12 +10,12 @@ from itertools import count
 
 import numpy as np
 import pytest
+from credit_laws import LAWS, Judged, _luck, _spans, faults, judged, split
 from grown import near, on, run, runs
 from teams import forest, plain, solo
 
 from podium import rewards
 from podium.credit import Credit, apply
-from podium.credit.conformance import LAWS, Judged, _luck, _spans, faults, judged, split
 from podium.credit.forest import nodes, roots
 from podium.credit.routing import broadcast
 from podium.graph import units

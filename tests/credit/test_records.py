@@ -8,6 +8,7 @@ import pkgutil
 
 import numpy as np
 import pytest
+from credit_laws import split
 from grown import near, on, paid, run, runs
 from teams import plain
 
@@ -17,7 +18,6 @@ import podium.methods
 import podium.metrics
 import podium.rewards
 from podium.credit import BadCredit, Credit, apply
-from podium.credit.conformance import split
 from podium.credit.credit import read
 from podium.graph import units
 
@@ -73,13 +73,19 @@ def test_units_of_one_moment_with_one_credit_share_the_places_they_fill() -> Non
     near(drawn.weight, [2 / 3] * 3)
 
 
+def test_credit_of_different_units_is_not_added_be_they_as_many() -> None:
+    credit = Credit(runs(run("say ann", "say bob", team=1.0)), "team", np.ones(1))
+    with pytest.raises(BadCredit, match=r"different units \(agent, message\)"):
+        apply(credit, "to('agent') + to('message')")
+
+
 def test_one_number_a_run_may_differ_by_a_rounding_of_its_size() -> None:
     """Masks compare whole runs: numbers of a million may differ in the tenth digit, numbers of one thousandth may not in the second."""
     trace = runs(run("say ann", "say bob", team=1.0))
     apply(Credit(trace, "turn", np.array([1e6, 1e6 + 5e-4])), 'masked("agent")')
     apply(Credit(trace, "turn", np.array([1e-3, 1e-3 + 5e-10])), 'masked("agent")')
     with pytest.raises(BadCredit, match="one number a run"):
-        apply(Credit(trace, "turn", np.array([1e-3, 1e-3 + 5e-9])), 'masked("agent")')
+        apply(Credit(trace, "turn", np.array([1e-3, 1e-3 + 1.5e-9])), 'masked("agent")')
 
 
 def test_a_span_that_is_split_shares_its_time_tokens_and_cost() -> None:

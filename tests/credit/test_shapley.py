@@ -142,6 +142,14 @@ def test_orders_pass_through_the_coalitions_that_were_asked_for() -> None:
     near(paid(trace[kept], "shapley(permutations=2, seed=1)")[:3], sampled_values(np.arange(8), worth, orders))
 
 
+def test_what_is_asked_for_unless_told_is_what_shapley_reads_unless_told() -> None:
+    trace = gloves()
+    asked = {frozenset(d.value) for d in ask_coalitions(trace, ("l", "r", "s"), permutations=1)}  # type: ignore[arg-type]
+    kept = [i for i in range(8) if i == 0 or frozenset(_masked(trace, i)) in asked]
+    for step in ("shapley", "spawn_shapley"):
+        near(paid(trace[kept], f"{step}(permutations=1)"), paid(trace, f"{step}(permutations=1)")[:6])
+
+
 def _masked(trace: Trace, i: int) -> list[str]:
     there = {str(trace.name_a[a]) for a in np.flatnonzero(trace.rollout_a == i)}
     return sorted(set("lrs") - there)

@@ -20,10 +20,10 @@ import pytest
 import podium
 from podium import graph
 from podium.trace.columns import Trace, concat
-from podium.view.answers import Library, json_of
+from podium.view.answers import Library
 from podium.view.page import file_page
 from podium.view.serve import Server
-from podium.view.summary import summary
+from tests.verbs import verb
 from tests.view.conftest import HOSTILE, plain_run
 from tests.view.conftest import run as run  # a fixture
 from tests.view.test_answers import world_runs as world_runs
@@ -327,45 +327,67 @@ def test_an_agent_has_facts(opened: Callable[..., Any], run: Trace) -> None:
     assert "Busy" in tab.text_content(".panel")
 
 
-def ten_runs(world_runs: Trace, run: Trace) -> list[Trace]:
-    runs = [run, *(world_runs[i] for i in range(3))]
-    if not LOGS.is_dir():
-        return runs
-    return [*runs, *(podium.load(file) for file in sorted(LOGS.glob("*.jsonl.xz"))[:6])]
+@pytest.fixture(scope="module")
+def ten_files(tmp_path_factory: pytest.TempPathFactory, world_runs: Trace, run: Trace) -> list[Path]:
+    """Ten runs on disk; six of them are real logs, where these are there."""
+    folder = tmp_path_factory.mktemp("ten")
+    logs = sorted(LOGS.glob("*.jsonl.xz"))[:6]
+    runs = [run, *(world_runs[i] for i in range(3)), *([] if logs else [plain_run(n, 3) for n in range(1, 7)])]
+    for number, trace in enumerate(runs):
+        podium.save(trace, folder / f"{number}.jsonl")
+    return [*sorted(folder.iterdir()), *logs]
 
 
-def test_figures_on_the_page_equal_those_of_json(
-    browser: Any, tmp_path: Path, world_runs: Trace, run: Trace
-) -> None:
-    """Ten runs, six of them real logs: what the summary shows, and what the page computes itself."""
+OWN_FIGURES = """() => {
+  const { run } = window.podium.screen();
+  const counts = {};
+  for (let e = 0; e < run.n; e++) counts[run.type(e)] = (counts[run.type(e)] || 0) + 1;
+  run.setTimes("clock");
+  const { tokens, money, level } = run.totals();
+  const busy = level.reduce((a, b) => Math.max(a, b), 0);
+  const last = (sums) => (sums ? sums[sums.length - 1] : null);
+  return { counts, busy, tokens: last(tokens) || 0, money: last(money), makespan: [1, 2, 4].map((k) => run.schedule(k).makespan) };
+}"""
+
+
+def test_figures_on_the_page_equal_those_of_json(browser: Any, tmp_path: Path, ten_files: list[Path]) -> None:
+    """What the panels show is what `--json` prints; what the page computes itself is what the package computes."""
     context = browser.new_context()
-    for number, trace in enumerate(ten_runs(world_runs, run)):
-        file = tmp_path / f"{number}.html"
-        file.write_text(file_page([("", trace)], methods=()), encoding="utf-8")
+    plain = lambda *words: msgspec.json.decode(verb(*words, "--json").stdout)  # noqa: E731
+    for file in ten_files:
+        library = Library([file], content=True)
+        page = tmp_path / "page.html"
+        page.write_text(file_page(library, methods=()), encoding="utf-8")
         tab = context.new_page()
-        tab.goto(file.as_uri())
+        tab.goto(page.as_uri())
         tab.wait_for_selector("body[data-painted]", state="attached")
-        told = tab.evaluate("() => window.podium.ask('summary', { run: 0 })")
-        assert told["facts"] == msgspec.json.decode(json_of(summary(trace)))
-        tab.wait_for_selector(".panel pre.screen")
-        assert tab.text_content(".panel pre.screen") == "\n".join(told["lines"])
-        mine = tab.evaluate("""() => {
-          const { run } = window.podium.screen();
-          const counts = {};
-          for (let e = 0; e < run.n; e++) counts[run.type(e)] = (counts[run.type(e)] || 0) + 1;
-          run.setTimes("clock");
-          const sums = run.totals();
-          const busy = Math.max(0, ...Array.from(sums.starts, (x) => upper(sums.starts, x) - upper(sums.ends, x)));
-          const tokens = sums.tokens ? sums.tokens[sums.tokens.length - 1] : 0;
-          return { counts, busy, tokens, makespan: [1, 2, 4].map((k) => run.schedule(k).makespan) };
-        }""")
-        codes, many = np.unique(trace.type_e, return_counts=True)
-        names = podium.trace.vocabulary.EVENT_TYPES
-        assert mine["counts"] == {names[c]: n for c, n in zip(codes.tolist(), many.tolist(), strict=True)}
+        answers = {
+            q: tab.evaluate("(q) => window.podium.ask(q, { run: 0 })", q) for q in ("summary", "metrics", "audit")
+        }
+        shown = plain("show", file)
+        assert answers["summary"]["facts"] == shown
+        assert answers["metrics"] == plain("metrics", file)["metrics"]
+        audited = plain("audit", file)
+        for one in (*audited["found"], *audited["observed"]):
+            for suspect in one["suspects"]:
+                del suspect["file"]  # of which a page says its folder and name elsewhere
+        assert {k: answers["audit"][k] for k in ("found", "observed", "cannot_tell")} == {
+            k: audited[k] for k in ("found", "observed", "cannot_tell")
+        }
+        tab.wait_for_selector(".panel pre.screen", state="attached")
+        assert tab.text_content(".panel pre.screen") == "\n".join(answers["summary"]["lines"])
+        mine = tab.evaluate(OWN_FIGURES)
+        assert mine["counts"] == {k: n for k, n in shown["events"].items() if n}
+        trace = library.runs[0][1]
         for k, makespan in zip((1, 2, 4), mine["makespan"], strict=True):
             assert makespan == pytest.approx(np.nan_to_num(graph.with_workers(trace, k).time_n[0]), rel=1e-9)
         timed = ~np.isnan(trace.t_e)
         columns = (trace.tokens_in_e, trace.tokens_out_e, trace.cache_read_e, trace.cache_write_e)
         assert mine["tokens"] == pytest.approx(sum(np.nansum(c[timed]) for c in columns), rel=1e-6)
+        if np.isnan(trace.cost_e).all():
+            priced = shown["spending"]["usd"]
+            assert mine["money"] == (priced if priced is None else pytest.approx(priced, rel=1e-5))
+        if shown["clock"]["most_at_once"]:
+            assert mine["busy"] == shown["clock"]["most_at_once"]
         tab.close()
     context.close()

@@ -98,6 +98,8 @@ def test_where_everything_is_counted_the_lower_bound_is_the_price() -> None:
         ({"tokens_in": 200.0, "tokens_out": 50.0}, 2.0 + 5.0, 7.0),
         ({"tokens_in": 50.0, "tokens_out": 50.0}, np.nan, 1.0 + 5.0),  # fewer than the events read: not believed
         ({"tokens": 60.0}, np.nan, 1.0),
+        ({"tokens_in": 200.0}, np.nan, 2.0),
+        ({"tokens_out": 50.0}, np.nan, 1.0 + 5.0),
     ],
 )
 def test_totals_are_charged_as_far_as_they_say(stated: dict[str, float], exact: float, least: float) -> None:
@@ -107,6 +109,18 @@ def test_totals_are_charged_as_far_as_they_say(stated: dict[str, float], exact: 
     got = bill(trace, Prices(token_in=0.01, token_out=0.1))
     assert got.total_n == pytest.approx([exact], nan_ok=True)
     assert got.total_least_n == pytest.approx([least])
+
+
+@pytest.mark.parametrize(("kind", "least"), [("tokens_in", 2.0), ("tokens_out", 20.0), ("tokens", 2.0)])
+def test_one_total_of_a_run_whose_events_say_nothing_is_a_lower_bound(kind: str, least: float) -> None:
+    silent = run("decide lead")
+    assert np.isnan(bill(silent, Prices(token_in=0.01, token_out=0.1)).total_least_n).all()
+    told = bill(replace(silent, cost_n={kind: np.array([200.0])}), Prices(token_in=0.01, token_out=0.1))
+    assert told.total_least_n == pytest.approx([least])
+    assert np.isnan(told.total_n).all()
+    free = Prices(token_in=0.01) if kind == "tokens_in" else Prices(token_out=0.1)  # the other kind has no price
+    exact = bill(replace(silent, cost_n={kind: np.array([200.0])}), free).total_n
+    assert exact == pytest.approx([np.nan if kind == "tokens" else least], nan_ok=True)
 
 
 def test_a_total_of_both_kinds_is_a_price_where_both_cost_the_same() -> None:

@@ -10,6 +10,7 @@ from itertools import count
 
 import numpy as np
 import pytest
+from acting import thrown
 
 import podium.metrics
 import podium.rewards
@@ -326,6 +327,16 @@ def test_another_order_keeps_that_of_each_agent_and_how_runs_begin(seed: int) ->
         assert rows == sorted(rows)
     starts = np.unique(trace.rollout_e, return_index=True)[1]
     np.testing.assert_array_equal(old[starts], starts)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_under_other_names_everybody_does_what_he_did_and_nobody_stays_nobody(seed: int) -> None:
+    trace = concat([thrown(np.random.default_rng(seed)) for _ in range(3)])
+    trace = replace(trace, agent_e=np.where(np.arange(trace.n_events) % 5 == 3, -1, trace.agent_e))
+    other, old = renamed(trace, np.random.default_rng(seed))
+    for was, now in ((trace.agent_e, other.agent_e), (trace.to_e, other.to_e)):
+        assert now.tolist() == [-1 if a < 0 else old.tolist().index(a) for a in was.tolist()]
+    assert other.rollout_a.tolist() == trace.rollout_a.tolist()
 
 
 def test_other_names_are_a_valid_trace_and_labels_still_point_to_their_event() -> None:

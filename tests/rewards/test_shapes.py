@@ -147,6 +147,7 @@ def test_a_gate_reaches_every_unit_inside() -> None:
 def test_clip_is_of_the_sum() -> None:
     trace = team(0.75, a=0.5)
     assert score(trace, "clip(outcome + outcome('a'))").tolist() == [1.0]
+    assert score(trace, "clip(outcome - 4 * outcome('a'))").tolist() == [-1.0]
     assert score(trace, "clip(outcome - 4 * outcome('a'), -1, 0)").tolist() == [-1.0]
     assert [c.name for c in ledger(trace, "clip(outcome + outcome('a'), 0, 2)").channels] == [
         "clip(outcome + outcome('a'), 0, 2)"

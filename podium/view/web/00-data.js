@@ -58,7 +58,7 @@ function h(tag, attributes = {}, ...children) {
     else if (key in element && typeof value !== "string") element[key] = value;
     else element.setAttribute(key, value === true ? "" : value);
   }
-  element.append(...children.flat().filter((c) => c !== null && c !== undefined && c !== false));
+  element.append(...children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false));
   return element;
 }
 
@@ -69,16 +69,27 @@ function svg(tag, attributes = {}, ...children) {
   return element;
 }
 
+// A name that is a random number says as much by its beginning.
+const short = (name) => (/^[0-9a-f]{8}-[0-9a-f]{4}-/.test(name) ? `${name.slice(0, 8)}…` : name);
 const words = (name) => String(name).replaceAll("_", " ");
 
+// A time: to the second where that says something, as in the terminal.
 function seconds(s) {
   if (s === null || s === undefined || Number.isNaN(s)) return "not recorded";
   const size = Math.abs(s);
-  if (size >= 86400) return `${+(s / 86400).toPrecision(3)} d`;
-  if (size >= 3600) return `${+(s / 3600).toPrecision(3)} h`;
-  if (size >= 120) return `${+(s / 60).toPrecision(3)} min`;
+  const two = (value, parts, one, other) => `${s < 0 ? "−" : ""}${Math.floor(value / parts)} ${one}${value % parts ? ` ${value % parts} ${other}` : ""}`;
+  if (size >= 86_370) return two(Math.round(size / 3600), 24, "d", "h");
+  if (size >= 3570) return two(Math.round(size / 60), 60, "h", "min");
+  if (size >= 119.5) return two(Math.round(size), 60, "min", "s");
   if (size >= 1 || size === 0) return `${+s.toPrecision(4)} s`;
   return size >= 1e-3 ? `${+(s * 1e3).toPrecision(3)} ms` : `${+(s * 1e6).toPrecision(3)} µs`;
+}
+
+// A large count, rounded so that it fits a column; it sorts by its size.
+function rounded(x) {
+  if (x === null || x === undefined || x < 10_000) return x ?? null;
+  const shown = x < 999_500 ? `${+(x / 1e3).toPrecision(3)}k` : `${+(x / 1e6).toPrecision(4)}M`;
+  return { shown, valueOf: () => x };
 }
 
 function number(x) {
@@ -87,13 +98,15 @@ function number(x) {
   return Math.abs(x) >= 1e5 ? Math.round(x).toLocaleString("en") : String(+x.toPrecision(6));
 }
 
+const money = (usd) => `$${Math.abs(usd) >= 0.01 || usd === 0 ? usd.toFixed(2) : +usd.toPrecision(2)}`;
+
 function figure(name, value) {
-  if (value === null || value === undefined) return "not recorded";
+  if (value === null || value === undefined || Number.isNaN(value)) return "not recorded";
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (typeof value !== "number") return String(value);
   if (/(_s|seconds)$/.test(name)) return seconds(value);
-  if (/(^|_)(usd|money)$/.test(name)) return `$${+value.toPrecision(4)}`;
-  if (/(share|regret|rate)$/.test(name)) return `${+(value * 100).toPrecision(3)} %`;
+  if (/(^|_)(usd|money|price|cost)$/.test(name)) return money(value);
+  if (/^share|(share|regret|rate|paid)$/.test(name)) return `${+(value * 100).toPrecision(3)} %`;
   return number(value);
 }
 
@@ -103,23 +116,24 @@ const title = (name) => words(name.replace(/_(s|usd)$/, "")).replace(/^./, (c) =
 function table(rows, { columns, onrow, caption } = {}) {
   if (!rows.length) return h("p.quiet", {}, "Nothing to list.");
   const names = columns || [...new Set(rows.flatMap((r) => Object.keys(r)))];
+  const numeric = new Set(names.filter((n) => rows.some((r) => typeof r[n] === "number" || r[n]?.shown)));
   const body = h("tbody");
   let by = null;
   let up = true;
-  const fill = () => {
-    const sorted = by === null ? rows : [...rows].sort((a, b) => (up ? 1 : -1) * order(a[by], b[by]));
-    body.replaceChildren(
-      ...sorted.map((row) =>
-        h("tr", {}, names.map((n, i) => {
-          const value = row[n] instanceof Node ? row[n] : figure(n, flat(row[n]));
-          const number = typeof row[n] === "number";
-          return h(number ? "td.number" : "td", {}, i === 0 && onrow ? h("button.link", { onclick: () => onrow(row) }, value) : value);
-        }))));
-  };
+  const key = (value) => (value instanceof Node ? value.textContent : value); // what has `shown` compares by its value
   const order = (a, b) => (a === b ? 0 : a === null || a === undefined ? 1 : b === null || b === undefined ? -1 : a < b ? -1 : 1);
-  const flat = (value) => (value !== null && typeof value === "object" && !(value instanceof Node) ? brief(value) : value);
+  const cell = (row, n, i) => {
+    const value = row[n];
+    const absent = value === null || value === undefined;
+    const shown = value instanceof Node ? value : value?.shown ? value.shown : absent ? h("span.quiet", { title: "not recorded", "aria-label": "not recorded" }, "–") : figure(n, typeof value === "object" ? brief(value) : value);
+    return h(numeric.has(n) ? "td.number" : "td", {}, i === 0 && onrow ? h("button.link", { onclick: () => onrow(row) }, shown) : shown);
+  };
+  const fill = () => {
+    const sorted = by === null ? rows : [...rows].sort((a, b) => (up ? 1 : -1) * order(key(a[by]), key(b[by])));
+    body.replaceChildren(...sorted.map((row) => h("tr", {}, names.map((n, i) => cell(row, n, i)))));
+  };
   const heads = names.map((n) => {
-    const head = h(rows.some((r) => typeof r[n] === "number") ? "th.number" : "th", { scope: "col" }, h("button.link", { onclick: () => {
+    const head = h(numeric.has(n) ? "th.number" : "th", { scope: "col" }, h("button.link", { onclick: () => {
       up = by === n ? !up : true;
       by = n;
       for (const other of heads) other.removeAttribute("aria-sort");
@@ -132,6 +146,9 @@ function table(rows, { columns, onrow, caption } = {}) {
   return h("div.scroll", { tabindex: "0", role: "region", "aria-label": caption || "table" }, h("table", {}, h("thead", {}, h("tr", {}, heads)), body));
 }
 
+// Names and values beside each other.
+const factTable = (rows) => h("table.facts", {}, h("tbody", {}, rows.map(([k, v]) => h("tr", {}, h("th", { scope: "row" }, k), h("td", {}, v ?? "not recorded")))));
+
 function brief(value) {
   if (Array.isArray(value)) return value.map((v) => (v !== null && typeof v === "object" ? brief(v) : figure("", v))).join(value.length === 2 ? " to " : ", ");
   return Object.entries(value).map(([k, v]) => `${words(k)}: ${v !== null && typeof v === "object" ? brief(v) : figure(k, v)}`).join(", ");
@@ -139,12 +156,14 @@ function brief(value) {
 
 // Nested facts as they came: names and figures, lists of objects as tables.
 function facts(value) {
+  const nested = (v) => v !== null && typeof v === "object";
   const rows = [];
   const parts = [];
   for (const [name, v] of Object.entries(value)) {
-    if (Array.isArray(v) && v.length && typeof v[0] === "object" && v[0] !== null) parts.push(h("section", {}, h("h3", {}, title(name)), table(v, { caption: title(name) })));
-    else if (v !== null && typeof v === "object" && !Array.isArray(v) && Object.values(v).some((x) => x !== null && typeof x === "object")) parts.push(h("section", {}, h("h3", {}, title(name)), facts(v)));
-    else rows.push(h("tr", {}, h("th", { scope: "row" }, title(name)), h("td", {}, v !== null && typeof v === "object" ? brief(v) || "none" : figure(name, v))));
+    const section = (content) => parts.push(h("section", {}, h("h3", {}, title(name)), content));
+    if (Array.isArray(v) && v.length && nested(v[0])) section(table(v, { caption: title(name) }));
+    else if (nested(v) && !Array.isArray(v) && Object.values(v).some(nested)) section(facts(v));
+    else rows.push([title(name), nested(v) ? brief(v) || "none" : figure(name, v)]);
   }
-  return h("div", {}, rows.length ? h("table.facts", {}, h("tbody", {}, rows)) : null, parts);
+  return h("div", {}, rows.length ? factTable(rows) : null, parts);
 }

@@ -7,6 +7,7 @@ const COLOURS = {
 };
 const MARKS = { orchestrator_decision: "◆", spawn: "+", despawn: "×", message: "✉", tool_call: "○", tool_result: "●", return: "◀", aggregate: "▣", human_intervention: "H", safety_event: "!" };
 const TIMES = { model: "#0072b2", tool: "#e69f00", person: "#6b6b6b" };
+const TOKENS = ["tokens_in", "cache_read", "cache_write", "tokens_out"];
 const BLOCK = 64;
 
 const paint = (hex) => {
@@ -32,6 +33,7 @@ class Run {
     this.untimed = this.n - this.order.length;
     this.family();
     this.folded = new Set();
+    this.titles = header.agents; // what agents are called, until the summary says what each was launched for
     this.setTimes("clock");
   }
 
@@ -132,7 +134,7 @@ class Run {
       until = Math.max(until, this.end(e));
     }
     const span = this.order.length ? last - this.start[this.order[0]] : 0;
-    return span > 0 ? 1 - busy / span : 0;
+    return span > 0 && busy > 0 ? 1 - busy / span : 0;
   }
 
   // Where nothing happens for more than a fiftieth of the busy time, that much is shown of it.
@@ -294,11 +296,31 @@ class Run {
       });
       return sum;
     };
+    const [first, last] = [Float64Array.from(starts).sort(), Float64Array.from(ends).sort()];
     this.sums = {
-      starts: Float64Array.from(starts).sort(), ends: Float64Array.from(ends).sort(), at,
-      tokens: running(["tokens_in", "tokens_out", "cache_read", "cache_write"]), money: running(["cost"]),
+      starts: first, ends: last, level: first.map((x) => upper(first, x) - upper(last, x)), at, // how many are busy when one begins
+      tokens: running(TOKENS), money: running([this.columns.cost ? "cost" : "price"]),
     };
     return this.sums;
+  }
+
+  // What an agent was launched for says more than its identifier.
+  rename(agents) {
+    const tasks = new Map(agents.filter((a) => a.task).map((a) => [a.name, a.task]));
+    if (tasks.size) this.titles = this.header.agents.map((name) => tasks.get(name) || name);
+  }
+
+  // Of some events: when they begin and end, their tokens and their price, as far as the record says.
+  extent(rows) {
+    const sum = { from: Infinity, to: -Infinity, tokens: null, price: null };
+    for (const e of rows) {
+      if (this.timed && this.start[e] < sum.from) sum.from = this.start[e];
+      if (this.timed && this.stop[e] > sum.to) sum.to = this.stop[e];
+      for (const name of TOKENS) if (this.columns[name]?.[e] >= 0) sum.tokens += this.columns[name][e];
+      const price = (this.columns.cost || this.columns.price)?.[e];
+      if (price >= 0) sum.price += price;
+    }
+    return sum;
   }
 
   effects() {
@@ -316,9 +338,9 @@ class Run {
   causesOf(e) {
     const { dst } = this.columns;
     let low = lower(dst, e);
-    const found = [];
-    while (low < dst.length && dst[low] === e) found.push(low++);
-    return found;
+    const edges = [];
+    while (low < dst.length && dst[low] === e) edges.push(low++);
+    return edges;
   }
 
   effectsOf(e) {
@@ -381,6 +403,21 @@ class Run {
     const what = this.word("tool", e) || this.word("chosen", e) || "";
     return `${words(this.type(e)).replace("orchestrator ", "")}${what ? ` ${what}` : ""}`;
   }
+}
+
+// What the record says of one event, read with those around it.
+async function describe(run, e) {
+  const chunk = Math.floor(e / run.header.chunk);
+  const events = await ask("events", { run: run.number, chunk });
+  return events[e - chunk * run.header.chunk];
+}
+
+// The options of a decision, with their probabilities where these were recorded.
+function optionRows(fields, chosen) {
+  const logps = fields?.option_logps;
+  return (fields?.options || []).map((option, i) => ({
+    option, chosen: option === chosen ? "chosen" : "", probability: logps && logps[i] !== null ? Math.exp(logps[i]) : null,
+  }));
 }
 
 class Heap {

@@ -1,7 +1,6 @@
 // The swim lanes: a line an agent, time from left to right. Spans are written as pixels, so that a frame costs the same for a
 // hundred events as for a million; words, marks and arrows are drawn on top where there are few.
 
-const LABELS = 190;
 const AXIS = 24;
 const FEW = 1500; // events in view up to which marks have shapes
 const ARROWS = 250; // and up to which all arrows are drawn
@@ -17,6 +16,7 @@ class Lanes {
     this.hover = -1;
     this.colour = { by: "type" };
     this.critical = false;
+    this.faded = null; // events that stand back, as a mark for each
     this.canvas = h("canvas.lanes", { tabindex: "0", role: "application", "aria-label": `${label || "Swim lanes"}: arrow keys move, + and - zoom, j and k go from event to event`, "aria-describedby": "keys" });
     this.names = h("div.names", { role: "tree", "aria-label": "Agents, nested by who spawned whom" });
     this.tip = h("div.tip", { hidden: true });
@@ -202,18 +202,33 @@ class Lanes {
     if (e < 0) return;
     const { run } = this;
     const c = run.columns;
-    const lines = [`${run.label(e)} · ${run.header.agents[c.agent[e]]}`, `at ${seconds(run.start[e])}${run.stop[e] > run.start[e] ? `, took ${seconds(run.stop[e] - run.start[e])}` : ""}`];
-    const tokens = ["tokens_in", "cache_read", "cache_write", "tokens_out"].filter((n) => c[n] && c[n][e] >= 0).map((n) => `${number(c[n][e])} ${words(n)}`);
+    const lines = [`${run.label(e)} · ${run.titles[c.agent[e]]}`, `at ${seconds(run.start[e])}${run.stop[e] > run.start[e] ? `, took ${seconds(run.stop[e] - run.start[e])}` : ""}`];
+    const tokens = TOKENS.filter((n) => c[n] && c[n][e] >= 0).map((n) => `${number(c[n][e])} ${words(n)}`);
     if (tokens.length) lines.push(tokens.join(", "));
+    const price = (c.cost || c.price)?.[e];
+    if (price >= 0) lines.push(money(price));
     if (this.colour.values) {
       const v = this.colour.values[e];
       lines.push(`${this.colour.name}: ${Number.isNaN(v) ? "not paid" : number(v)}`);
     }
     if (many > 1) lines.push(`${many > 5000 ? "more than 5,000" : many} events here; zoom in to tell them apart`);
     this.tip.replaceChildren(...lines.map((l) => h("div", {}, l)));
+    clearTimeout(this.asking);
+    this.asking = setTimeout(() => this.more(e), 60);
     const box = this.element.getBoundingClientRect();
     this.tip.style.left = `${Math.min(p.clientX - box.left + 14, box.width - 280)}px`;
     this.tip.style.top = `${Math.min(p.clientY - box.top + 16, box.height - 80)}px`;
+  }
+
+  // What the record says beyond the columns comes a moment later: the options of a decision, the text of a message.
+  async more(e) {
+    const record = await describe(this.run, e).catch(() => null);
+    if (!record || this.hover !== e) return;
+    const odds = optionRows(record.podium, this.run.word("chosen", e)).slice(0, 6)
+      .map((o) => `${o.chosen ? "▸ " : "   "}${o.option}${o.probability === null ? "" : `: ${figure("share", o.probability)}`}`);
+    const text = typeof record.content === "string" ? record.content : record.content === undefined ? "" : JSON.stringify(record.content);
+    if (text) odds.push(text.length > 240 ? `${text.slice(0, 240)}…` : text);
+    this.tip.append(...odds.map((l) => h("div.more", {}, l)));
   }
 
   click(p) {
@@ -288,8 +303,7 @@ class Lanes {
     const rule = paint(style.getPropertyValue("--rule").trim());
     const colour = this.paints();
     const scale = W / (this.b - this.a);
-    const dim = this.critical;
-    const critical = run.header.flags.indexOf("critical");
+    const dim = this.dimmed();
     const thick = Math.max(1, Math.round(Math.min(height * 0.62, 18) * ratio));
     let inView = 0;
     for (let i = first; i < last; i++) {
@@ -298,7 +312,7 @@ class Lanes {
       const y0 = Math.max(Math.round(AXIS * ratio), middle - (thick >> 1));
       const y1 = Math.min(H, middle - (thick >> 1) + thick);
       if (middle > AXIS * ratio && middle < H && height >= 8) pixels.fill(rule, middle * W, middle * W + W);
-      inView += this.paintLane(lane, y0, y1, W, scale, colour, dim ? critical : -1, base);
+      inView += this.paintLane(lane, y0, y1, W, scale, dim ? (e) => (dim(e) ? faint(colour(e), base) : colour(e)) : colour);
     }
     ctx.putImageData(this.image, 0, 0);
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -307,9 +321,9 @@ class Lanes {
     this.edges(ctx, inView, quiet, ink);
     this.outline(ctx, this.hover, quiet);
     this.outline(ctx, this.selected, ink);
-    if (this.shade) {
-      ctx.fillStyle = style.getPropertyValue("--shade");
-      ctx.fillRect(this.px(this.shade[0]), AXIS, this.px(this.shade[1]) - this.px(this.shade[0]), this.room());
+    if (this.line !== undefined) {
+      ctx.fillStyle = style.getPropertyValue("--accent");
+      ctx.fillRect(this.px(this.line) - 1, AXIS - 4, 2, this.room() + 4);
     }
     if (this.brush) {
       ctx.fillStyle = style.getPropertyValue("--shade");
@@ -322,10 +336,9 @@ class Lanes {
   }
 
   // One lane as pixels. Events that share a pixel are one mark, as long as the longest of them; returns how many marks there are.
-  paintLane(lane, y0, y1, W, scale, colour, critical, base) {
+  paintLane(lane, y0, y1, W, scale, colour) {
     const { run, pixels, a } = this;
     const { x0, x1 } = run;
-    const flags = run.columns.flags;
     let marks = 0;
     let i = run.firstAt(lane, this.a);
     while (i < lane.n) {
@@ -338,7 +351,7 @@ class Lanes {
       const to = Math.ceil((x1[longest] - a) * scale);
       if (to >= 0) {
         marks += j - i > 1 ? Math.min(j - i, 50) : 1;
-        const c = critical >= 0 && !((flags[longest] >> critical) & 1) ? faint(colour(longest), base) : colour(longest);
+        const c = colour(longest);
         const left = Math.max(0, from);
         const right = Math.min(W, Math.max(to, from + 2));
         for (let y = y0; y < y1; y++) pixels.fill(c, y * W + left, y * W + right);
@@ -346,6 +359,12 @@ class Lanes {
       i = j;
     }
     return marks;
+  }
+
+  // Which events stand back: those off the critical path where it is lit, or those that two runs share.
+  dimmed() {
+    if (this.critical) return (e) => !this.run.flag(e, "critical");
+    return this.faded && ((e) => this.faded[e]);
   }
 
   each(first, last, visit) {
@@ -374,12 +393,18 @@ class Lanes {
     ctx.beginPath();
     ctx.rect(0, AXIS, this.width, this.room());
     ctx.clip();
-    const critical = run.header.flags.indexOf("critical");
+    const dim = this.dimmed();
+    let [row, busy] = [-1, 0]; // how far the events of this lane reach so far
+    const page = getComputedStyle(document.documentElement).getPropertyValue("--page");
     this.each(first, last, (e, i, k, lane) => {
       const x = this.px(run.x0[e]);
       const y = this.middle(e);
       const width = this.px(run.x1[e]) - x;
+      if (i !== row) [row, busy] = [i, -Infinity];
+      const free = busy <= x + Math.max(width, 5);
+      busy = Math.max(busy, x + width);
       const next = k + 1 < lane.n ? this.px(run.x0[lane.rows[k + 1]]) : Infinity;
+      ctx.globalAlpha = dim?.(e) ? 0.35 : 1;
       if (width < 3) {
         ctx.fillStyle = css(colour(e));
         ctx.beginPath();
@@ -387,7 +412,7 @@ class Lanes {
         else ctx.arc(x, y, 4, 0, 7);
         ctx.fill();
       }
-      if ((run.columns.flags[e] >> critical) & 1) {
+      if (run.flag(e, "critical")) {
         ctx.fillStyle = "#d62728";
         ctx.fillRect(x - (width < 3 ? 4 : 0), y + Math.min(this.height * 0.31, 9), Math.max(width, 8), 2);
       }
@@ -403,11 +428,15 @@ class Lanes {
       if (this.height >= 16 && room > 40) {
         const text = run.label(e);
         if (width > 30 && !this.colour.values) {
-          ctx.fillStyle = light(colour(e)) ? "#101820" : "#ffffff";
+          ctx.fillStyle = dim?.(e) ? ink : light(colour(e)) ? "#101820" : "#ffffff";
+          ctx.globalAlpha = 1;
           ctx.fillText(clip(ctx, text, width - 8), Math.max(x, 0) + 4, y + 0.5);
-        } else if (width < 30) {
+        } else if (width < 30 && free) {
+          const shown = clip(ctx, text, room - 6);
+          ctx.fillStyle = page;
+          ctx.fillRect(x + Math.max(width, 5) + 2, y - 7, ctx.measureText(shown).width + 4, 14);
           ctx.fillStyle = ink;
-          ctx.fillText(clip(ctx, text, room - 6), x + Math.max(width, 5) + 4, y + 0.5);
+          ctx.fillText(shown, x + Math.max(width, 5) + 4, y + 0.5);
         }
       }
     });
@@ -478,7 +507,9 @@ class Lanes {
       ctx.fillRect(p, AXIS - 5, 1, 5);
       ctx.fillStyle = ink;
       const at = run.clock(x);
-      ctx.fillText(run.timed ? seconds(Math.abs(at) < step / 1e6 ? 0 : at) : `event ${Math.round(at)}`, Math.min(Math.max(p, 26), this.width - 26), 4);
+      const text = run.timed ? tick(Math.abs(at) < step / 1e6 ? 0 : at, step) : `event ${Math.round(at)}`;
+      const half = ctx.measureText(text).width / 2 + 2;
+      ctx.fillText(text, Math.min(Math.max(p, half), this.width - half), 4);
     }
     if (run.warp) {
       ctx.fillStyle = quiet;
@@ -499,11 +530,12 @@ class Lanes {
         const y = AXIS + i * height - this.top;
         if (y < AXIS - height / 2) continue;
         const name = run.header.agents[agent];
+        const shown = run.titles[agent];
         const row = h("div.name", {
-          role: "treeitem", title: name, "aria-level": String(run.depth[agent] + 1), "aria-expanded": kids ? String(!folded) : null,
-          "aria-label": `${name}, ${run.count[agent]} events`,
-        }, kids ? h("button.fold", { "aria-label": `${folded ? "unfold" : "fold"} ${name}`, tabindex: "-1", onclick: () => this.fold(agent) }, folded ? "▸" : "▾") : h("span.fold"),
-        h("span", { onclick: () => this.onagent?.(agent) }, name + (folded ? ` +${run.last[agent] - run.place[agent] - 1}` : "")));
+          role: "treeitem", title: shown === name ? name : `${shown} (${name})`, "aria-level": String(run.depth[agent] + 1), "aria-expanded": kids ? String(!folded) : null,
+          "aria-label": `${shown}, ${number(run.count[agent])} events`,
+        }, kids ? h("button.fold", { "aria-label": `${folded ? "unfold" : "fold"} ${shown}`, tabindex: "-1", onclick: () => this.fold(agent) }, folded ? "▸" : "▾") : h("span.fold"),
+        h("span", { onclick: () => this.onagent?.(agent) }, shown + (folded ? ` +${run.last[agent] - run.place[agent] - 1}` : "")));
         row.style.top = `${y}px`;
         row.style.height = `${height}px`;
         row.style.lineHeight = `${height}px`;
@@ -551,9 +583,19 @@ function clip(ctx, text, room) {
   return keep > 1 ? text.slice(0, keep) + "…" : "";
 }
 
-function niceStep(x) {
+// A time at the axis, as exact as the steps between two of them ask for.
+function tick(at, step) {
+  if (step >= 60 || at <= 0) return seconds(at);
+  const digits = (unit) => Math.max(0, Math.ceil(-Math.log10(step / unit) - 1e-9));
+  if (at < 1) return `${(at * 1e3).toFixed(digits(1e-3))} ms`;
+  if (at < 119.5) return `${at.toFixed(digits(1))} s`;
+  const [minutes, rest] = [Math.floor(at / 60), (at % 60).toFixed(digits(1)).padStart(digits(1) ? digits(1) + 3 : 2, "0")];
+  return minutes < 60 ? `${minutes}:${rest} min` : `${Math.floor(minutes / 60)}:${String(minutes % 60).padStart(2, "0")}:${rest} h`;
+}
+
+function niceStep(x, plain = false) {
   const minutes = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
-  if (x > 1 && x < 86400) return minutes.find((m) => m >= x);
+  if (!plain && x > 1 && x < 86400) return minutes.find((m) => m >= x);
   const power = 10 ** Math.floor(Math.log10(x || 1));
-  return [1, 2, 5, 10].find((m) => m * power >= x) * power;
+  return [1, 2, 5, 10].find((m) => m * power >= x * 0.999) * power;
 }

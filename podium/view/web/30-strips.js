@@ -31,9 +31,11 @@ class Strips {
     const sums = this.run.totals();
     const step = (b - a) / bins;
     const busy = new Float64Array(bins);
+    let next = lower(sums.starts, a);
     for (let i = 0; i < bins; i++) {
-      // the most that are busy at the beginning, the middle or the end of a bin
-      for (const x of [a + i * step, a + (i + 0.5) * step]) busy[i] = Math.max(busy[i], upper(sums.starts, x) - upper(sums.ends, x));
+      const from = a + i * step;
+      busy[i] = upper(sums.starts, from) - upper(sums.ends, from);
+      while (next < sums.starts.length && sums.starts[next] < from + step) busy[i] = Math.max(busy[i], sums.level[next++]);
     }
     const flow = (sum) => {
       if (!sum) return null;
@@ -65,7 +67,7 @@ class Strips {
     const view = this.series(lanes.a, lanes.b, bins);
     const rows = [["busy agents", view.busy, "#0072b2", (m) => `${m} at most`]];
     if (view.tokens) rows.push(["tokens", view.tokens, "#009e73", () => number(Math.round(view.totals.tokens))]);
-    if (view.money) rows.push(["money", view.money, "#d55e00", () => `$${+view.totals.money.toPrecision(4)}`]);
+    if (view.money) rows.push([run.columns.cost ? "cost" : "price", view.money, "#d55e00", () => money(view.totals.money)]);
     const room = (height - 22) / rows.length;
     const labels = [];
     rows.forEach(([name, values, colour, says], i) => {
@@ -75,10 +77,8 @@ class Strips {
         const size = (values[k] / top) * (room - 5);
         if (size > 0) ctx.fillRect((k * width) / bins, (i + 1) * room - size, width / bins + 0.5, size);
       }
-      const label = h("div.name", {}, `${name}: ${says(Math.max(...values))}`);
-      label.style.top = `${i * room}px`;
-      label.style.height = `${room}px`;
-      label.style.lineHeight = `${room}px`;
+      const label = h("div.name", {}, h("div", {}, name), h("strong", {}, says(Math.max(...values))));
+      label.style.top = `${i * room + Math.max(0, room / 2 - 16)}px`;
       labels.push(label);
     });
     const label = h("div.name.quiet", {}, "the whole run");

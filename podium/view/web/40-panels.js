@@ -45,13 +45,6 @@ class Panels {
     if (this.now === key) this.body.replaceChildren(content);
   }
 
-  async described(e) {
-    const { run } = this.screen;
-    const chunk = Math.floor(e / run.header.chunk);
-    const events = await ask("events", { run: run.number, chunk });
-    return events[e - chunk * run.header.chunk];
-  }
-
   link(e, text) {
     return h("button.link", { onclick: () => this.screen.lanes.select(e, true) }, text || `${this.screen.run.label(e)} (row ${e})`);
   }
@@ -59,49 +52,102 @@ class Panels {
   async event() {
     const { run, lanes } = this.screen;
     const e = lanes.selected;
-    if (e < 0 && this.screen.agent !== undefined) return this.agent(this.screen.agent);
+    if (e < 0 && this.screen.agent !== undefined) return this.unit("agent", this.screen.agent);
     if (e < 0) return h("p.quiet", {}, "Choose an event in the lanes, or press j and k to go from one to the next. The name of an agent tells of the agent.");
+    const [record, kinds] = await Promise.all([describe(run, e).catch((error) => ({ fields: error.message })), this.units()]);
+    const { id, t, type, agent, podium = {}, content, rewards, ...rest } = record;
+    const { options, option_logps, votes, ...more } = podium;
     const c = run.columns;
-    const { id, t, type, agent, podium, content, ...rest } = await this.described(e).catch((error) => ({ fields: error.message }));
     const rows = [
-      ["Agent", run.header.agents[c.agent[e]]], ["Begins", Number.isNaN(run.columns.t[e]) ? "not recorded" : `${seconds(run.columns.t[e])} after the start`],
+      ["Agent", h("button.link", { onclick: () => this.screen.about(c.agent[e]) }, run.titles[c.agent[e]])],
+      ["Begins", Number.isNaN(c.t[e]) ? "not recorded" : `${seconds(c.t[e])} after the start`],
       ["Takes", run.stop[e] > run.start[e] && run.timed ? seconds(run.stop[e] - run.start[e]) : "not recorded"],
-      ["Row", String(e)], ["Id", id], ["On the critical path", run.flag(e, "critical") ? "yes" : "no"],
     ];
-    for (const n of ["tokens_in", "cache_read", "cache_write", "tokens_out", "cost"]) if (c[n] && !Number.isNaN(c[n][e])) rows.push([title(n), number(c[n][e])]);
-    for (const n of ["untrusted", "tainted", "invalid"]) if (run.flag(e, n)) rows.push([title(n), "yes"]);
-    for (const [k, v] of Object.entries({ ...rest, ...podium })) if (!["options", "option_logps", "votes", "inferred", "tokens_in", "tokens_out", "cost", "cache_read", "cache_write"].includes(k)) rows.push([title(k), v !== null && typeof v === "object" ? brief(v) : figure(k, v)]);
-    const parts = [h("h2", {}, `${MARKS[run.type(e)]} ${run.label(e)}`), h("table.facts", {}, h("tbody", {}, rows.map(([k, v]) => h("tr", {}, h("th", { scope: "row" }, k), h("td", {}, v ?? "not recorded")))))];
-    if (podium?.options) parts.push(h("h3", {}, "What it could choose"), this.options(podium, run.word("chosen", e)));
-    if (podium?.votes) parts.push(h("h3", {}, "Votes it counted"), table(podium.votes));
-    if (content !== undefined) parts.push(h("h3", {}, "Content"), h("pre", {}, typeof content === "string" ? content : JSON.stringify(content, null, 1)));
-    if (this.screen.credit) {
-      const { header, columns } = this.screen.credit;
-      const v = columns.event[e];
-      parts.push(h("h3", {}, "Credit"), h("p", {}, `${header.method} at the unit ${words(header.unit)}: ${Number.isNaN(v) ? "not paid" : number(v)}`));
+    for (const n of TOKENS) if (c[n] && !Number.isNaN(c[n][e])) rows.push([title(n), number(c[n][e])]);
+    const price = (c.cost || c.price)?.[e];
+    if (price >= 0) rows.push([c.cost ? "Cost" : "Price by list", money(price)]);
+    for (const n of ["tool", "role", "model", "chosen"]) if (run.word(n, e) !== null) rows.push([title(n), run.word(n, e)]);
+    if (c.decision[e] >= 0) rows.push(["Decides", words(run.header.decisions[c.decision[e]])]);
+    rows.push(["Critical path", run.flag(e, "critical") ? "on it" : "not on it"]);
+    if (run.flag(e, "untrusted")) rows.push(["Trust", "it came from outside"]);
+    else if (run.flag(e, "tainted")) rows.push(["Trust", "derives from what came from outside"]);
+    if (run.flag(e, "invalid")) rows.push(["Valid", "no"]);
+    for (const [channel, value] of Object.entries(rewards ?? more.rewards ?? {})) rows.push([`Reward, ${words(channel)}`, number(value)]);
+    const parts = [h("h2", {}, `${MARKS[run.type(e)]} ${run.label(e)}`), factTable(rows)];
+    if (options) parts.push(h("h3", {}, "What it could choose"), table(optionRows(podium, run.word("chosen", e)).map((o) => ({ ...o, probability: o.probability === null ? null : { shown: figure("share", o.probability), valueOf: () => o.probability } })), { caption: "Options" }));
+    if (votes) parts.push(h("h3", {}, "Votes it counted"), table(votes, { caption: "Votes" }));
+    if (content !== undefined) parts.push(h("h3", {}, "Content"), h("pre", { tabindex: "0" }, typeof content === "string" ? content : JSON.stringify(content, null, 1)));
+    parts.push(await this.creditOf(e), this.findingsOf([e]));
+    if (kinds) {
+      const links = kinds.header.units.filter((kind) => kinds.columns[kind][e] >= 0).map((kind) => h("button", { onclick: () => this.show(kind, kinds.columns[kind][e]) }, words(kind)));
+      if (links.length) parts.push(h("h3", {}, "Part of"), h("div.row", {}, links));
     }
-    const findings = (this.screen.findings || []).filter((f) => f.rows.includes(e));
-    if (findings.length) parts.push(h("h3", {}, "Findings"), h("ul", {}, findings.map((f) => h("li", {}, `${words(f.detector)} (${f.level}, ${f.confidence})`))));
     const side = (name, edges, end) => {
       const shown = edges.slice(0, 100);
       return [h("h3", {}, `${name} (${edges.length})`), shown.length ? h("ul.links", {}, shown.map((x) => h("li", {}, h("span.quiet", {}, `${words(run.header.edge_types[c.edge[x]])}${c.inferred[x] ? ", inferred" : ""} `), this.link(c[end][x])))) : h("p.quiet", {}, "none recorded")];
     };
     parts.push(...side("Causes", run.causesOf(e), "src"), ...side("Effects", run.effectsOf(e), "dst"));
-    return h("div", {}, parts);
+    const fields = Object.entries({ row: e, id, t, ...rest, ...more }).filter(([k, v]) => v !== undefined && k !== "rewards" && k !== "inferred");
+    parts.push(h("details", {}, h("summary", {}, "All fields of the record"), factTable(fields.map(([k, v]) => [words(k), v !== null && typeof v === "object" ? brief(v) : String(v)]))));
+    return h("div", {}, parts.filter(Boolean));
   }
 
-  async agent(a) {
+  units() {
+    return ask("units", { run: this.screen.run.number }).catch(() => null);
+  }
+
+  // What the methods that were asked for pay to the unit of an event.
+  async creditOf(e) {
+    const rows = [];
+    for (const { header, columns } of [this.screen.credit, this.screen.other, ...(await this.carriedCredit())].filter(Boolean)) {
+      const value = columns.event[e];
+      if (!rows.some((r) => r.method === header.method && r.unit === words(header.unit))) rows.push({ method: header.method, unit: words(header.unit), credit: Number.isNaN(value) ? null : value });
+    }
+    return rows.length ? h("section", {}, h("h3", {}, "Credit"), table(rows, { caption: "Credit by method" })) : null;
+  }
+
+  // A file has its methods at hand; a server would have to compute each.
+  async carriedCredit() {
+    const names = [...carried.keys()].filter((k) => k.startsWith("credit?") && new URLSearchParams(k.slice(7)).get("run") === String(this.screen.run.number));
+    return Promise.all(names.map((k) => ask("credit", Object.fromEntries(new URLSearchParams(k.slice(7))))));
+  }
+
+  findingsOf(rows) {
+    const wanted = new Set(rows);
+    const list = (this.screen.findings || []).filter((f) => f.rows.some((r) => wanted.has(r)));
+    return list.length ? h("section", {}, h("h3", {}, "Findings"), h("ul", {}, list.map((f) => h("li", {}, `${words(f.detector)} (${f.level}, ${f.confidence})`)))) : null;
+  }
+
+  async show(kind, number) {
+    this.body.replaceChildren(await this.unit(kind, number));
+    this.body.scrollTop = 0;
+    this.body.focus();
+  }
+
+  // A unit of any kind: its events, when, what they cost, what each method pays it, what was found in it.
+  async unit(kind, place) {
     const { run } = this.screen;
-    const name = run.header.agents[a];
-    const told = (await ask("summary", { run: run.number })).facts.agents.find((one) => one.name === name);
-    return h("div", {}, h("h2", {}, name), h("p", {}, h("button", { onclick: () => this.screen.searched(`agent:${name}`) }, `its ${number(run.count[a])} events`)), facts(told || { agent: name, events: run.count[a] }));
-  }
-
-  options(podium, chosen) {
-    return table(podium.options.map((option, i) => ({
-      option, chosen: option === chosen ? "chosen" : "",
-      probability: podium.option_logps && podium.option_logps[i] !== null ? Math.exp(podium.option_logps[i]) : null,
-    })));
+    const codes = kind === "agent" ? run.columns.agent : (await this.units()).columns[kind];
+    const rows = [];
+    for (let e = 0; e < run.n; e++) if (codes[e] === place) rows.push(e);
+    const sum = run.extent(rows);
+    const name = kind === "agent" ? run.titles[place] : `${title(kind)} of ${run.titles[run.columns.agent[rows[0]]]}`;
+    const lines = [["Events", number(rows.length)]];
+    if (sum.from < Infinity) lines.push(["From", `${seconds(sum.from)} after the start`], ["To", `${seconds(sum.to)} after the start`]);
+    if (sum.tokens !== null) lines.push(["Tokens", number(Math.round(sum.tokens))]);
+    if (sum.price !== null) lines.push([run.columns.cost ? "Cost" : "Price by list", money(sum.price)]);
+    for (const flag of ["untrusted", "tainted", "invalid", "critical"]) {
+      const count = rows.filter((e) => run.flag(e, flag)).length;
+      if (count) lines.push([`${title(flag)} events`, number(count)]);
+    }
+    const parts = [h("h2", {}, name), factTable(lines), rows.length ? await this.creditOf(rows[0]) : null, this.findingsOf(rows)];
+    if (kind === "agent") {
+      const agent = run.header.agents[place];
+      const row = (await ask("summary", { run: run.number })).facts.agents.find((one) => one.name === agent);
+      parts.splice(1, 0, h("p", {}, h("button", { onclick: () => this.screen.searched(`agent:${agent}`) }, `its ${many(rows.length, "event")}`)));
+      if (row) parts.push(h("h3", {}, "In the summary"), facts(row));
+    } else parts.push(h("h3", {}, "Its events"), h("ul.links", {}, rows.slice(0, 200).map((e) => h("li", {}, this.link(e)))));
+    return h("div", {}, parts.filter(Boolean));
   }
 
   // Events that match what is searched for, in the order of time; all of them where nothing is.
@@ -117,7 +163,7 @@ class Panels {
         h("p", {}, `${matches ? `${number(rows.length)} events match “${this.screen.query}”` : `${number(rows.length)} events in the order of time`}${run.untimed && !matches ? `; ${number(run.untimed)} without a time are not among them` : ""}`),
         h("div.row", {}, h("button", { disabled: from === 0, onclick: () => { from -= 100; page(); } }, "Earlier"), h("span.quiet", {}, rows.length ? `${from + 1} to ${Math.min(from + 100, rows.length)}` : ""), h("button", { disabled: from + 100 >= rows.length, onclick: () => { from += 100; page(); } }, "Later"),
           h("button", { onclick: () => { from = Math.floor(Math.max(0, lower(Float64Array.from(rows, (e) => run.x0[e]), lanes.a)) / 100) * 100; page(); } }, "In view")),
-        table(some.map((e) => ({ at: run.timed ? seconds(run.start[e]) : `event ${e}`, agent: run.header.agents[run.columns.agent[e]], event: this.link(e, `${MARKS[run.type(e)]} ${run.label(e)}`) })), { caption: "Events" }));
+        table(some.map((e) => ({ at: run.timed ? seconds(run.start[e]) : `event ${e}`, agent: run.titles[run.columns.agent[e]], event: this.link(e, `${MARKS[run.type(e)]} ${run.label(e)}`) })), { caption: "Events" }));
     };
     page();
     return box;
@@ -125,12 +171,13 @@ class Panels {
 
   async summary() {
     const { run } = this.screen;
-    const [told, measured] = await Promise.all([ask("summary", { run: run.number }), ask("metrics", { run: run.number }).catch(() => [])]);
-    const parts = [h("pre.screen", { tabindex: "0" }, told.lines.join("\n")), h("details", {}, h("summary", {}, "The same as tables"), facts(told.facts))];
-    if (measured.length) {
-      parts.push(h("h3", {}, "Metrics"), table(measured.filter((m) => m.mean !== null).map((m) => ({ dimension: m.dimension, metric: words(m.metric), value: m.mean, better: m.better })), { caption: "Metrics" }));
+    const [answer, measured] = await Promise.all([ask("summary", { run: run.number }), ask("metrics", { run: run.number }).catch(() => [])]);
+    const parts = [new Summary(this.screen, answer).element()];
+    const known = measured.filter((m) => m.mean !== null);
+    if (known.length) {
       const absent = measured.filter((m) => m.mean === null).map((m) => words(m.metric));
-      if (absent.length) parts.push(h("p.quiet", {}, `The record cannot tell: ${absent.join(", ")}.`));
+      parts.push(h("details", {}, h("summary", {}, "Metrics"), table(known.map((m) => ({ dimension: m.dimension, metric: words(m.metric), value: m.mean, better: m.better })), { caption: "Metrics" }),
+        absent.length ? h("p.quiet", {}, `The record cannot tell: ${absent.join(", ")}.`) : null));
     }
     return h("div", {}, parts);
   }
@@ -141,81 +188,106 @@ class Panels {
     const index = await ask("index");
     const methods = index.static ? index.methods.filter((m) => carried.has(keyOf("credit", { run: run.number, method: m.name, unit: "own" }))) : index.methods;
     const pick = (value, others, label, change) => h("label", {}, `${label} `, h("select", { onchange: (c) => change(c.target.value) }, others.map((o) => h("option", { value: o, selected: o === value }, o ? words(o) : label === "Unit" ? "its own" : "none"))));
-    const asked = screen.wanted;
+    const { wanted } = screen;
     const parts = [h("p", {}, "Credit says how much each part of the team added to the outcome, as a method would pay it. Blue earned, orange cost, grey was not paid.")];
+    const names = ["", ...methods.map((m) => m.name)];
+    if (!methods.length) return h("div", {}, parts, h("p", {}, run.header.rewarded ? "No method of this file pays anything of this run." : "This run says nothing of its outcome: without a reward no method can pay anyone. A reward can be recorded with a run (Recorder.outcome) or given by a reward function."));
     parts.push(h("div.row", {},
-      pick(asked.method, ["", ...methods.map((m) => m.name)], "Method", (method) => screen.pay({ method })),
-      index.static ? null : pick(asked.unit, ["", ...index.units], "Unit", (unit) => screen.pay({ unit })),
-      pick(asked.other, ["", ...methods.map((m) => m.name)], "Beside", (other) => screen.pay({ other }))));
+      pick(wanted.method, names, "Method", (method) => screen.pay({ method })),
+      index.static ? null : pick(wanted.unit, ["", ...index.units], "Unit", (unit) => screen.pay({ unit })),
+      pick(wanted.other, names, "Beside", (other) => screen.pay({ other }))));
     if (index.static) parts.push(h("p.quiet", {}, "This file carries some methods, each at its own unit. `podium view` serves all methods at all eight units."));
-    if (!asked.method) {
-      if (!index.static) {
-        const button = h("button", { onclick: async () => {
-          button.replaceWith(h("p.quiet", {}, "trying every method of the table …"));
-          const { paid, refused } = await ask("payable", { run: run.number });
-          this.body.append(table(paid.map((p) => ({ method: p.method, unit: words(p.unit), paid: `${p.paid} of ${p.units}` })), { onrow: (p) => screen.pay({ method: p.method, unit: "" }), caption: "Methods that pay" }), h("p.quiet", {}, `${Object.keys(refused).length} others pay nothing of this run alone.`));
-        } }, "Which methods can be paid from this run?");
-        parts.push(button);
-      }
+    if (!wanted.method) {
+      if (!index.static) parts.push(this.payable());
       return h("div", {}, parts);
     }
     if (screen.fault) parts.push(h("p.fault", {}, screen.fault));
     if (!screen.credit) return h("div", {}, parts);
     const { header, columns } = screen.credit;
-    parts.push(h("p.quiet", {}, `reward: ${header.reward}; credit: ${header.credit}; ${number(header.paid)} of ${number(header.units)} units (${words(header.unit)}) are paid${header.compared_with ? `, beside ${number(header.compared_with)} other runs of the task` : ""}`));
-    parts.push(waterfall(run, screen.credit, (row) => screen.lanes.select(row, true)));
-    const other = screen.other && screen.other.header.unit === header.unit ? screen.other.columns : null;
+    const second = screen.other;
+    const other = second && second.header.unit === header.unit ? second.columns : null;
+    if (second) parts.push(h("div.row", { role: "group", "aria-label": "What the colour of the lanes shows" }, Object.entries({ first: header.method, second: second.header.method, difference: "difference" }).map(([which, name]) =>
+      h("button", { "aria-pressed": String(screen.which === which), onclick: () => screen.paintCredit(which) }, name))));
+    if (second && !other) parts.push(h("p.quiet", {}, `${header.method} pays ${words(header.unit)}s and ${second.header.method} ${words(second.header.unit)}s: choose one unit to set them side by side.`));
+    for (const paid of [screen.credit, second].filter(Boolean)) {
+      const one = paid.header;
+      parts.push(h("h3", {}, one.method), h("p.quiet", {}, `reward: ${one.reward}; credit: ${one.credit}; ${number(one.paid)} of ${number(one.units)} units (${words(one.unit)}) are paid${one.compared_with ? `, beside ${many(one.compared_with, "other run")} of the task` : ""}`), waterfall(run, paid, (row) => screen.lanes.select(row, true)));
+    }
     const rows = Array.from(columns.row, (row, i) => ({ i, row })).filter(({ row }) => row >= 0)
       .sort((a, b) => Math.abs(columns.value[b.i] || 0) - Math.abs(columns.value[a.i] || 0)).slice(0, 200)
       .map(({ i, row }) => {
-        const told = { unit: this.link(row, unitName(run, header.unit, row)), [header.method]: nan(columns.value[i]) };
-        if (other) Object.assign(told, { [screen.other.header.method]: nan(other.value[i]), difference: nan(columns.value[i] - other.value[i]) });
-        return told;
+        const line = { unit: this.link(row, unitName(run, header.unit, row)), [header.method]: nan(columns.value[i]) };
+        if (other) Object.assign(line, { [second.header.method]: nan(other.value[i]), difference: nan(columns.value[i] - other.value[i]) });
+        return line;
       });
     parts.push(table(rows, { caption: "Credit by unit" }));
     return h("div", {}, parts);
   }
 
+  payable() {
+    const { run } = this.screen;
+    const button = h("button", { onclick: async () => {
+      button.replaceWith(h("p.quiet", {}, "trying every method of the table …"));
+      const { paid, refused } = await ask("payable", { run: run.number });
+      this.body.append(table(paid.map((p) => ({ method: p.method, unit: words(p.unit), paid: `${p.paid} of ${p.units}` })), { onrow: (p) => this.screen.pay({ method: p.method, unit: "" }), caption: "Methods that pay" }), h("p.quiet", {}, `${Object.keys(refused).length} others pay nothing of this run alone.`));
+    } }, "Which methods can be paid from this run?");
+    return button;
+  }
+
   async safety() {
     const { screen } = this;
     const { run } = screen;
-    const told = await ask("audit", { run: run.number });
-    const parts = [h("div.row", {}, h("label", {}, h("input", { type: "checkbox", checked: screen.lanes.colour.by === "safety", onchange: (c) => screen.colourBy(c.target.checked ? "safety" : "type") }), " colour by trust: red came from outside, orange derives from it"))];
+    const audit = await ask("audit", { run: run.number });
     const untrusted = [];
     let tainted = 0;
     for (let e = 0; e < run.n; e++) {
       if (run.flag(e, "untrusted")) untrusted.push(e);
       if (run.flag(e, "tainted")) tainted++;
     }
-    parts.push(h("p", {}, `${number(untrusted.length)} ${untrusted.length === 1 ? "event" : "events"} brought content from outside; with what derives from that it is ${number(tainted)}.`));
+    const parts = [h("div.row", {}, h("label", {}, h("input", { type: "checkbox", checked: screen.lanes.colour.by === "safety", onchange: (c) => screen.colourBy(c.target.checked ? "safety" : "type") }), " colour by trust: red came from outside, orange derives from it"))];
+    const suspects = (one) => h("ul.links", {}, one.suspects.slice(0, 50).map((s) => h("li", {}, `${run.titles[run.header.agents.indexOf(s.agent)] || s.agent || "the team"} (${s.confidence}) `, s.rows.slice(0, 8).map((row) => h("span", {}, this.link(row), " ")))));
+    const group = (name, list) => list.length && parts.push(h("h3", {}, name), ...list.map((one) => h("details", { open: list.length < 4 }, h("summary", {}, `${title(one.detector)}: ${one.count}`), h("p", {}, `It looks for ${one.finds}. What helps: ${one.todo}.`), suspects(one))));
+    if (!audit.found.length) parts.push(h("p", {}, `No detector found a fault; ${number(audit.detectors)} looked.`));
+    group("Findings", audit.found);
+    group("Observations", audit.observed);
+    parts.push(h("h3", {}, "Content from outside"), h("p", {}, untrusted.length ? `${many(untrusted.length, "event")} brought content from outside; with all that derives from it ${number(tainted)}.` : "No event says that it brought content from outside."));
     if (untrusted.length) parts.push(h("ul.links", {}, untrusted.slice(0, 50).map((e) => h("li", {}, this.link(e)))));
-    const permission = await this.permissions();
-    if (permission) parts.push(h("h3", {}, "Permissions granted"), permission);
-    const group = (name, list) => list.length && parts.push(h("h3", {}, name), ...list.map((one) => h("details", { open: list.length < 4 }, h("summary", {}, `${words(one.detector)}: ${one.count}`), h("p", {}, `It looks for ${one.finds}. What helps: ${one.todo}.`), h("ul.links", {}, one.suspects.slice(0, 50).map((s) => h("li", {}, `${s.agent || "the team"}, ${s.confidence}, ${number(s.figure)} `, s.rows.slice(0, 8).map((row) => h("span", {}, this.link(row, `row ${row}`), " "))))))));
-    group("Findings", told.found);
-    group("Observations", told.observed);
-    if (!told.found.length) parts.push(h("p", {}, "No detector found a fault."));
-    if (told.cannot_tell.length) parts.push(h("h3", {}, "Cannot tell"), h("ul", {}, told.cannot_tell.map((c) => h("li", {}, `${words(c.detector)}: needs ${Array.isArray(c.needs) ? c.needs.join(", ") : c.needs}`))));
+    parts.push(h("h3", {}, "Permissions"), await this.permissions());
+    if (audit.cannot_tell.length) parts.push(h("details", {}, h("summary", {}, `${many(audit.cannot_tell.length, "detector")} cannot tell`), h("ul", {}, audit.cannot_tell.map((c) => h("li", {}, `${words(c.detector)}: needs ${Array.isArray(c.needs) ? c.needs.join(", ") : c.needs}`)))));
     return h("div", {}, parts);
   }
 
+  // What each agent was granted at its spawn, as far as that was recorded, and what it used.
   async permissions() {
     const { run } = this.screen;
-    const spawns = Array.from(run.order).filter((e) => run.type(e) === "spawn").slice(0, 100);
-    const rows = [];
-    for (const e of spawns) {
-      const told = await this.described(e).catch(() => ({}));
-      const granted = told.permissions ?? told.tools ?? told.podium?.permissions;
-      if (granted !== undefined) rows.push({ to: told.to, granted: brief([granted]), event: this.link(e) });
+    const used = run.header.agents.map(() => new Map());
+    const spawns = [];
+    for (let e = 0; e < run.n; e++) {
+      const type = run.type(e);
+      if (type === "spawn" && spawns.length < 100) spawns.push(e);
+      const tool = type === "tool_call" ? run.word("tool", e) : null;
+      if (tool !== null && run.columns.agent[e] >= 0) used[run.columns.agent[e]].set(tool, (used[run.columns.agent[e]].get(tool) || 0) + 1);
     }
-    return rows.length ? table(rows) : null;
+    const granted = new Map();
+    for (const e of spawns) {
+      const fields = await describe(run, e).catch(() => ({}));
+      if (fields.granted !== undefined) granted.set(fields.to, fields.granted);
+    }
+    const rows = run.tree.map((a) => {
+      const list = granted.get(run.header.agents[a]);
+      const tools = [...used[a].keys()];
+      const beyond = list && !list.includes("*") ? tools.filter((t) => !list.includes(t)) : [];
+      return { agent: run.titles[a], granted: list ? list.join(", ") || "no tool" : null, used: [...used[a]].map(([t, n]) => `${t} ${n}`).join(", ") || "no tool", beyond_the_grant: beyond.join(", ") || null };
+    }).filter((r) => r.granted !== null || r.used !== "no tool").slice(0, 200);
+    if (!rows.length) return h("p.quiet", {}, "No agent was granted a tool, and none used one.");
+    return h("div", {}, granted.size ? null : h("p.quiet", {}, "The record does not say what was granted, only what was used."), table(rows, { columns: granted.size ? undefined : ["agent", "used"], caption: "Permissions granted and used" }));
   }
 }
 
 const nan = (x) => (Number.isNaN(x) || x === undefined ? null : x);
 
 function unitName(run, unit, row) {
-  const agent = run.header.agents[run.columns.agent[row]];
+  const agent = run.titles[run.columns.agent[row]];
   if (unit === "team") return "the team";
   if (unit === "agent") return agent;
   if (unit === "role") return run.word("role", row) || agent;
@@ -243,15 +315,15 @@ function waterfall(run, { header, columns }, onpick) {
   });
   const low = Math.min(0, ...steps.map((s) => Math.min(s.from, s.to)));
   const high = Math.max(1e-12, ...steps.map((s) => Math.max(s.from, s.to)));
-  const W = 420;
-  const L = 150;
+  const W = 480;
+  const L = 205;
   const x = (v) => L + ((v - low) / (high - low)) * (W - L - 70);
   const picture = svg("svg", { viewBox: `0 0 ${W} ${steps.length * 22 + 8}`, role: "img", "aria-label": `Credit by unit: ${header.units} units add up to ${number(sum)}${reward === null ? "" : ` of a team reward of ${number(reward)}`}`, class: "chart" });
   steps.forEach((s, i) => {
     const y = i * 22 + 4;
     const colour = s.total ? "var(--ink)" : s.kind === "rest" ? "var(--quiet)" : s.value >= 0 ? "#005ab5" : "#dc5a00";
     const name = svg("text", { x: L - 6, y: y + 13, "text-anchor": "end", class: s.row >= 0 ? "pick" : "" });
-    name.textContent = s.name.length > 24 ? s.name.slice(0, 23) + "…" : s.name;
+    name.textContent = s.name.length > 34 ? s.name.slice(0, 33) + "…" : s.name;
     if (s.row >= 0) name.addEventListener("click", () => onpick(s.row));
     const value = svg("text", { x: Math.max(x(s.from), x(s.to)) + 4, y: y + 13 });
     value.textContent = number(+s.value.toPrecision(4));

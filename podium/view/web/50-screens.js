@@ -12,6 +12,7 @@ class RunScreen {
     this.name = `run/${run.number}`;
     this.wanted = { method: "", unit: "", other: "" };
     if (run.timed && run.idleShare() > 0.5) run.setTimes("busy");
+    this.plain = run.mode;
     this.lanes = new Lanes(run, { onselect: (e) => this.chosen(e), onview: () => this.remember() });
     this.lanes.onpaint = () => this.strips.draw();
     this.lanes.onagent = (a) => this.about(a);
@@ -20,42 +21,51 @@ class RunScreen {
     this.tools = h("div.toolbar", {}, this.timesPicker(), this.colourPicker(),
       h("button", { title: "only the chain that decides how long the run takes", "aria-pressed": "false", onclick: (c) => this.light(c.currentTarget) }, "Critical path"),
       h("label.workers", { title: "the same work by another number of workers" }, "Workers ", this.slider = h("input", { type: "range", min: "0", max: "32", value: "0", "aria-label": "Number of workers; 0: as it was", oninput: (c) => this.work(+c.target.value) }), this.workers = h("output", {}, "as it was")),
-      h("span.group", {}, h("button", { "aria-label": "Zoom in", onclick: () => this.lanes.zoom(0.5) }, "+"), h("button", { "aria-label": "Zoom out", onclick: () => this.lanes.zoom(2) }, "−"), h("button", { onclick: () => this.lanes.fit() }, "All"),
-        h("button", { "aria-label": "Lower lanes", onclick: () => this.lanes.size(this.lanes.height / 1.5) }, "≡"), h("button", { "aria-label": "Higher lanes", onclick: () => this.lanes.size(this.lanes.height * 1.5) }, "☰")));
+      h("span.group", {}, "Zoom ", h("button", { "aria-label": "Zoom out", onclick: () => this.lanes.zoom(2) }, "−"), h("button", { "aria-label": "Zoom in", onclick: () => this.lanes.zoom(0.5) }, "+"), h("button", { onclick: () => this.lanes.fit() }, "All")),
+      h("span.group", {}, "Lanes ", h("button", { "aria-label": "Lower lanes", onclick: () => this.lanes.size(this.lanes.height / 1.5) }, "−"), h("button", { "aria-label": "Higher lanes", onclick: () => this.lanes.size(this.lanes.height * 1.5) }, "+")));
     this.panels = null;
-    this.legend = this.makeLegend();
+    this.legend = h("ul.legend", { "aria-label": "Legend" });
     this.main = h("div.stage", {}, this.tools, this.status, this.lanes.element, this.strips.element, this.legend);
     this.panels = new Panels(this);
     this.element = h("div.run", {}, this.main, this.panels.element);
     this.say();
+    this.explain();
     this.lanes.height = run.lanes.length > 200 ? 12 : run.lanes.length < 12 ? 34 : 24;
     this.pin();
+    this.rename();
     this.ready = this.restore(state || {});
   }
 
   // What the detectors found stands at its events, here and in the lanes.
   async pin() {
-    const told = await ask("audit", { run: this.run.number }).catch(() => null);
-    if (!told) return;
-    this.findings = [...told.found, ...told.observed].flatMap((one) => one.suspects.map((s) => ({ detector: one.detector, level: one.level, confidence: s.confidence, rows: s.rows })));
+    const audit = await ask("audit", { run: this.run.number }).catch(() => null);
+    if (!audit) return;
+    this.findings = [...audit.found, ...audit.observed].flatMap((one) => one.suspects.map((s) => ({ detector: one.detector, level: one.level, confidence: s.confidence, rows: s.rows })));
     this.lanes.pins = new Set(this.findings.filter((f) => f.level === "finding").flatMap((f) => f.rows));
+    this.lanes.draw();
+  }
+
+  async rename() {
+    const summary = await ask("summary", { run: this.run.number }).catch(() => null);
+    if (!summary) return;
+    this.run.rename(summary.facts.agents);
     this.lanes.draw();
   }
 
   say() {
     const { run } = this;
-    const told = [`${number(run.n)} event${run.n === 1 ? "" : "s"}, ${number(run.tree.length)} agent${run.tree.length === 1 ? "" : "s"}`];
-    if (!run.n) told.push("this run has no events, so there is nothing to draw");
-    else if (!run.timed) told.push("no event says when it happened: they stand in the order of the record");
-    else if (run.untimed) told.push(`${number(run.untimed)} events have no time and are in the list alone`);
-    if (run.mode === "busy") told.push("idle time is cut short where you see ≈");
-    if (run.mode === "schedule") told.push(`with ${run.workers} worker${run.workers === 1 ? "" : "s"} the recorded work takes ${seconds(run.makespan)}`);
-    this.status.textContent = told.join(" · ");
+    const notes = [`${number(run.n)} event${run.n === 1 ? "" : "s"}, ${number(run.tree.length)} agent${run.tree.length === 1 ? "" : "s"}`];
+    if (!run.n) notes.push("this run has no events, so there is nothing to draw");
+    else if (!run.timed) notes.push("no event says when it happened: they stand in the order of the record");
+    else if (run.untimed) notes.push(`${number(run.untimed)} events have no time and are in the list alone`);
+    if (run.mode === "busy") notes.push("idle time is cut short where you see ≈");
+    if (run.mode === "schedule") notes.push(`with ${run.workers} worker${run.workers === 1 ? "" : "s"} the recorded work takes ${seconds(run.makespan)}`);
+    this.status.textContent = notes.join(" · ");
   }
 
   timesPicker() {
     const { run } = this;
-    return h("label", {}, "Time ", (this.times = h("select", { onchange: (c) => this.setTimes(c.target.value) }, h("option", { value: "clock", selected: run.mode === "clock" }, "by the clock"), h("option", { value: "busy", selected: run.mode === "busy" }, "without idle time"))));
+    return h("label", {}, "Time ", (this.times = h("select", { onchange: (c) => this.setTimes(c.target.value) }, h("option", { value: "clock", selected: run.mode === "clock" }, "by the clock"), h("option", { value: "busy", selected: run.mode === "busy" }, "without idle time"), h("option", { value: "schedule" }, "with k workers"))));
   }
 
   colourPicker() {
@@ -63,19 +73,25 @@ class RunScreen {
       Object.entries({ type: "by event", time: "model, tool, person", tool: "by tool", safety: "by trust", credit: "by credit" }).map(([value, name]) => h("option", { value }, name)))));
   }
 
-  makeLegend() {
+  // What the colours of the lanes mean now.
+  explain() {
     const { run } = this;
-    const there = run.header.event_types.filter((t, code) => run.columns.type.indexOf(code) >= 0);
-    return h("ul.legend", { "aria-label": "Legend" }, there.map((t) => {
-      const dot = h("span.dot");
-      dot.style.background = COLOURS[t];
-      return h("li", {}, dot, ` ${words(t).replace("orchestrator ", "")}`);
-    }));
+    const { colour } = this.lanes;
+    const there = (codes, words) => words.filter((_, code) => codes.indexOf(code) >= 0);
+    const entries = {
+      type: () => there(run.columns.type, run.header.event_types).map((t) => [COLOURS[t], words(t).replace("orchestrator ", "")]),
+      time: () => Object.entries(TIMES).map(([who, hex]) => [hex, `the ${who}'s time`]),
+      tool: () => [...(run.header.tool_words || []).slice(0, HUES.length * 2).map((t, i) => [HUES[i % HUES.length], t]), ["#9aa7b4", "no tool"]],
+      safety: () => [["#c00000", "came from outside"], ["#e69f00", "derives from that"], ["#9aa7b4", "neither"]],
+      credit: () => (this.which === "difference" ? [["#005ab5", `${colour.name}: more`], ["#dc5a00", "less"], ["#b4bcc4", "not paid by both"]] : [["#005ab5", `${colour.name}: earned`], ["#dc5a00", "cost"], ["#b4bcc4", "not paid"]]),
+    }[colour.by]();
+    this.legend.replaceChildren(...entries.map(([hex, name]) => h("li", {}, dot(hex), ` ${name}`)), ...(run.columns.flags.some((f) => f & 1) ? [h("li", {}, h("span.path"), " critical path")] : []));
   }
 
   setTimes(mode) {
+    if (mode === "schedule") return this.work(+this.slider.value || 4);
     this.run.setTimes(mode);
-    this.lanes.selected = this.lanes.selected;
+    this.plain = mode;
     this.slider.value = "0";
     this.workers.textContent = "as it was";
     this.times.value = mode;
@@ -85,8 +101,9 @@ class RunScreen {
   }
 
   work(k) {
-    if (!k) return this.setTimes("clock");
+    if (!k) return this.setTimes(this.plain);
     this.run.setTimes("schedule", k);
+    this.times.value = "schedule";
     this.slider.value = String(k);
     this.workers.textContent = `${k}: ${seconds(this.run.makespan)}`;
     this.lanes.fit();
@@ -105,19 +122,29 @@ class RunScreen {
       this.panels.open("credit");
       if (!this.credit) return;
     }
-    this.lanes.colour = by === "credit" ? this.creditColour() : { by };
+    this.paintBy(by === "credit" ? this.creditColour() : { by });
+  }
+
+  paintBy(colour) {
+    this.lanes.colour = colour;
     this.lanes.draw();
+    this.explain();
     this.remember();
   }
 
+  // Which of two methods the lanes show, or their difference.
+  paintCredit(which) {
+    this.which = which;
+    this.paintBy(this.creditColour());
+    return this.panels.fill();
+  }
+
   creditColour() {
-    const { header, columns } = this.credit;
-    let values = columns.event;
-    let name = `${header.method} (${words(header.unit)})`;
-    if (this.other && this.other.columns.event.length === values.length && this.difference) {
-      values = values.map((v, i) => v - this.other.columns.event[i]);
-      name = `${header.method} less ${this.other.header.method}`;
-    }
+    const [one, two] = [this.credit, this.other];
+    const named = ({ header }) => `${header.method} (${words(header.unit)})`;
+    let { values, name } = { values: one.columns.event, name: named(one) };
+    if (this.which === "second") ({ values, name } = { values: two.columns.event, name: named(two) });
+    if (this.which === "difference") ({ values, name } = { values: values.map((v, i) => v - two.columns.event[i]), name: `${one.header.method} less ${two.header.method}` });
     let scale = 0;
     for (const v of values) if (Math.abs(v) > scale) scale = Math.abs(v);
     return { by: "credit", values, scale, name };
@@ -136,11 +163,9 @@ class RunScreen {
     } catch (error) {
       this.fault = error.message;
     }
-    this.difference = Boolean(this.other);
+    this.which = this.other ? "difference" : "first";
     this.colours.value = this.credit ? "credit" : "type";
-    this.lanes.colour = this.credit ? this.creditColour() : { by: "type" };
-    this.lanes.draw();
-    this.remember();
+    this.paintBy(this.credit ? this.creditColour() : { by: "type" });
     return this.panels.open("credit");
   }
 
@@ -219,11 +244,18 @@ class RunScreen {
       PageUp: () => lanes.scroll(-lanes.room()), PageDown: () => lanes.scroll(lanes.room()), Home: () => lanes.show(this.run.low, this.run.low + lanes.b - lanes.a), End: () => lanes.show(this.run.high - (lanes.b - lanes.a), this.run.high),
       "+": () => lanes.zoom(0.6), "=": () => lanes.zoom(0.6), "-": () => lanes.zoom(1.7), 0: () => lanes.fit(), j: () => lanes.step(1), k: () => lanes.step(-1),
       c: () => this.tools.querySelector("[aria-pressed]").click(), f: () => lanes.selected >= 0 && lanes.fold(this.run.columns.agent[lanes.selected]),
-      Escape: () => lanes.select(-1), n: () => this.match(1), p: () => this.match(-1),
+      Escape: () => lanes.select(-1), n: () => this.match?.(1), p: () => this.match?.(-1), b: () => this.hide?.(),
+      ...Object.fromEntries(Object.keys(this.panels?.names || {}).map((name, i) => [String(i + 1), () => this.panels.open(name)])),
     };
     if (!(k.key in keys)) return false;
     keys[k.key]();
     return true;
+  }
+
+  // More room for the lanes.
+  hide() {
+    this.panels.element.hidden = !this.panels.element.hidden;
+    this.lanes.draw();
   }
 
   match(by) {
@@ -246,33 +278,40 @@ class FolderScreen {
       run: r.name, number: r.run, task: r.task, agents: r.agents, events: r.events, wall_clock_s: r.wall_clock_s, tokens: r.tokens_in === null && r.tokens_out === null ? null : (r.tokens_in || 0) + (r.tokens_out || 0),
       cost_usd: r.cost, reward: r.reward, activity: sparkline(r.activity), folder: r.folder,
     }));
-    const names = ["run", "task", "agents", "events", "wall_clock_s", "tokens", "cost_usd", "reward", "activity", "folder"].filter((n) => rows.some((r) => r[n] !== null && r[n] !== ""));
     this.rows = rows;
-    this.names = names.filter((n) => n !== "task" || rows.some((r) => r.task !== r.run));
     this.box = h("div");
+    const filter = h("input", { type: "search", placeholder: "Filter by any word", "aria-label": "Filter the runs", oninput: (c) => this.searched(c.target.value) });
     this.fill = (query = "") => {
       const some = this.rows.filter((r) => Object.values(r).join(" ").toLowerCase().includes(query.toLowerCase()));
-      this.box.replaceChildren(table(some, { columns: this.names, onrow: (r) => go({ screen: `run/${r.number}` }), caption: "Runs" }));
+      this.box.replaceChildren(table(some, { columns: this.names(), onrow: (r) => go({ screen: `run/${r.number}` }), caption: "Runs" }));
     };
     this.fill();
     const faults = index.unreadable.length ? h("details", {}, h("summary", {}, `${index.unreadable.length} not read`), h("ul", {}, index.unreadable.map((u) => h("li", {}, u)))) : null;
     const trainings = index.trainings.length ? [h("h2", {}, "Trainings"), table(index.trainings.map((t) => ({ training: t.name, number: t.training, iterations: t.iterations, regret: t.regret })), { columns: ["training", "iterations", "regret"], onrow: (t) => go({ screen: `train/${t.number}` }) })] : [];
     this.more = h("div");
-    this.element = h("main.page", {}, h("h1", {}, `${number(index.runs.length)} runs`), faults, this.box, this.more, trainings);
+    this.element = h("main.page", {}, h("h1", {}, many(index.runs.length, "run")), faults, index.runs.length > 5 ? filter : null, this.box, this.more, trainings);
+  }
+
+  // The columns of which the runs say something, and not all the same.
+  names() {
+    const there = (n) => this.rows.some((r) => r[n] !== null && r[n] !== undefined && r[n] !== "");
+    const differs = (n) => new Set(this.rows.map((r) => r[n])).size > 1;
+    const all = ["run", "task", "agents", "events", "wall_clock_s", "team_s", "calls", "failed", "tokens", "cost_usd", "reward", "activity", "ended", "project", "folder"];
+    return all.filter((n) => there(n) && (!["project", "folder", "ended"].includes(n) || differs(n)) && (n !== "task" || this.rows.some((r) => r.task !== r.run)));
   }
 
   // What the runs cost comes later: every one has to be read whole for it.
   async costs() {
-    const told = await ask("folder").catch(() => null);
-    if (!told) return;
-    for (const r of told.runs) Object.assign(this.rows[r.number], { project: r.project, team_s: r.team, cost_usd: r.usd, tokens: null, calls: r.calls, failed: r.failed_calls, ended: r.ending });
-    const there = (n) => this.rows.some((r) => r[n] !== null && r[n] !== undefined && r[n] !== "");
-    this.names = [...this.names.filter((n) => !["tokens", "cost_usd", "folder", "activity"].includes(n)), "team_s", "calls", "failed", "cost_usd", "ended", "project", "activity", "folder"].filter(there);
+    const sums = await ask("folder").catch(() => null);
+    if (!sums) return;
+    for (const r of sums.runs) Object.assign(this.rows[r.number], { project: r.project, team_s: r.team, cost_usd: r.usd ?? this.rows[r.number].cost_usd, tokens: null, calls: r.calls, failed: r.failed_calls, ended: r.ending });
     this.fill(this.query);
-    const timed = (rows) => rows.map(({ team, ...r }) => ({ ...r, team_s: team }));
-    const open = (r) => r.worst.length && go({ screen: `run/${r.worst[0]}` });
-    this.more.append(h("h2", {}, "What costs most"), table(told.habits.map((r) => ({ habit: r.sentence, runs: r.runs, times: r.times, cost_usd: r.usd, takes_s: r.seconds, worst: r.worst })), { caption: "Habits", onrow: open }),
-      h("h2", {}, "By project"), table(timed(told.projects), { caption: "By project" }), ...(told.days.length ? [h("h2", {}, "By day"), table(timed(told.days), { caption: "By day" })] : []));
+    const open = (n) => h("button.link", { onclick: () => go({ screen: `run/${n}` }) }, short(this.rows[n]?.run ?? `run ${n}`));
+    const part = (name, rows, columns) => rows.length && this.more.append(h("h2", {}, name), table(rows, { columns: (columns || Object.keys(rows[0])).filter((n) => rows.some((r) => r[n] !== null)), caption: name }));
+    const timed = (rows) => rows.map(({ team, usd, at_least, ...r }) => ({ ...r, cost: usd === null ? null : { shown: `${at_least ? "≥ " : ""}${money(usd)}`, valueOf: () => usd }, team_s: team }));
+    part("What costs most", sums.habits.map((r) => ({ habit: r.sentence, runs: r.runs, times: r.times, cost_usd: r.usd, takes_s: r.seconds, worst: h("span", {}, r.worst.slice(0, 3).flatMap((n) => [open(n), " "])) })));
+    part("By project", timed(sums.projects));
+    part("By day", timed(sums.days));
   }
 
   searched(query) {
@@ -302,34 +341,53 @@ class CompareScreen {
     const child = index.runs.find((r) => r.parent !== null && r.parent === index.runs[a]?.name);
     const b = +(state.b ?? child?.run ?? Math.min(a + 1, index.runs.length - 1));
     const [one, two] = await Promise.all([ask("run", { run: a }), ask("run", { run: b })]);
-    const told = await ask("compare", { a, b }).catch(() => figuresOf(a, b));
-    return new CompareScreen(index, new Run(a, one), new Run(b, two), told);
+    const figures = await ask("compare", { a, b }).catch(() => figuresOf(a, b));
+    return new CompareScreen(index, new Run(a, one), new Run(b, two), figures);
   }
 
-  constructor(index, a, b, told) {
+  constructor(index, a, b, { figures, branch }) {
     Object.assign(this, { name: "compare", a, b });
     const pick = (label, value, change) => h("label", {}, `${label} `, h("select", { onchange: (c) => change(+c.target.value) }, index.runs.map((r) => h("option", { value: String(r.run), selected: r.run === value }, `${r.run}: ${r.name}`))));
     const board = (run, label) => {
       const lanes = new Lanes(run, { label, onselect: (e) => e >= 0 && go({ screen: `run/${run.number}`, event: e, panel: "event" }), onview: (l) => this.together(l) });
       lanes.element.classList.add("small");
+      lanes.height = 20;
       return lanes;
     };
     this.boards = [board(a, "Run A"), board(b, "Run B")];
-    const branch = told.branch;
-    const parts = [];
-    if (branch) {
-      const [parent, child] = branch.swapped ? [b, a] : [a, b];
-      parts.push(h("p", {}, `${child.header.trace_id} branched from ${parent.header.trace_id}${branch.row === null ? "" : ` at row ${branch.row}`}${branch.t === null ? "" : `, ${seconds(branch.t)} after its start`}.${branch.do ? ` What was done there: ${brief(branch.do)}.` : ""}`));
-      if (branch.t !== null) for (const lanes of this.boards) lanes.shade = [0, branch.t];
-      if (branch.shared) {
-        const shared = branch.shared.filter((r) => r >= 0).length;
-        parts.push(h("p", {}, `${number(shared)} events are the same in both (shaded), ${number(child.n - shared)} are new.`));
-      }
-    } else parts.push(h("p.quiet", {}, "Neither run branched from the other, so only their figures are set side by side."));
-    const reward = told.figures.find((f) => f.name === "rewards.team");
-    if (reward) parts.push(h("p", {}, `Reward of the team: ${figure("", reward.a)} in A, ${figure("", reward.b)} in B${reward.a !== null && reward.b !== null ? `: B is worth ${number(+(reward.b - reward.a).toPrecision(6))} more` : ""}.`));
-    const rows = told.figures.map((f) => ({ figure: title(f.name.replaceAll(".", " · ")), a: f.a === null ? null : figure(f.name, f.a), b: f.b === null ? null : figure(f.name, f.b), difference: f.a === null || f.b === null ? null : f.b - f.a }));
-    this.element = h("main.page.compare", {}, h("h1", {}, "Two runs"), h("div.row", {}, pick("A", a.number, (v) => go({ screen: "compare", a: v, b: b.number })), pick("B", b.number, (v) => go({ screen: "compare", a: a.number, b: v }))), parts, this.boards.map((l) => l.element), table(rows, { caption: "Figures of both runs" }));
+    const parts = branch ? this.left(branch) : [h("p.quiet", {}, "Neither run branched from the other, so their pictures and figures are set side by side.")];
+    const reward = figures.find((f) => f.name === "rewards.team");
+    if (reward) parts.push(h("p", {}, `Reward of the team: ${figure("", reward.a)} in A, ${figure("", reward.b)} in B. `, reward.a === null || reward.b === null ? null : worth("B", reward.b - reward.a)));
+    const rows = figures.filter((f) => f.a !== f.b).map((f) => ({ figure: title(f.name.replace(/^clock/, "time").replace(/^spending/, "tokens and price").replaceAll(".", " · ")), a: measure(f.name, f.a), b: measure(f.name, f.b), difference: f.a === null || f.b === null ? null : measure(f.name, f.b - f.a) }));
+    const same = figures.length - rows.length;
+    this.boards.forEach((lanes) => lanes.fit());
+    this.element = h("main.page.compare", {}, h("h1", {}, "Two runs"), h("div.row", {}, pick("A", a.number, (v) => go({ screen: "compare", a: v, b: b.number })), pick("B", b.number, (v) => go({ screen: "compare", a: a.number, b: v }))), parts,
+      this.boards.flatMap((l, i) => [h("h3", {}, `${"AB"[i]}: ${l.run.header.trace_id}`), l.element]), this.siblings(index),
+      h("h2", {}, "What differs"), table(rows, { caption: "Figures of both runs" }), h("p.quiet", {}, `${many(same, "figure")} ${same === 1 ? "is" : "are"} the same in both.`));
+  }
+
+  // Where one run left the other, what was done there, and which events they share: these stand back in both pictures.
+  left(branch) {
+    const [parent, child] = branch.swapped ? [this.b, this.a] : [this.a, this.b];
+    const [above, under] = branch.swapped ? [this.boards[1], this.boards[0]] : this.boards;
+    const where = branch.row === null ? "" : ` at row ${branch.row}`;
+    const parts = [h("p", {}, `${child.header.trace_id} branched from ${parent.header.trace_id}${where}${branch.t === null ? "" : `, ${seconds(branch.t)} after its start (the line)`}. ${branch.do ? done(branch.do) : ""}`)];
+    if (branch.t !== null) for (const lanes of this.boards) lanes.line = branch.t;
+    if (!branch.shared) return parts;
+    above.faded = new Uint8Array(parent.n);
+    under.faded = Uint8Array.from(branch.shared, (row) => row >= 0);
+    for (const row of branch.shared) if (row >= 0) above.faded[row] = 1;
+    const shared = branch.shared.filter((row) => row >= 0).length;
+    parts.push(h("p", {}, `${many(shared, "event")} ${shared === 1 ? "is" : "are"} the same in both and ${shared === 1 ? "stands" : "stand"} back; ${number(child.n - shared)} ${child.n - shared === 1 ? "is" : "are"} new.`));
+    return parts;
+  }
+
+  // All branches of the run that one of the two is, or left.
+  siblings(index) {
+    const root = index.runs[this.a.number].parent ?? index.runs[this.a.number].name;
+    const parent = index.runs.find((r) => r.name === root);
+    const rows = index.runs.filter((r) => r.parent === root && parent).map((r) => ({ branch: r.name, number: r.run, at_row: r.branch, what: r.do ? done(JSON.parse(r.do)) : null, reward: r.reward, worth: r.reward === null || parent.reward === null ? null : r.reward - parent.reward }));
+    return rows.length < 2 ? null : h("section", {}, h("h2", {}, `All branches of ${root}`), table(rows, { columns: ["branch", "at_row", "what", "reward", "worth"], onrow: (r) => go({ screen: "compare", a: parent.run, b: r.number }), caption: "Branches" }));
   }
 
   together(from) {
@@ -342,14 +400,28 @@ class CompareScreen {
     return { screen: "compare", a: this.a.number, b: this.b.number };
   }
   key(k) {
-    return RunScreen.prototype.key.call({ lanes: this.boards[0], run: this.a, tools: { querySelector: () => ({ click() {} }) } }, k);
+    return RunScreen.prototype.key.call({ lanes: this.boards[0], run: this.a, tools: { querySelector: () => ({ click() {} }) } }, k); // what a run has and two have not is left out
   }
+}
+
+const worth = (name, more) => (more === 0 ? `${name} is worth the same.` : `${name} is worth ${number(Math.abs(+more.toPrecision(6)))} ${more > 0 ? "more" : "less"}.`);
+
+function done({ what, value, row, ...rest }) {
+  const sentence = { choose: `Another option was taken: ${value}.`, replace: `Something else was put there: ${value}.`, remove: "It was taken away.", delay: `It was delayed by ${seconds(value)}.`, mask: `What ${value === null ? "its agent" : [value].flat().join(", ")} would do from there on was left undone.` }[what] || `What was done: ${words(what)} ${value ?? ""}.`;
+  return Object.values(rest).some((v) => v !== null && v !== undefined) ? `${sentence} (${brief(rest)})` : sentence;
+}
+
+// A figure of a summary by its place in it: times of the clock and the critical path are seconds, prices dollars.
+function measure(name, value) {
+  if (value === null || value === undefined) return null;
+  const timed = /^clock\.(?!.*(events|at_once))|seconds$|_s$/.test(name);
+  return timed ? { shown: seconds(value), valueOf: () => value } : /usd$/.test(name) ? { shown: money(value), valueOf: () => value } : +value.toPrecision(6);
 }
 
 // The figures of two runs that no file of comparisons was written for.
 async function figuresOf(a, b) {
   const [one, two] = await Promise.all([ask("summary", { run: a }), ask("summary", { run: b })]);
-  const flat = (told, prefix = "") => Object.entries(told).flatMap(([k, v]) => (v !== null && typeof v === "object" && !Array.isArray(v) ? flat(v, `${prefix}${k}.`) : typeof v === "number" ? [[prefix + k, v]] : []));
+  const flat = (facts, prefix = "") => Object.entries(facts).flatMap(([k, v]) => (v !== null && typeof v === "object" && !Array.isArray(v) ? flat(v, `${prefix}${k}.`) : typeof v === "number" ? [[prefix + k, v]] : []));
   const [first, second] = [Object.fromEntries(flat(one.facts)), Object.fromEntries(flat(two.facts))];
   return { figures: [...new Set([...Object.keys(first), ...Object.keys(second)])].map((name) => ({ name, a: first[name] ?? null, b: second[name] ?? null })), branch: null };
 }
@@ -357,24 +429,29 @@ async function figuresOf(a, b) {
 class TrainScreen {
   static async open(number) {
     const index = await ask("index");
-    const told = index.report && !index.trainings.length ? index.report : await ask("training", { training: number || 0 });
-    return new TrainScreen(told, number);
+    const report = index.report && !index.trainings.length ? index.report : await ask("training", { training: number || 0 });
+    return new TrainScreen(report, number);
   }
 
-  constructor(told, number) {
+  constructor(report, number) {
     this.name = `train/${number || 0}`;
     this.number = number;
     this.element = h("main.page", {});
-    this.fill(told);
+    this.fill(report);
   }
 
-  fill(told) {
-    const parts = [h("h1", {}, told.title)];
-    if (told.table.length) parts.push(table(told.table.map(plainRow), { caption: told.title }));
-    if (told.facts && Object.keys(told.facts).length) parts.push(h("details", { open: !told.table.length }, h("summary", {}, "The recipe and how it ended"), facts(told.facts)));
-    for (const lesson of told.lessons) parts.push(...curves(lesson));
-    if (told.runs?.length) parts.push(h("h2", {}, "Runs that were kept"), table(told.runs, { columns: ["name", "file"], onrow: (r) => go({ screen: `run/${r.run}` }), caption: "Runs that were kept" }));
-    this.element.replaceChildren(...parts);
+  fill(report) {
+    const { lines } = report.lessons[0] || {};
+    const parts = [h("h1", {}, report.title), ...(report.notes || []).map((note) => h("p", {}, note))];
+    if (report.going) parts.push(h("p", { role: "status" }, `Still going: ${many(lines.length, "iteration")} of ${report.facts.iterations ?? "?"} so far.`));
+    if (report.table.some((r) => r.method && r.env && r.interval)) parts.push(...standings(report.table));
+    if (report.table.length) parts.push(report.table_title ? h("h2", {}, report.table_title) : null, table(report.table.map(plainRow), { caption: report.title }));
+    for (const lesson of report.lessons) parts.push(...curves(lesson, report.lessons.length > 1));
+    if (report.runs?.length) parts.push(h("h2", {}, "Runs that were kept"), h("p.quiet", {}, "Before and after training are the same tasks with the same luck."), table(report.runs.map((r) => ({ run: `${r.file.replace(/\.jsonl$/, "")}: ${r.name}`, number: r.run })), { columns: ["run"], onrow: (r) => go({ screen: `run/${r.number}` }), caption: "Runs that were kept" }));
+    if (report.facts && Object.keys(report.facts).length) parts.push(h("details", { open: !report.table.length && !report.lessons.length }, h("summary", {}, report.facts_title || "The recipe"), facts(report.facts)));
+    const open = this.element.querySelector("details")?.open;
+    this.element.replaceChildren(...parts.filter(Boolean));
+    if (open) this.element.querySelector("details").open = true;
   }
 
   async refresh() {
@@ -388,70 +465,104 @@ class TrainScreen {
   }
 }
 
-const plainRow = (row) => Object.fromEntries(Object.entries(row).map(([k, v]) => [k, Array.isArray(v) ? brief(v) : v]));
+const between = (row, v) => ("share_of_gap" in row ? v.map((x) => figure("share", x)).join(" to ") : brief(v));
+const plainRow = (row) => Object.fromEntries(Object.entries(row).map(([k, v]) => [k, Array.isArray(v) ? between(row, v) : v]));
 
-function curves(lesson) {
+function curves(lesson, titled) {
   const { lines } = lesson;
   const points = (of) => lines.map((l) => [l.iteration + 1, of(l)]).filter(([, y]) => y !== null && y !== undefined && !Number.isNaN(y));
-  const parts = [h("h2", {}, lesson.title)];
+  const parts = titled ? [h("h2", {}, lesson.title)] : [];
+  const charts = [];
   const runs = ["before", "after"].filter((w) => lesson[w] !== undefined);
   if (runs.length) parts.push(h("p", {}, "One run, with the same luck: ", runs.map((w) => h("span", {}, h("button.link", { onclick: () => go({ screen: `run/${lesson[w]}` }) }, `${w} training`), " "))));
   const regret = points((l) => l.regret);
-  if (regret.length) parts.push(chart("Regret while it learned; the optimum is the line at 0", { regret }, { percent: true, zero: true }));
+  if (regret.length) charts.push(chart("Regret: what it leaves of the best possible score; the optimum is the line at 0", { regret }, { percent: true, zero: true }));
   const score = points((l) => l.score);
-  if (score.length) parts.push(chart("Return of its rollouts", { return: score }));
+  if (score.length) charts.push(chart("Return: the mean score of its rollouts", { return: score }));
   const kinds = [...new Set(lines.flatMap((l) => Object.keys(l.mix || {})))].sort();
   for (const kind of kinds) {
     const options = [...new Set(lines.flatMap((l) => Object.keys(l.mix?.[kind]?.options || {})))].sort();
-    if (options.length > 1 && options.length <= HUES.length) parts.push(chart(`${title(kind)}: share of each option`, Object.fromEntries(options.map((o) => [o, points((l) => l.mix?.[kind]?.options?.[o] ?? (l.mix?.[kind] ? 0 : null))])), { percent: true }));
+    if (options.length > 1 && options.length <= HUES.length) charts.push(chart(`What it decides (${words(kind)}): the share of each option`, Object.fromEntries(options.map((o) => [o, points((l) => l.mix?.[kind]?.options?.[o] ?? (l.mix?.[kind] ? 0 : null))])), { percent: true }));
   }
   const roles = [...new Set(lines.flatMap((l) => Object.keys(l.gradients || {})))].sort();
-  if (roles.length) parts.push(chart("Length of the gradient of each role", Object.fromEntries(roles.map((r) => [r, points((l) => l.gradients?.[r])]))));
+  if (roles.length) charts.push(chart(`Length of the gradient${roles.length > 1 ? " of each role" : ` of the ${roles[0]}`}`, Object.fromEntries(roles.map((r) => [r, points((l) => l.gradients?.[r])]))));
   const paid = points((l) => l.paid);
-  if (paid.length) parts.push(chart("Share of decisions that got credit", { paid }, { percent: true, zero: true }));
-  return parts;
+  if (paid.length) charts.push(chart("Share of decisions that got credit", { paid }, { percent: true }));
+  return charts.length ? [...parts, h("div.charts", {}, charts)] : parts;
+}
+
+// A board as one picture a world: what each method leaves of the gap, with its interval; the best is first, the optimum is the line at 0.
+function standings(rows) {
+  const [W, L] = [560, 190];
+  return [h("div.charts", {}, [...new Set(rows.map((r) => r.env))].map((env) => {
+    const own = rows.filter((r) => r.env === env && r.share_of_gap !== null).sort((a, b) => a.share_of_gap - b.share_of_gap);
+    const ends = own.flatMap((r) => [r.share_of_gap, ...r.interval.filter((v) => v !== null)]);
+    const marks = ticks(Math.min(0, ...ends), Math.max(1e-9, ...ends));
+    const x = (v) => L + ((v - marks[0]) / (marks[marks.length - 1] - marks[0])) * (W - L - 30);
+    const height = own.length * 22 + 26;
+    const picture = svg("svg", { viewBox: `0 0 ${W} ${height}`, role: "img", class: "chart", "aria-label": `${words(env)}: ${own.map((r) => `${r.method} ${figure("share", r.share_of_gap)}`).join(", ")}` });
+    const text = (attributes, value) => {
+      const element = svg("text", attributes);
+      element.textContent = value;
+      picture.append(element);
+    };
+    for (const v of marks) {
+      picture.append(svg("line", { x1: x(v), x2: x(v), y1: 0, y2: height - 22, stroke: Math.abs(v) < 1e-12 ? "var(--ink)" : "var(--rule)" }));
+      text({ x: x(v), y: height - 6, "text-anchor": "middle" }, figure("share", +v.toPrecision(6)));
+    }
+    own.forEach((r, i) => {
+      const y = i * 22 + 12;
+      const [low, high] = r.interval;
+      if (low !== null && high !== null) picture.append(svg("line", { x1: x(low), x2: x(high), y1: y, y2: y, stroke: "#0072b2", "stroke-width": 2 }));
+      picture.append(svg("circle", { cx: x(r.share_of_gap), cy: y, r: 4, fill: "#0072b2" }));
+      text({ x: L - 8, y: y + 4, "text-anchor": "end" }, r.method);
+    });
+    return h("figure", {}, h("figcaption", {}, `${words(env)}: share of the gap that is left`), picture);
+  }))];
+}
+
+// From the least to the most in steps that one reads at a glance.
+function ticks(low, high) {
+  const step = niceStep((high - low) / 4, true);
+  const values = [];
+  for (let k = Math.floor(low / step + 1e-9); k <= Math.ceil(high / step - 1e-9); k++) values.push(k * step);
+  return values;
 }
 
 function chart(name, series, { percent = false, zero = false } = {}) {
   const all = Object.values(series).flat();
   if (!all.length) return h("p.quiet", {}, `${name}: nothing was recorded.`);
-  const [W, H, L, B, T] = [720, 200, 62, 26, 10];
+  const [W, H, L, B, T] = [560, 190, 52, 26, 10];
   const xs = all.map((p) => p[0]);
   const ys = all.map((p) => p[1]);
   const [x0, x1] = [Math.min(...xs), Math.max(...xs, Math.min(...xs) + 1)];
-  const y0 = zero || Math.min(...ys) >= 0 ? Math.min(0, ...ys) : Math.min(...ys);
-  const y1 = Math.max(...ys, y0 + 1e-9);
+  const marks = ticks(Math.min(0, ...ys), Math.max(...ys, Math.min(...ys) + 1e-9));
+  const [y0, y1] = [marks[0], marks[marks.length - 1]];
   const x = (v) => L + ((v - x0) / (x1 - x0)) * (W - L - 16);
   const y = (v) => H - B - ((v - y0) / (y1 - y0)) * (H - B - T);
-  const picture = svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": name, class: "chart" });
-  for (let i = 0; i <= 4; i++) {
-    const v = y0 + ((y1 - y0) * i) / 4;
-    const text = svg("text", { x: L - 6, y: y(v) + 4, "text-anchor": "end" });
-    text.textContent = percent ? `${+(v * 100).toPrecision(3)} %` : String(+v.toPrecision(3));
-    picture.append(svg("line", { x1: L, x2: W - 16, y1: y(v), y2: y(v), stroke: "var(--rule)" }), text);
-  }
+  const shown = (v) => (percent ? `${+(v * 100).toPrecision(4)} %` : String(+v.toPrecision(5)));
+  const label = (attributes, text) => {
+    const element = svg("text", attributes);
+    element.textContent = text;
+    return element;
+  };
+  const last = Object.entries(series).map(([k, points]) => `${k} ${shown(points[points.length - 1]?.[1] ?? NaN)}`).join(", ");
+  const picture = svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${name}. At the end: ${last}`, class: "chart" });
+  for (const v of marks) picture.append(svg("line", { x1: L, x2: W - 16, y1: y(v), y2: y(v), stroke: "var(--rule)" }), label({ x: L - 6, y: y(v) + 4, "text-anchor": "end" }, shown(+v.toPrecision(6))));
   if (zero) picture.append(svg("line", { x1: L, x2: W - 16, y1: y(0), y2: y(0), stroke: "var(--ink)", "stroke-dasharray": "5 4" }));
   const keys = Object.keys(series);
   keys.forEach((key, i) => {
     const colour = HUES[i % HUES.length];
     picture.append(svg("polyline", { points: series[key].map(([a, b]) => `${x(a)},${y(b)}`).join(" "), fill: "none", stroke: colour, "stroke-width": 2, ...(i % 2 ? { "stroke-dasharray": "7 3" } : {}) }));
     for (const [a, b] of series[key].length < 60 ? series[key] : []) {
-      const dot = svg("circle", { cx: x(a), cy: y(b), r: 3, fill: colour });
+      const point = svg("circle", { cx: x(a), cy: y(b), r: 3, fill: colour });
       const tip = svg("title");
-      tip.textContent = `${key}, iteration ${a}: ${percent ? `${+(b * 100).toPrecision(4)} %` : +b.toPrecision(5)}`;
-      dot.append(tip);
-      picture.append(dot);
+      tip.textContent = `${key}, iteration ${a}: ${shown(b)}`;
+      point.append(tip);
+      picture.append(point);
     }
   });
-  const first = svg("text", { x: L, y: H - 8 });
-  first.textContent = `iteration ${x0}`;
-  const last = svg("text", { x: W - 16, y: H - 8, "text-anchor": "end" });
-  last.textContent = `iteration ${x1}`;
-  picture.append(first, last);
-  const legend = keys.length > 1 ? h("ul.legend", {}, keys.map((k, i) => {
-    const dot = h("span.dot");
-    dot.style.background = HUES[i % HUES.length];
-    return h("li", {}, dot, ` ${k}`);
-  })) : null;
+  picture.append(label({ x: L, y: H - 8 }, `iteration ${x0}`), label({ x: W - 16, y: H - 8, "text-anchor": "end" }, `iteration ${x1}`));
+  const legend = keys.length > 1 ? h("ul.legend", {}, keys.map((k, i) => h("li", {}, dot(HUES[i % HUES.length]), ` ${k}`))) : null;
   return h("figure", {}, h("figcaption", {}, name), picture, legend);
 }

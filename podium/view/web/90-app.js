@@ -3,7 +3,17 @@
 let screen = null;
 let live = false;
 
-const KEYS = "Arrows move · + and − zoom, 0 shows all · j and k: next and previous event · / searches, n and p go through what was found · c: critical path · f: fold the agent of the chosen event · d: light or dark · Esc: nothing chosen · ?: these keys";
+const KEYS = [
+  ["Arrows", "move"], ["+ −", "zoom"], ["0", "show all"], ["j k", "next and previous event"], ["/", "search; n and p go through the matches"],
+  ["c", "light the critical path"], ["f", "fold the agent of the chosen event"], ["1 … 5", "panels: event, list, summary, credit, safety"], ["b", "hide or show the panels"],
+  ["d", "light or dark"], ["Esc", "choose nothing"], ["?", "this help"],
+];
+const GUIDE = [
+  "Each line is one agent, below whoever launched it. Time runs from left to right.",
+  "A bar is work that took time; a dot is an event whose end was not recorded. An arrow leads from a cause to its effect; dashed: inferred.",
+  "A red line below marks the critical path: what could not have been later without the whole run ending later.",
+  "Come near and labels, arrows and options appear. Point at anything to read what it was; choose it to see all that the record says.",
+];
 
 const stateOf = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
 
@@ -42,7 +52,7 @@ const first = (index) => (index.report || (index.trainings.length && !index.stat
 function navigation(index, kind, number) {
   const items = [];
   if (index.report || index.trainings.length) items.push([index.trainings.length ? "Training" : "Report", { screen: "train/0" }, kind === "train"]);
-  if (index.runs.length !== 1) items.push(["Runs", { screen: "runs" }, kind === "runs"]);
+  if (index.runs.length > 1 || !items.length) items.push(["Runs", { screen: "runs" }, kind === "runs"]);
   if (index.runs.length) items.push([kind === "run" ? `Run: ${index.runs[number]?.name ?? number}` : "Run", { screen: `run/${kind === "run" ? number : 0}` }, kind === "run"]);
   if (index.runs.length > 1) items.push(["Compare", { screen: "compare", ...(kind === "run" ? { a: number } : {}) }, kind === "compare"]);
   document.getElementById("nav").replaceChildren(...items.map(([name, state, here]) => h("button", { "aria-current": here ? "page" : null, onclick: () => go(state) }, name)));
@@ -63,17 +73,25 @@ function theme(next) {
 
 function frame() {
   const search = h("input", { type: "search", placeholder: "Search", "aria-label": "Search agents, tools, types, choices; or agent:NAME, tool:NAME", id: "search" });
-  search.addEventListener("change", () => screen?.searched?.(search.value));
+  search.addEventListener("change", () => {
+    clearTimeout(search.waiting);
+    screen?.searched?.(search.value);
+  });
   search.addEventListener("keydown", (k) => k.key === "Escape" && search.blur());
-  const help = h("dialog", { id: "help", "aria-label": "Keys" }, h("p", {}, KEYS), h("form", { method: "dialog" }, h("button", {}, "Close")));
+  search.addEventListener("input", () => {
+    clearTimeout(search.waiting);
+    search.waiting = setTimeout(() => screen?.searched?.(search.value), 250);
+  });
+  const keys = h("table.facts", {}, h("tbody", {}, KEYS.map(([key, does]) => h("tr", {}, h("th", { scope: "row" }, key), h("td", {}, does)))));
+  const help = h("dialog", { id: "help", "aria-label": "How to read this, and keys" }, h("h2", {}, "How to read this"), GUIDE.map((line) => h("p", {}, line)), h("h2", {}, "Keys"), keys, h("form", { method: "dialog" }, h("button", {}, "Close")));
   help.querySelector("form").addEventListener("submit", (s) => {
     s.preventDefault();
     help.close();
   });
   document.body.append(
     h("header", {}, h("strong", {}, "Podium"), h("nav", { id: "nav", "aria-label": "Views" }), h("span.spacer"), h("span.quiet", { id: "live", role: "status" }), search,
-      h("button", { "aria-label": "Light or dark", onclick: () => theme() }, "◐"), h("button", { "aria-label": "Keys", onclick: () => help.showModal() }, "?")),
-    h("div", { id: "body" }), h("p.hidden", { id: "keys" }, KEYS), help);
+      h("button", { "aria-label": "Light or dark", onclick: () => theme() }, "◐"), h("button", { "aria-label": "Help and keys", onclick: () => help.showModal() }, "?")),
+    h("div", { id: "body" }), h("p.hidden", { id: "keys" }, KEYS.map(([key, does]) => `${key}: ${does}`).join("; ")), help);
 }
 
 document.addEventListener("keydown", (k) => {
@@ -114,8 +132,8 @@ async function follow() {
 window.podium = { screen: () => screen, ask }; // for tests
 frame();
 try {
-  const kept = localStorage.getItem("podium-theme");
-  if (kept) document.documentElement.dataset.theme = kept;
+  const chosen = localStorage.getItem("podium-theme");
+  if (chosen) document.documentElement.dataset.theme = chosen;
 } catch {
   // no storage
 }
