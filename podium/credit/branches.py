@@ -34,17 +34,7 @@ from podium.registry import register
 from podium.trace.columns import B, F, I, Trace
 from podium.trace.options import chosen_options
 
-__all__ = [
-    "Alternatives",
-    "Effects",
-    "alternatives",
-    "chance",
-    "effects",
-    "in_a_tree",
-    "odds",
-    "same_prefix",
-    "sums",
-]
+__all__ = ["Alternatives", "Effects", "alternatives", "chance", "effects", "in_a_tree", "odds", "sums"]
 
 Baseline = Literal["loo", "mean", "value", "policy"]
 Same = Literal["node", "option"]
@@ -72,7 +62,7 @@ def alternatives(credit: Credit, same: Same = "option") -> Alternatives:
         )
     if same not in ("node", "option"):
         raise BadCredit(f"same must be node or option, got {same!r}")
-    trace, rows = credit.trace, credit.rows
+    trace, rows = credit.trace, credit.acts
     context = numbered_together(groups(credit, "batch"), contexts(credit.runs, rows))
     node = numbered_together(nodes(credit.runs, rows))
     counts_u = ~np.isnan(credit.value)
@@ -114,9 +104,10 @@ def same_prefix(
         "policy"  b_j = Σ_k π_k Q_k / Σ_k π_k,   π = e^logp of the options, else the label `pi`
 
     same="node" (C3): an alternative is an event of the forest, and w its runs. same="option" (ours): it is the
-    option taken, and w = 1, because how often an option was forced says nothing about it.   pays: decisions, turns,
-    messages.   needs: branches: none (NaN) for a run that no run branched from and that branched from none; one
-    alternative alone in a run with branches by the rule `alone`.   from: C3; COMA for "policy".
+    option taken, and w = 1, because how often an option was forced says nothing about it.
+    pays: decisions, turns, messages.   needs: branches: none (NaN) for a run that no run branched from and that
+    branched from none; one alternative alone in a run with branches by the rule `alone`.   from: C3; COMA for
+    "policy".
     """
     alts = alternatives(credit, same)
     known = alts.n > 0
@@ -171,7 +162,7 @@ def _mean(alts: Alternatives, w: F, q: F) -> F:
 
 def odds(credit: Credit, alts: Alternatives, pi: str) -> F:
     """How likely the policy was to choose each alternative, by the first decision there that says; else 0."""
-    trace, rows = credit.trace, credit.rows
+    trace, rows = credit.trace, credit.acts
     known_o = option_probability(trace, pi)
     chosen = np.empty(len(alts.context), np.int64)
     chosen[alts.of_u] = trace.chosen_e.codes[rows]
@@ -373,9 +364,9 @@ def cross_marginal(
 
         A_i(g) = Σ or mean of R over the runs of the group in which agent i wrote g
 
-    Units wrote the same if their `content_ref`, or without one their choice, is the same.   pays: turns, messages,
-    decisions.   needs: runs that are combinations of what agents wrote, else NaN.   from: CoMLRL's cross mode
-    (MAGRPO).
+    Units wrote the same if their `content_ref`, or without one their choice, is the same.
+    pays: turns, messages, decisions.   needs: runs that are combinations of what agents wrote, else NaN.   from:
+    CoMLRL's cross mode (MAGRPO).
     """
     if credit.unit in ("team", "agent", "role", "token"):
         raise BadCredit(f"cross_marginal pays turns, messages or decisions, not {credit.unit}")

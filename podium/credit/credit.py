@@ -18,8 +18,11 @@ from podium.graph import units
 from podium.registry import alternatives, find, kind_of, names
 from podium.trace.columns import F, I, Trace
 from podium.trace.forest import Forest
+from podium.trace.vocabulary import event
 
-__all__ = ["BadCredit", "Credit", "Step", "apply", "read"]
+__all__ = ["BadCredit", "Credit", "Step", "apply", "read_credit"]
+
+RESULT = event("tool_result")
 
 
 class BadCredit(WrongUse, ValueError):
@@ -52,6 +55,18 @@ class Credit:
         return units.rows(self.trace, self.unit)
 
     @property
+    def acts(self) -> I:
+        """The row at which each unit may differ from what another branch did there: the one that stands for it, but
+        of a turn that begins with results of its calls, which branches share, the first after them."""
+        rows = self.rows
+        if self.unit == "turn":
+            unit = units.place(self.trace, "turn")
+            own = np.flatnonzero((unit >= 0) & (self.trace.type_e != RESULT))[::-1]
+            rows = rows.copy()
+            rows[unit[own]] = own  # the first is written last, so it stays
+        return rows
+
+    @property
     def runs(self) -> Trace | Forest:
         """The trace, or the forest whose own rows it is."""
         return self.trace if self.packed is None else self.packed
@@ -65,7 +80,7 @@ class Credit:
 Step = Callable[[Credit], Credit]
 
 
-def read(expression: str | Node) -> Node:
+def read_credit(expression: str | Node) -> Node:
     """The tree of a credit expression, after checking that every name in it is a step."""
     try:
         tree = parse(expression) if isinstance(expression, str) else expression
@@ -79,7 +94,7 @@ def read(expression: str | Node) -> Node:
 
 def apply(credit: Credit, expression: str | Node) -> Credit:
     """What an expression makes of a credit."""
-    return _fold(credit, read(expression))
+    return _fold(credit, read_credit(expression))
 
 
 def _fold(credit: Credit, node: Node) -> Credit:

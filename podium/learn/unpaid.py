@@ -1,5 +1,4 @@
-"""Why a method pays none of the decisions that a policy made: the first part of its reward or its credit at
-which nothing is left."""
+"""Why a method pays none of a policy's decisions: the first part of its reward or credit that leaves nothing."""
 
 from __future__ import annotations
 
@@ -11,15 +10,14 @@ from numpy.typing import NDArray
 
 from podium import rewards
 from podium.credit import Credit, apply
-from podium.credit.credit import read as read_credit
+from podium.credit.credit import read_credit
 from podium.credit.keys import groups
 from podium.expression import Call, Node, Scaled, Sum, Then, calls, spell
 from podium.graph import units
 from podium.learn.credit import at_events
 from podium.methods import Method, scored
 from podium.registry import facts, find, kind_of
-from podium.rewards.ledger import Now
-from podium.rewards.ledger import read as read_reward
+from podium.rewards.ledger import Now, read_reward
 from podium.trace.columns import F, Trace
 from podium.trace.vocabulary import DECISIONS
 
@@ -29,8 +27,7 @@ N64 = NDArray[np.int64]
 
 
 def at_rows(given: Credit, rows: N64) -> F:
-    """What the units that events belong to are paid, each time its weight; NaN where that is nothing or cannot
-    be told."""
+    """What the units that events belong to are paid, each time its weight; NaN where it cannot be told."""
     value = given.value if given.weight is None else given.value * given.weight
     paid: F = at_events(given, value)[rows]
     return paid
