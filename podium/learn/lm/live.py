@@ -23,11 +23,11 @@ from podium.audit.permissions import role_of_agents
 from podium.engine.models import PolicyTeam, in_parts, role_of
 from podium.envs.draws import U, seeds, uniform
 from podium.harness import Team, play
+from podium.harness.batch_server import BatchServer, RunHandle
 from podium.harness.office import Speak
 from podium.harness.replay import replayed
 from podium.harness.run import to_the_end
 from podium.harness.team import BadTeam
-from podium.learn.lm.batch_server import BatchServer, RunHandle
 from podium.learn.lm.settings import Settings, generating
 from podium.learn.lm.text_world import PlaySettings, rollouts_of
 from podium.learn.loop import Rollouts

@@ -18,12 +18,12 @@ import numpy as np
 from podium.engine.models import PolicyTeam
 from podium.envs.draws import seeds
 from podium.harness import office
+from podium.harness.batch_server import BatchServer
 from podium.harness.find import find
 from podium.harness.team import LEAD, BadTeam, Team
 from podium.harness.types import shown
 from podium.harness.understand import content_of
 from podium.learn.folder import BadRecipe, table_of
-from podium.learn.lm.batch_server import BatchServer
 from podium.learn.lm.live import (
     Live,
     LiveTeam,

@@ -22,7 +22,7 @@ from podium.engine.reader import Reader  # noqa: E402
 from podium.engine.runner import ModelRunner  # noqa: E402
 from podium.envs.draws import seeds  # noqa: E402
 from podium.harness import office, replay  # noqa: E402
-from podium.learn.lm.batch_server import BatchServer  # noqa: E402
+from podium.harness.batch_server import BatchServer  # noqa: E402
 from podium.learn.lm.live import branch_runs, choices_as_decisions, judge_live, play_runs  # noqa: E402
 from podium.learn.lm.live_run import find_live  # noqa: E402
 from podium.learn.lm.policy import own_weights  # noqa: E402

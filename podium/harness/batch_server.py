@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,13 +20,25 @@ from podium.engine.models import PolicyTeam
 from podium.engine.protocol import BadEngine, Completion, Context, Engine, Request
 from podium.harness import Fault
 from podium.harness.types import Said, See
-from podium.learn.lm.text_world import PlaySettings
 from podium.trace.tokens import extend, spelled
 from podium.trace.vocabulary import Decision
 
-__all__ = ["BatchServer", "ModelStep", "RunHandle"]
+__all__ = ["BatchServer", "ModelStep", "RunHandle", "SpeechSettings"]
 
 CALM = 16  # rounds of the event loop without another question, after which all that waits is answered
+
+
+class SpeechSettings(Protocol):
+    """How models speak, as the server reads it."""
+
+    @property
+    def longest(self) -> int: ...  # tokens of a free answer
+    @property
+    def rows(self) -> int: ...  # contexts that are read at once ...
+    @property
+    def width(self) -> int: ...  # ... and tokens of each
+    @property
+    def remote(self) -> bool: ...  # whether policies that are trained speak through their endpoints too
 
 
 class ModelStep(NamedTuple):
@@ -102,7 +114,7 @@ class BatchServer:
     """Where agents of live teams ask what to say. One server is one set of weights: after an update there is
     another."""
 
-    def __init__(self, team: PolicyTeam, settings: PlaySettings, version: str, greedy: bool = False) -> None:
+    def __init__(self, team: PolicyTeam, settings: SpeechSettings, version: str, greedy: bool = False) -> None:
         self.team, self.settings, self.greedy = team, settings, greedy
         self.engines: dict[str, Engine] = engines_of(team, version, settings.rows, settings.width, settings.remote)
         self.waiting: list[Question] = []
