@@ -25,11 +25,9 @@ from bench.size import (
 
 CEILINGS = {  # as measured, and a little room; a change may lower one and never raise it. One that is met goes
     "core": 13_400,
-    "learn": 8_120,
+    "learn": 7_800,
     "podium": 42_700,
     "long_lines": 165,
-    "long_functions": 2,
-    "private_imports": 1,
     "participles": 180,
     "shared_names": 130,
 }

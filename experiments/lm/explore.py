@@ -15,7 +15,7 @@ from podium.engine.models import PolicyTeam
 from podium.engine.options import draw, likeliest
 from podium.envs.draws import U, uniform
 from podium.envs.world import View, World
-from podium.learn.collect import DICE, MARK, STRAY, TRY, WANDER, _copy
+from podium.learn.collect import DICE, MARK, STRAY, TRY, WANDER, copy_state
 from podium.learn.lm.settings import Settings
 from podium.trace.columns import F
 
@@ -130,7 +130,7 @@ def explored(book: Book, seed: U, how: Practice, share: float) -> Play[Tried]:
                 earned = np.concatenate([earned, np.full_like(earned, np.nan)])
             target, free = free[len(free) - len(of) :], free[: len(free) - len(of)]
             source = view.row[mark[of]]
-            _copy(state, source, target, len(every))
+            copy_state(state, source, target, len(every))
             every[target], player.made[target] = every[source], player.made[source]
             running[target] = (rows + of) * width + option
             branch = view.take(mark[of]), target, option

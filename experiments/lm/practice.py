@@ -200,14 +200,8 @@ def practised(
     played: list[Taken | Tried] = [*taken, *met]
     scores = [float(one.score.mean()) for one in played if len(one.score)]
     watch.lap("rollout")
-    if coach is None:
-        pays = [
-            (book, trajectory_pay(one, len(book.world.options))) for book, one in zip(books, taken, strict=True)
-        ]
-    else:
-        stages = [worlds(learner.iteration, settings.worlds + k) for k in range(coach.stages)]
-        coach.heard(books, stages)
-        pays = [(book, critic_pay(book, np.arange(len(book)), how.heat)) for book in books]
+    stages = [worlds(learner.iteration, settings.worlds + k) for k in range(coach.stages if coach else 0)]
+    pays = _pays(books, taken, how, coach, stages)
     lot = np.random.default_rng([learner.seed, learner.iteration, 0xBA7C])
     lessons = [(book, some_of(pay, book, how.learned // settings.worlds, lot)) for book, pay in pays]
     watch.lap("credit")
@@ -228,12 +222,27 @@ def practised(
         _mix(lessons),
         learner.most_tokens,
         watch.seconds,
-        {}
-        if coach is None or coach.result is None
-        else {k: v for k, v in coach.result._asdict().items() if k != "late"},
+        _coached(coach),
     )
     learner.iteration += 1
     return lecture
+
+
+def _pays(
+    books: Sequence[Book], taken: Sequence[Taken], how: Practice, coach: Coach | None, stages: Sequence[World]
+) -> list[tuple[Book, Pay]]:
+    """What is learned of each book's states: by trajectories, or by a coach who hears of the books first."""
+    if coach is None:
+        options = [len(book.world.options) for book in books]
+        return [(book, trajectory_pay(one, many)) for book, one, many in zip(books, taken, options, strict=True)]
+    coach.heard(books, stages)
+    return [(book, critic_pay(book, np.arange(len(book)), how.heat)) for book in books]
+
+
+def _coached(coach: Coach | None) -> dict[str, Any]:
+    """What a coach has to say of its own learning."""
+    result = None if coach is None else coach.result
+    return {} if result is None else {k: v for k, v in result._asdict().items() if k != "late"}
 
 
 Kept = Sequence[tuple[Book, Pay]]

@@ -31,6 +31,7 @@ __all__ = [
     "capped",
     "collect",
     "collect_decisions",
+    "copy_state",
     "drawn",
     "greedy",
     "played",
@@ -373,7 +374,7 @@ class _Collecting:
             return None
         target, self.free = np.split(self.free, [len(self.free) - len(tried.other)])[::-1]
         source = view.row[tried.mark[tried.of]]
-        _copy(self.state, source, target, len(self.every))
+        copy_state(self.state, source, target, len(self.every))
         self.every[target] = self.every[source]
         self.actor.copy(source, target)
         self.running[target] = np.arange(self.runs, self.runs + len(target))
@@ -582,7 +583,7 @@ def _tried(
     return _Tried(some, option, every, kept, logp, mark, row[mark], entries[kept], own)
 
 
-def _copy(state: Any, source: N64, target: N64, n: int) -> None:
+def copy_state(state: Any, source: N64, target: N64, n: int) -> None:
     """Rows of a state over other rows of it."""
     for f in fields(state):
         column = getattr(state, f.name)
