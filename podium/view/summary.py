@@ -168,8 +168,8 @@ def _stated(trace: Trace) -> float:
 
 
 def _counts(codes: Any, words: tuple[str, ...]) -> dict[str, int]:
-    found = np.bincount(codes[codes >= 0], minlength=len(words))
-    return {word: int(n) for word, n in zip(words, found, strict=True) if n}
+    count = np.bincount(codes[codes >= 0], minlength=len(words))
+    return {word: int(n) for word, n in zip(words, count, strict=True) if n}
 
 
 def _by_day(run: RunColumns, started: float | None) -> list[Spending]:
@@ -180,8 +180,8 @@ def _by_day(run: RunColumns, started: float | None) -> list[Spending]:
     first = int(day_e[run.bill.turn_e].min())
     count = int(day_e[run.bill.turn_e].max()) - first + 1
     names = [str(date(1970, 1, 1) + timedelta(days=first + n)) for n in range(count)]
-    found = tallies(run, np.maximum(day_e - first, -1), count)
-    return [Spending(name, one) for name, one in zip(names, found, strict=True) if one.turns]
+    bills = tallies(run, np.maximum(day_e - first, -1), count)
+    return [Spending(name, one) for name, one in zip(names, bills, strict=True) if one.turns]
 
 
 # ---- tasks
@@ -204,10 +204,11 @@ def _tasks(run: RunColumns) -> list[Task]:
     np.fmax.at(ended, trace.task_e[known], np.fmax(trace.end_e, at_e)[known])
     waited = _waited(run, count)
     prompts = _prompts(run, count)
-    return [
-        Task(n, prompts[n], float(begun[n] - start), float(max(0.0, ended[n] - begun[n] - waited[n])), int(calls[n]), bills[n])
-        for n in range(count)
-    ]  # fmt: skip
+
+    def worked(n: int) -> float:
+        return float(max(0.0, ended[n] - begun[n] - waited[n]))
+
+    return [Task(n, prompts[n], float(begun[n] - start), worked(n), int(calls[n]), bills[n]) for n in range(count)]
 
 
 def _waited(run: RunColumns, count: int) -> F:
@@ -255,15 +256,15 @@ def _ending(run: RunColumns, lead: int) -> Ending:
     text = next((t for row in spoken if (t := _short(text_of(content_of(trace, row)))) is not None), None)
     last = int(turns[-1])
     person = np.flatnonzero(run.person_e)
-    made = np.flatnonzero(run.call_e & (run.turn_of_e == last))
+    calls = np.flatnonzero(run.call_e & (run.turn_of_e == last))
     stops = person[(trace.type_e[person] == HUMAN) & (person > last)]
     how: How = "answered"
     if len(stops):
         how = "interrupted"
     elif trace.model_e[last] == MACHINE:
         how = "error of the model's API"
-    elif len(made) and (run.result_of_e[made] < 0).any():
+    elif len(calls) and (run.result_of_e[calls] < 0).any():
         how = "call without a result"
-    elif len(made) or (len(person) and person[-1] > last and trace.type_e[person[-1]] == MESSAGE):
+    elif len(calls) or (len(person) and person[-1] > last and trace.type_e[person[-1]] == MESSAGE):
         how = "no answer"
     return Ending(how, text)
