@@ -124,7 +124,7 @@ def context(trace: Trace, unit: str) -> I:
 @register("key")
 def invocation(trace: Trace, unit: str) -> I:
     """The task that its agent was working on, from being given it by another agent to being given the next."""
-    return take(units.kept(trace, "invocation", lambda: units.invocation(trace)), units.rows(trace, unit))
+    return take(units.invocation(trace), units.rows(trace, unit))
 
 
 @register("key", of="run")

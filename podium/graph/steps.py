@@ -8,12 +8,11 @@ from numpy.typing import NDArray
 from podium.graph.grouping import any_by, changes, count_of, first_by, take, unset
 from podium.trace import sweep
 from podium.trace.columns import B, I, Trace
-from podium.trace.vocabulary import EVENT_TYPES, EventType, event
+from podium.trace.vocabulary import EVENT_TYPES, STEPS, EventType, event
 
 __all__ = ["critical_steps", "lead", "spawned", "spawns"]
 
 SPAWN = event("spawn")
-STEPS: tuple[EventType, ...] = ("orchestrator_decision", "message", "tool_call", "return", "aggregate")
 OUTSIDE: tuple[EventType, ...] = ("tool_result", "human_intervention", "safety_event")
 LEADING: tuple[EventType, ...] = ("orchestrator_decision", "spawn", "aggregate")
 IS_STEP, IS_OUTSIDE, IS_LEADING = (np.isin(EVENT_TYPES, words) for words in (STEPS, OUTSIDE, LEADING))

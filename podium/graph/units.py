@@ -11,6 +11,7 @@ the first row of a role or turn.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from weakref import ref
 
 import numpy as np
@@ -47,6 +48,25 @@ __all__ = [
 DECISION, MESSAGE = event("orchestrator_decision"), event("message")
 CALL, RESULT, TEMPORAL = event("tool_call"), event("tool_result"), edge("temporal")
 RETURN, ANSWER = event("return"), edge("return")
+
+
+_LATEST: list[tuple[ref[Trace], dict[tuple[str, ...], I]]] = []  # the columns of one trace; none once it is gone
+
+
+def kept(column: Callable[..., I]) -> Callable[..., I]:
+    """Columns of the trace that was asked for last, computed once: a method asks for the same ones many times."""
+
+    @wraps(column)
+    def once(trace: Trace, *of: str) -> I:
+        if not _LATEST or _LATEST[0][0]() is not trace:
+            _LATEST[:] = [(ref(trace, lambda _: _LATEST.clear()), {})]
+        columns, key = _LATEST[0][1], (column.__name__, *of)
+        if key not in columns:
+            columns[key] = column(trace, *of)
+            columns[key].flags.writeable = False
+        return columns[key]
+
+    return once
 
 
 def team(trace: Trace) -> I:
@@ -111,6 +131,7 @@ def turn(trace: Trace) -> I:
     return numbered(order, opens | changes(who_e[order]), trace.n_events)
 
 
+@kept
 def invocation(trace: Trace) -> I:
     """An agent's events from one task that another agent gave it to the next; -1 for events of nobody. Not a unit
     of its own.
@@ -161,14 +182,9 @@ UNITS: dict[str, Callable[[Trace], I]] = {
 }
 
 
+@kept
 def rows(trace: Trace, unit: str) -> I:
-    """The row that stands for each unit of a kind; -1 for a rollout without events and for an agent that does
-    nothing.
-    """
-    return kept(trace, f"rows {unit}", lambda: _rows(trace, unit))
-
-
-def _rows(trace: Trace, unit: str) -> I:
+    """The row that stands for each unit of a kind; -1 for a rollout without events and for an idle agent."""
     match unit:
         case "team":
             first = trace.first_of("e")
@@ -183,12 +199,9 @@ def _rows(trace: Trace, unit: str) -> I:
     return first_by(unit_e, unit_e >= 0, count_of(unit_e))
 
 
+@kept
 def place(trace: Trace, unit: str) -> I:
     """For each event the place of its unit in a column at that unit, -1 if it belongs to none. Not for tokens."""
-    return kept(trace, f"place {unit}", lambda: _place(trace, unit))
-
-
-def _place(trace: Trace, unit: str) -> I:
     unit_e = UNITS[unit](trace)
     if unit not in ("orchestrator", "message", "tool_call"):
         return unit_e
@@ -198,16 +211,14 @@ def _place(trace: Trace, unit: str) -> I:
     return place_e[unit_e]
 
 
+@kept
 def rollouts(trace: Trace, unit: str) -> I:
     """The rollout of each unit of a kind."""
     axis = {"team": "n", "agent": "a", "token": "k"}.get(unit)
-    return kept(
-        trace,
-        f"rollouts {unit}",
-        lambda: trace.rollout_of(axis) if axis else trace.rollout_e[rows(trace, unit)],
-    )
+    return trace.rollout_of(axis) if axis else trace.rollout_e[rows(trace, unit)]
 
 
+@kept
 def within(trace: Trace, unit: str, coarser: str) -> I:
     """For each unit the place of the coarser unit that its row belongs to; -1 if there is none.
 
@@ -216,18 +227,14 @@ def within(trace: Trace, unit: str, coarser: str) -> I:
     """
     if unit == coarser:
         return np.arange(len(rows(trace, unit)))
-    if coarser == "team":
-        return rollouts(trace, unit)
-    if coarser == "agent":
-        return agents(trace, unit)
-    return kept(trace, f"{unit} within {coarser}", lambda: _within(trace, unit, coarser))
-
-
-def _within(trace: Trace, unit: str, coarser: str) -> I:
+    if coarser in ("team", "agent"):
+        return rollouts(trace, unit) if coarser == "team" else agents(trace, unit)
     place_e = place(trace, coarser)
-    if (unit, coarser) != ("turn", "role"):
-        return take(place_e, rows(trace, unit))
-    return first_stated(trace, unit, place_e)
+    return (
+        first_stated(trace, unit, place_e)
+        if (unit, coarser) == ("turn", "role")
+        else take(place_e, rows(trace, unit))
+    )
 
 
 def first_stated(trace: Trace, unit: str, code_e: I) -> I:
@@ -243,46 +250,23 @@ def first_stated(trace: Trace, unit: str, code_e: I) -> I:
     return take(code_e, first_by(place_e, (code_e >= 0) & own_e, len(rows(trace, unit))))
 
 
+@kept
 def roles(trace: Trace, unit: str) -> I:
     """The code of the role in which each unit is played: the first that it states, else the first that its agent
-    does; -1 for none.
-    """
-    return kept(trace, f"roles {unit}", lambda: _roles(trace, unit))
-
-
-def _roles(trace: Trace, unit: str) -> I:
+    does; -1 for none."""
     role_u, role_a = (first_stated(trace, kind, trace.role_e.codes) for kind in (unit, "agent"))
     return role_u if unit == "agent" else np.where(role_u >= 0, role_u, take(role_a, agents(trace, unit)))
 
 
+@kept
 def agents(trace: Trace, unit: str) -> I:
     """The agent whose work each unit is; -1 for none. A turn that begins with a tool's result is the caller's."""
     if unit == "agent":
         return np.arange(trace.n_agents)
-    return kept(
-        trace,
-        f"agents {unit}",
-        lambda: take(actor(trace) if unit == "turn" else trace.agent_e, rows(trace, unit)),
-    )
+    return take(actor(trace) if unit == "turn" else trace.agent_e, rows(trace, unit))
 
 
 def finer(unit: str, other: str) -> bool:
     """Whether the first of two kinds of unit comes later in the list from team to token."""
     order = list(UNITS)
     return order.index(unit) > order.index(other)
-
-
-_LATEST: list[tuple[ref[Trace], dict[str, I]]] = []  # the columns of one trace; none once it is gone
-
-
-def kept(trace: Trace, name: str, column: Callable[[], I]) -> I:
-    """A column of the trace that was asked for last, computed once: a method asks for the same ones many times."""
-    held = _LATEST[0] if _LATEST else None
-    if held is None or held[0]() is not trace:
-        held = ref(trace, lambda _: _LATEST.clear()), {}
-        _LATEST[:] = [held]
-    if name not in held[1]:
-        values = column()
-        values.flags.writeable = False
-        held[1][name] = values
-    return held[1][name]

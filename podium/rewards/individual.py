@@ -51,7 +51,7 @@ def invoked(trace: Trace, channel: str = "agent") -> F:
 
     pays: turns.   needs: an event of the invocation that states the channel, else NaN.   from: M-GRPO.
     """
-    of_e = units.kept(trace, "invocation", lambda: units.invocation(trace))
+    of_e = units.invocation(trace)
     total = sum_by(of_e, channel_of_events(trace, channel), count_of(of_e))[0]
     return take(total, of_e[units.rows(trace, "turn")])
 

@@ -35,6 +35,7 @@ from podium.trace.scan import LOG_EVENTS, Shape
 __all__ = ["Read", "check_paths", "load", "load_with_files", "read", "save", "write_whole"]
 
 MOST_BYTES, PIECE = 8 << 30, 64 << 20  # of one document, uncompressed, and of one read
+MOST_BLANK = 1 << 20  # before a document or log begins
 PIPE_PATIENCE_S = 20.0
 BUFFER = 1 << 17  # bytes that are read at a time
 SUFFIXES = (".json", ".jsonl", ".ndjson")
@@ -192,13 +193,11 @@ def _read_any(file: str, shape: Shape, words: dict[str, Any], progress: Progress
     """The documents of a file, or the segments of a log."""
     name = "standard input" if file == "-" else file
     with opened(file) as stream, complaints(name):
-        start = stream.peek(1 << 16)
-        if not start.strip():
-            start = stream.read(1 << 20)
-            if not start.strip():
+        blank = 0
+        while not (start := stream.peek(1 << 16)).strip():
+            blank += len(stream.read(len(start)))
+            if not start or blank > MOST_BLANK:
                 raise Unreadable(name, "empty; expected a trace")
-            stream = io.BufferedReader(_Rejoined(start, stream))
-            start = stream.peek(1 << 16)
         if log.is_log(start):
             yield from log.read_segments(blocks(stream, progress), name, shape, words)
             return
@@ -231,22 +230,6 @@ def _whole(stream: IO[bytes], name: str) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-class _Rejoined(io.RawIOBase):
-    """A stream with what was read from it put back."""
-
-    def __init__(self, start: bytes, rest: IO[bytes]) -> None:
-        self._start, self._rest = start.lstrip(), rest
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        piece, self._start = self._start[: len(buffer)], self._start[len(buffer) :]
-        piece = piece or self._rest.read(len(buffer))
-        buffer[: len(piece)] = piece
-        return len(piece)
-
-
 def _documents(data: bytes, file: str) -> Iterator[Read]:
     """One document, or one a line."""
     end = data.find(b"\n", len(data) - len(data.lstrip()))
@@ -267,21 +250,18 @@ def _finished(loose: Loose | list[Place], file: str) -> Read:
     if isinstance(loose, list):
         return Read(file, None, [Finding(file, p.position, p.rule, LEVELS[p.rule], p.message) for p in loose])
     trace, broken, order = settle(loose)
-    rank = None
-    if order is not None and any(p.position is not None for p in broken):
-        rank = np.empty(len(order), np.int64)
-        rank[order] = np.arange(len(order))
-    placed = [
+    rows = np.arange(0) if order is None or not broken else np.argsort(order)  # by place in the file
+    findings = [
         Finding(
             file,
-            p.position if rank is None or p.position is None else int(rank[p.position]),
+            p.position if order is None or p.position is None else int(rows[p.position]),
             p.rule,
             LEVELS[p.rule],
             p.message,
         )
         for p in broken
     ]
-    return Read(file, trace, placed + check(trace, file))
+    return Read(file, trace, findings + check(trace, file))
 
 
 def _is_trace_name(path: Path) -> bool:

@@ -36,6 +36,7 @@ Name = tuple[str, int]
 Causes = Name | Iterable[Name | tuple[EdgeType, Name]]
 
 _DRAIN_EVERY = 4096
+_STATED = ("to", "role", "tool", "content_ref", "trusted")  # what the survey's event has beside type and agent
 _LISTS = {"tokens", "logps", "mask"}  # one entry a token: may be given as arrays
 _encode, _convert = msgspec.json.Encoder().encode, msgspec.convert
 _TAKEN = {f.encode_name for f in msgspec.structs.fields(LogEvent)}
@@ -128,10 +129,8 @@ class Recorder:
         `after` are its causes, each a name or (edge type, name); `podium` are Podium's fields (end, tokens_in,
         decision, rewards, ...); `extra` are fields of your own; `name` is one that `reserve` gave.
         """
-        n = next(self._count) if name is None else name[1]
-        self._write(
-            n, self._clock() - self._zero, type, agent, after, to, role, tool, content_ref, trusted, extra, podium
-        )
+        t, n = self._clock() - self._zero, next(self._count) if name is None else name[1]
+        self._write(n, t, type, agent, after, (to, role, tool, content_ref, trusted), extra, podium)
         return (self.writer, n)
 
     def reserve(self) -> Name:
@@ -145,15 +144,12 @@ class Recorder:
         type: str,
         agent: str,
         after: Causes,
-        to: str | None,
-        role: str | None,
-        tool: str | None,
-        content_ref: str | None,
-        trusted: bool | None,
+        stated: tuple[Any, ...],
         extra: dict[str, Any] | None,
         podium: dict[str, Any],
     ) -> None:
         line: dict[str, Any] = {"n": n, "t": t, "type": type, "agent": agent}
+        to, role, tool, content_ref, trusted = stated
         if to is not None:
             line["to"] = to
             if type == "message" or type == "return":
@@ -225,10 +221,10 @@ class Recorder:
             fields["valid"] = False
             raise
         finally:
-            known = ("after", "to", "role", "tool", "content_ref", "trusted", "extra")
-            plain: dict[str, Any] = {k: fields.pop(k, () if k == "after" else None) for k in known}
+            after, extra = fields.pop("after", ()), fields.pop("extra", None)
+            stated = tuple(fields.pop(name, None) for name in _STATED)
             fields["end"] = self._clock() - self._zero
-            self._write(span.name[1], start, type, agent, **plain, podium=fields)
+            self._write(span.name[1], start, type, agent, after, stated, extra, fields)
 
     def outcome(
         self,

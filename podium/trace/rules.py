@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from podium.trace.findings import Finding, Level
 from podium.trace.loose import backwards
 from podium.trace.options import chosen_options
 from podium.trace.sweep import latest, reach
-from podium.trace.vocabulary import EventType, edge, event
+from podium.trace.vocabulary import EVENT_TYPES, STEPS, EventType, edge, event
 from podium.trace.vocabulary import decision as decision_code
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "unmatched_calls",
 ]
 
+IS_STEP = np.isin(EVENT_TYPES, STEPS)
 LIMIT = 1000  # findings of one rule in one trace that are spelled out
 ROUNDING = 1e-4  # by which a log-probability in 32-bit arithmetic may exceed 0
 
@@ -69,29 +71,10 @@ def _backwards(trace: Trace, beyond: bool) -> Iterator[tuple[int, str]]:
     later = np.flatnonzero(trace.t_e[trace.src_x] > trace.t_e[trace.dst_x])
     late_x = trace.t_e[trace.src_x[later]] - trace.t_e[trace.dst_x[later]]
     tolerance_x = skew(trace)[trace.rollout_e[trace.dst_x[later]]]
-    for x, tolerance in zip(
-        later[(late_x > tolerance_x) == beyond].tolist(),
-        tolerance_x[(late_x > tolerance_x) == beyond].tolist(),
-        strict=True,
-    ):
-        s, d = int(trace.src_x[x]), int(trace.dst_x[x])
+    for i in np.flatnonzero((late_x > tolerance_x) == beyond).tolist():
+        s, d, tolerance = int(trace.src_x[later[i]]), int(trace.dst_x[later[i]]), float(tolerance_x[i])
         message = backwards(trace.id_e, trace.t_e, s, d)
         yield d, message if beyond else f"{message}, within the clock tolerance of {tolerance:g} s"
-
-
-def backwards_time(trace: Trace) -> Broken:
-    return _backwards(trace, beyond=True)
-
-
-def clock_skew(trace: Trace) -> Broken:
-    return _backwards(trace, beyond=False)
-
-
-def _extreme(rows: NDArray[np.int64], agent: I, trace: Trace, at: np.ufunc, start: float) -> NDArray[np.float64]:
-    """Per agent the first or last time among these rows."""
-    when_a = np.full(trace.n_agents, start)
-    at.at(when_a, agent, trace.t_e[rows])
-    return when_a
 
 
 def lifetime(trace: Trace) -> Broken:
@@ -100,11 +83,10 @@ def lifetime(trace: Trace) -> Broken:
         return
     despawns = np.flatnonzero(trace.type_e == event("despawn"))
     gone = np.where(trace.to_e[despawns] >= 0, trace.to_e[despawns], trace.agent_e[despawns])
-    born_a = _extreme(spawns, trace.to_e[spawns], trace, np.fmin, np.inf)
-    died_a = _extreme(despawns, gone, trace, np.fmax, -np.inf)
-    born_a[trace.to_e[spawns[np.isnan(trace.t_e[spawns])]]] = (
-        np.inf
-    )  # it may have lived before the first that has a time
+    born_a, died_a = np.full(trace.n_agents, np.inf), np.full(trace.n_agents, -np.inf)
+    np.fmin.at(born_a, trace.to_e[spawns], trace.t_e[spawns])
+    np.fmax.at(died_a, gone, trace.t_e[despawns])
+    born_a[trace.to_e[spawns[np.isnan(trace.t_e[spawns])]]] = np.inf  # it may have lived before those with a time
     spawned_a = np.isfinite(born_a)
     born_a = np.where(spawned_a, born_a, -np.inf)
     last_a = np.full((2, trace.n_agents), -1)  # rows: its last spawn, its last despawn
@@ -116,11 +98,8 @@ def lifetime(trace: Trace) -> Broken:
     late_e = acts_e & (trace.t_e > died_a[trace.agent_e] + slack_e)
     for row in np.flatnonzero(early_e | late_e).tolist():
         agent = int(trace.agent_e[row])
-        when = (
-            f"before it was spawned (t={born_a[agent]:g})"
-            if early_e[row]
-            else f"after its last despawn (t={died_a[agent]:g})"
-        )
+        despawned = f"after its last despawn (t={died_a[agent]:g})"
+        when = f"before it was spawned (t={born_a[agent]:g})" if early_e[row] else despawned
         yield row, f"{trace.id_e[row]}: {trace.name_a[agent]!r} acts at t={trace.t_e[row]:g}, {when}"
 
 
@@ -190,14 +169,10 @@ def orphan_return(trace: Trace) -> Broken:
     )
     across_x = (trace.agent_e[trace.src_x] != trace.agent_e[trace.dst_x]) & (trace.type_x != edge("temporal"))
     reached = trace.dst_x[across_x & ~world_e[trace.src_x]]
-    n = trace.n_events + 1
-    inputs = np.sort(
-        np.concatenate(
-            [trace.to_e[addressed] * np.int64(n) + addressed, trace.agent_e[reached] * np.int64(n) + reached]
-        )
-    )
-    answers = np.sort(trace.agent_e[returns] * np.int64(n) + returns)
-    before = np.concatenate([[-1], answers[:-1]])
+    n = np.int64(trace.n_events + 1)  # an agent and a row as one number
+    inputs = np.sort(np.append(trace.to_e[addressed] * n + addressed, trace.agent_e[reached] * n + reached))
+    answers = np.sort(trace.agent_e[returns] * n + returns)
+    before = np.append(-1, answers[:-1])
     since = np.where(
         before // n == answers // n, before, answers // n * n - 1
     )  # the return before, or the beginning
@@ -239,15 +214,9 @@ def token_owner(trace: Trace) -> Broken:
     known = (context < 0) | (trace.start_e[context] >= 0)
     for i in np.flatnonzero(known & (trace.start_e[placed] != end)).tolist():
         row, start = int(placed[i]), int(trace.start_e[placed[i]])
-        fault = (
-            f"{end[i] - start} tokens have two owners"
-            if start < end[i]
-            else f"{start - end[i]} tokens have no owner"
-        )
-        yield (
-            row,
-            f"{trace.id_e[row]}: its tokens start at {start}, the context it extends ends at {end[i]}: {fault}",
-        )
+        owners = "two owners" if start < end[i] else "no owner"
+        what = f"its tokens start at {start}, the context it extends ends at {end[i]}"
+        yield row, f"{trace.id_e[row]}: {what}: {abs(end[i] - start)} tokens have {owners}"
 
 
 def _circular(context_e: I) -> list[int]:
@@ -260,24 +229,20 @@ def _circular(context_e: I) -> list[int]:
     return np.flatnonzero(up_e >= 0).tolist()
 
 
-STEPS: tuple[int, ...] = tuple(
-    map(event, ("orchestrator_decision", "message", "tool_call", "return", "aggregate"))  # type: ignore[arg-type]
-)
-
-
 def totals(trace: Trace) -> Broken:
     """Counts of calls and messages, and tokens and cost where every event that does a step states them."""
     cut_n = np.bincount(trace.rollout_e[trace.truncated_e == 1], minlength=len(trace)) > 0
-    for name, told_n in trace.cost_n.items():
+    for name, stated_n in trace.cost_n.items():
         if name not in _FIGURES:
             continue
         figure_e, silent_e = _FIGURES[name](trace)
         sum_n = np.bincount(trace.rollout_e, figure_e, minlength=len(trace))
-        silent_n = np.bincount(trace.rollout_e[silent_e & np.isin(trace.type_e, STEPS)], minlength=len(trace)) > 0
+        silent_n = np.bincount(trace.rollout_e[silent_e & IS_STEP[trace.type_e]], minlength=len(trace)) > 0
         silent_n |= np.bincount(trace.rollout_e[~silent_e], minlength=len(trace)) == 0
-        differs_n = ~cut_n & ~silent_n & ~np.isnan(told_n) & ~np.isclose(told_n, sum_n, rtol=1e-9, atol=1e-9)
+        differs_n = ~cut_n & ~silent_n & ~np.isnan(stated_n) & ~np.isclose(stated_n, sum_n, rtol=1e-9, atol=1e-9)
         for i in np.flatnonzero(differs_n).tolist():
-            yield int(trace.first_of("e")[i]), f"costs.{name} says {told_n[i]:g}, the events add up to {sum_n[i]:g}"
+            what = f"costs.{name} says {stated_n[i]:g}, the events add up to {sum_n[i]:g}"
+            yield int(trace.first_of("e")[i]), what
 
 
 def _count(word: EventType) -> Callable[[Trace], tuple[B, B]]:
@@ -316,15 +281,11 @@ def trust_laundering(trace: Trace) -> Broken:
         return
     edges = trust_edges(trace)
     laundered = np.flatnonzero(reach(untrusted_e, *edges) & (trace.trusted_e == 1))
-    if len(laundered):
-        source_e = latest(untrusted_e, *edges)
-        for row in laundered.tolist():
-            source = trace.id_e[int(source_e[row])]
-            yield (
-                row,
-                f"{trace.id_e[row]} is marked trusted but derives from {source}, which is not, and nobody "
-                "released it",
-            )
+    source_e = latest(untrusted_e, *edges) if len(laundered) else laundered
+    for row in laundered.tolist():
+        source = trace.id_e[int(source_e[row])]
+        fault = f"derives from {source}, which is not, and nobody released it"
+        yield row, f"{trace.id_e[row]} is marked trusted but {fault}"
 
 
 def end_before_start(trace: Trace) -> Broken:
@@ -401,20 +362,14 @@ def self_spawn(trace: Trace) -> Broken:
 
 def own_parent(trace: Trace) -> Broken:
     parent = trace.parent_n.recoded(trace.trace_id_n.words)
-    for run, row in _first_rows(trace, (parent >= 0) & (parent == trace.trace_id_n.codes)):
-        yield row, f"{trace.trace_id_n[run]!r} is said to have branched from itself"
+    for run in np.flatnonzero((parent >= 0) & (parent == trace.trace_id_n.codes)).tolist():
+        yield int(trace.first_of("e")[run]), f"{trace.trace_id_n[run]!r} is said to have branched from itself"
 
 
 def missing_branch(trace: Trace) -> Broken:
-    for run, row in _first_rows(trace, (trace.parent_n.codes >= 0) & (trace.branch_n < 0)):
+    for run in np.flatnonzero((trace.parent_n.codes >= 0) & (trace.branch_n < 0)).tolist():
         name = f"{trace.trace_id_n[run]!r} branched from {trace.parent_n[run]!r}"
-        yield row, f"{name}, but does not say at which row: expected `branch`"
-
-
-def _first_rows(trace: Trace, of_n: B) -> list[tuple[int, int]]:
-    """These rollouts, each with its first row."""
-    runs = np.flatnonzero(of_n)
-    return list(zip(runs.tolist(), trace.first_of("e")[runs].tolist(), strict=True)) if len(runs) else []
+        yield int(trace.first_of("e")[run]), f"{name}, but does not say at which row: expected `branch`"
 
 
 RULES: tuple[Rule, ...] = (
@@ -426,7 +381,7 @@ RULES: tuple[Rule, ...] = (
         "backwards-time",
         "error",
         "a cause is not later than its effect, beyond the clock tolerance",
-        backwards_time,
+        partial(_backwards, beyond=True),
     ),
     Rule("lifetime", "error", "a spawned agent acts after its spawn and not after its last despawn", lifetime),
     Rule("orphan-result", "error", "a tool result has an earlier call, unless it is truncated", orphan_result),
@@ -454,7 +409,7 @@ RULES: tuple[Rule, ...] = (
     Rule("log-fault", "warning", "a log of another system can be read whole"),
     Rule("log-unknown", "warning", "a file is a trace or a log that an importer knows"),
     Rule("log-order", "warning", "in a log of another system no cause is later than its effect"),
-    Rule("clock-skew", "warning", "a cause is not later than its effect", clock_skew),
+    Rule("clock-skew", "warning", "a cause is not later than its effect", partial(_backwards, beyond=False)),
     Rule("open-call", "warning", "a tool call has a result", open_call),
     Rule("totals", "warning", "stated totals are the sums over events", totals),
     Rule(

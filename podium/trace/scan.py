@@ -47,6 +47,7 @@ try:
 except ImportError:
     FAST = False
 
+_DTYPES = {"n": np.float64, "i": np.float64, "b": np.int8, "s": np.int32, "j": np.int32}
 MOST_FIELDS, MOST_CELLS = 1 << 16, 1 << 28
 
 
@@ -169,14 +170,13 @@ def _table_c(
         return None
     kinds = shape.top | shape.nested
     table = Table(n, words, {}, {}, {})
-    dtypes = {"n": np.float64, "i": np.float64, "b": np.int8, "s": np.int32, "j": np.int32}
     for name, raw in columns.items():
         kind = kinds[name][0]
         if kind == "r":
             spans = np.frombuffer(raw, np.int64).reshape(-1, 3)
             table.raw[name] = (spans[:, 0], [data[a:b] for a, b in spans[:, 1:].tolist()])
         else:
-            table.columns[name] = np.frombuffer(raw, dtypes[kind])
+            table.columns[name] = np.frombuffer(raw, _DTYPES[kind])
     for name_, rows, codes, own in extras:
         if not own.valid():
             return None
@@ -192,14 +192,13 @@ def _table_c(
 
 def objects_py(data: bytes, lines: bool, shape: Shape, words: dict[str, Any]) -> Table:
     """The same, by msgspec, for any input; it raises what msgspec raises."""
-    strict, loose = _decoders(shape.struct, lines)
     unknown = False
     try:
-        rows = strict.decode_lines(data) if lines else strict.decode(data)
+        rows = _decoded(_decoder(shape.struct, lines), data, lines)
     except msgspec.ValidationError as error:
         if "unknown field" not in str(error) or not shape.open:
             raise
-        rows = loose.decode_lines(data) if lines else loose.decode(data)
+        rows = _decoded(_decoder(shape.struct, lines, strict=False), data, lines)
         unknown = True
     table = Table(len(rows), words, {}, {}, {})
     _fill(table, rows, np.arange(len(rows)), shape.top, words)
@@ -236,17 +235,14 @@ def _fill(
         if kind in "sj":
             code = words[dictionary].code
             values = list(map(code, map(_one_line, values) if kind == "j" else values))
-        dtype, absent = {"n": (np.float64, np.nan), "i": (np.float64, np.nan), "b": (np.int8, -1)}.get(
-            kind, (np.int32, -1)
-        )
-        column = np.full(table.n, absent, dtype)
+        column = np.full(table.n, np.nan if kind in "ni" else -1, _DTYPES[kind])
         column[places] = values
         table.columns[name] = column
 
 
 def _extras_py(table: Table, data: bytes, lines: bool, known: set[str]) -> None:
-    decoder = msgspec.json.Decoder(dict[str, Raw] if lines else list[dict[str, Raw]])
-    rows: Any = decoder.decode_lines(data) if lines else decoder.decode(data)
+    kind: Any = dict[str, Raw]
+    rows = _decoded(msgspec.json.Decoder(kind if lines else list[kind]), data, lines)
     unknown = [{name: value for name, value in item.items() if name not in known} for item in rows]
     table.extras |= extra_columns(table.n, range(table.n), unknown)
 
@@ -289,27 +285,24 @@ def _one_line(raw: Raw) -> str:
     return (msgspec.json.format(text, indent=-1) if b"\n" in text else text).decode()
 
 
+def _decoded(decoder: Any, data: bytes, lines: bool) -> list[Any]:
+    rows: list[Any] = decoder.decode_lines(data) if lines else decoder.decode(data)
+    return rows
+
+
 @cache
-def _decoders(struct: type[msgspec.Struct], lines: bool) -> tuple[Any, Any]:
-    """Of this struct with the nested parts left raw: one that minds unknown fields, one that drops them."""
-    minds, drops = _raw(struct, strict=True), _raw(struct, strict=False)
-    return _decoder(minds, lines), _decoder(drops, lines)
+def _decoder(struct: type[msgspec.Struct], lines: bool, strict: bool = True) -> Any:
+    """Of this struct with nested parts left raw; one that is not strict drops fields that it does not know."""
+    nested = _raw(Extension, [name for name, (kind, _) in _EXTENSION.items() if kind in "rj"], strict=True)
+    raw = _raw(struct, ["after", "also"], strict, podium=nested | UnsetType)
+    return msgspec.json.Decoder(raw if lines else list[raw])  # type: ignore[valid-type]
 
 
-def _decoder(struct: Any, lines: bool) -> Any:
-    return msgspec.json.Decoder(struct if lines else list[struct])
-
-
-def _raw(struct: type[msgspec.Struct], strict: bool) -> type[msgspec.Struct]:
-    def fields(of: type[msgspec.Struct], names: Iterable[str]) -> Any:
-        for f in msgspec.structs.fields(of):
-            kind: Any = Raw | UnsetType if f.encode_name in names else f.type
-            if f.type == Extension | UnsetType:
-                kind = nested | UnsetType
-            options = {} if f.required else {"default": f.default}
-            yield f.name, kind, msgspec.field(name=f.encode_name, **options)
-
-    left = [n for n, (k, _) in _EXTENSION.items() if k in "rj"]
-    nested = msgspec.defstruct("Extension", fields(Extension, left), forbid_unknown_fields=True, gc=False)
-    ordered = sorted(fields(struct, ["after", "also"]), key=lambda f: f[2].default is not msgspec.NODEFAULT)
-    return msgspec.defstruct(struct.__name__, ordered, forbid_unknown_fields=strict, gc=False)
+def _raw(struct: type[msgspec.Struct], left: Iterable[str], strict: bool, **others: Any) -> Any:
+    """The same struct with these fields left raw, and some of other types."""
+    fields: list[tuple[str, Any, Any]] = []
+    for f in msgspec.structs.fields(struct):
+        kind = Raw | UnsetType if f.encode_name in left else others.get(f.name, f.type)
+        options = {} if f.required else {"default": f.default}
+        fields.append((f.name, kind, msgspec.field(name=f.encode_name, **options)))
+    return msgspec.defstruct(struct.__name__, fields, forbid_unknown_fields=strict, kw_only=True, gc=False)

@@ -88,8 +88,8 @@ def read(store: Path, rollouts: slice | Sequence[int] | None = None) -> Trace:
     if rollouts is None:
         return concat([_read_part(*part) for part in parts.items()])
     wanted = _numbers(sum(map(len, parts.values())), rollouts)
-    used = {part: held for part, held in parts.items() if np.isin(held, wanted).any()}
-    place = {number: i for i, number in enumerate(number for held in used.values() for number in held)}
+    used = {part: numbers for part, numbers in parts.items() if np.isin(numbers, wanted).any()}
+    place = {number: i for i, number in enumerate(chain.from_iterable(used.values()))}
     return concat([_read_part(*part) for part in used.items()])[[place[w] for w in wanted]]
 
 
@@ -349,19 +349,16 @@ def _values(name: str, kind: Any, table: Any, words: Sequence[str] | None) -> An
     if kind == "text":
         return _text(table[name])
     if words is not None:
-        return _codes(name, _text(table[name]), words)
+        text = _text(table[name])
+        if unknown := set(text.words) - set(words):
+            raise StoreError(f"{name} has words that this Podium does not know: {', '.join(sorted(unknown))}")
+        return text.recoded(words)
     return table[name].to_numpy() if kind == "float" else _numpy(table[name])
 
 
 def _numpy(cells: Any) -> I:
     whole: I = (cells.fill_null(-1) if cells.null_count else cells).to_numpy()
     return whole
-
-
-def _codes(name: str, text: Text, words: Sequence[str]) -> I:
-    if unknown := set(text.words) - set(words):
-        raise StoreError(f"{name} has words that this Podium does not know: {', '.join(sorted(unknown))}")
-    return text.recoded(words)
 
 
 def _text(cells: Any) -> Text:

@@ -9,8 +9,8 @@ said to be inferred.
 Every generation is put into one of four classes, and whatever cannot be proven is not clean:
 
     clean      its context is, id by id, the context that it extends and the tokens of that
-    realigned  ids differ, a few at a time, and agree again up to the end of that context: text that was tokenised
-    again fork       another context: compaction, edited history, a second answer to the same prompt, a sub-agent
+    realigned  ids differ, a few at a time, and agree again up to the end of that context: text tokenised again
+    fork       another context: compaction, edited history, a second answer to the same prompt, a sub-agent
     unknown    ids, places or counts are missing or contradict each other, here or earlier on the path
 """
 
@@ -80,10 +80,7 @@ def digest(ids: I) -> str:
     >>> digest(np.array([1, 2, 3])), digest(np.array([1, 2, 4])) == digest(np.array([1, 2, 3]))
     ('3:570fc0755bd3143f', False)
     """
-    n = len(ids)
-    place = np.arange(n)
-    h1, h2 = (int(_terms(np.asarray(ids), place, f, n).sum() % f[0]) for f in _FIELDS)
-    return _spelled(n, h1, h2)
+    return _spelled(len(ids), *_hashed(np.asarray(ids)))
 
 
 def _spelled(n: int, h1: int, h2: int) -> str:
@@ -101,12 +98,9 @@ def extend(length: N, h1: N, h2: N, ids: Sequence[Sequence[int]]) -> tuple[N, N,
     stop = np.cumsum(count)
     token = np.fromiter(chain.from_iterable(ids), np.int64, int(count.sum()))
     place = np.arange(len(token)) + np.repeat(length - stop + count, count)
-    whole = length + count
-    hashes = []
-    for before, field in zip((h1, h2), _FIELDS, strict=True):
-        total = np.append(np.uint64(0), np.cumsum(_terms(token, place, field, int(whole.max(initial=1)))))
-        hashes.append(((before.astype(np.uint64) + total[stop] - total[stop - count]) % field[0]).astype(np.int64))
-    return whole, hashes[0], hashes[1]
+    added = _span_hashes(token, place, stop - count, count)
+    h1, h2 = ((h + more) % prime for h, more, (prime, _) in zip((h1, h2), added, _FIELDS, strict=True))
+    return length + count, h1, h2
 
 
 def spelled(length: N, h1: N, h2: N) -> list[str]:
@@ -131,6 +125,25 @@ def _terms(token: I, place: N, field: tuple[int, int], longest: int) -> U:
     prime = np.uint64(field[0])
     terms: U = (token.astype(np.uint64) + np.uint64(1)) % prime * _powers(longest, field)[place] % prime
     return terms
+
+
+def _prefix_sums(token: I, place: N) -> list[U]:
+    """In each field the sums of terms before each token, and of all."""
+    longest = int(place.max(initial=0)) + 1
+    return [np.append(np.uint64(0), np.cumsum(_terms(token, place, field, longest))) for field in _FIELDS]
+
+
+def _span_hashes(token: I, place: N, first: N, count: N) -> N:
+    """Both hashes of each span of tokens, at these places of their contexts."""
+    sums = _prefix_sums(token, place)
+    return np.array(
+        [(s[first + count] - s[first]) % np.uint64(p) for s, (p, _) in zip(sums, _FIELDS, strict=True)], np.int64
+    )
+
+
+def _hashed(ids: I) -> tuple[int, int]:
+    (h1,), (h2,) = _span_hashes(ids, np.arange(len(ids)), np.zeros(1, np.int64), np.array([len(ids)])).tolist()
+    return h1, h2
 
 
 def align(whole: I, prompt: I) -> Drift | None:
@@ -194,9 +207,7 @@ class _Layout(NamedTuple):
     first_e: N  # of its tokens
     owned_e: N
     prompt_e: N  # how many of its tokens come before those it sampled last
-    in_e: (
-        N  # tokens of the prompt that it states, -1 where it does not or its tokens are not a prompt and an answer
-    )
+    in_e: N  # tokens of the prompt that it states, -1 where it does not or they are not a prompt and an answer
     out_e: N
     lost_e: NDArray[np.bool_]  # whether the id of some of its tokens is not recorded
 
@@ -236,9 +247,8 @@ def exactness(trace: Trace) -> Exactness:
     full = row_g[(tree.place_e[row_g] == 0) & tree.whole_e[row_g]]
     named, free = full[trace.context_e[full] >= 0], full[trace.context_e[full] < 0]
     extended, before = tree.extended(free), tree.before(free)
-    against = np.where(
-        before >= 0, before, extended
-    )  # its own past comes first: skipping it would hide what differs there
+    # its own past comes first: skipping it would hide what differs there
+    against = np.where(before >= 0, before, extended)
     known = against >= 0
     tree.compare(np.append(named, free[known]), np.append(trace.context_e[named], against[known]).astype(np.int64))
     parent_e, inferred_e = np.array(trace.context_e, np.int64), np.zeros(trace.n_events, np.bool_)
@@ -317,10 +327,7 @@ class _Tree:
         """Of each event's tokens as if they began at place 0, and the powers to move them."""
         token_k, _, first_e, owned_e = self.layout[:4]
         place = np.arange(len(token_k)) - np.repeat(first_e, owned_e)
-        own_e = np.zeros((2, len(owned_e)), np.int64)
-        for f, field in enumerate(_FIELDS):
-            sums = np.append(np.uint64(0), np.cumsum(_terms(token_k, place, field, int(owned_e.max(initial=0)))))
-            own_e[f] = (sums[first_e + owned_e] - sums[first_e]) % np.uint64(field[0])
+        own_e = _span_hashes(token_k, place, first_e, owned_e)
         return own_e, [_powers(len(token_k) + 1, field) for field in _FIELDS]
 
     def _sought(self, row: int, above: int, end: int, told: str | None) -> int:
@@ -379,12 +386,9 @@ class _Tree:
         k = ranges(layout.first_e[rows], layout.prompt_e[rows])
         at = np.repeat(np.arange(len(rows)), layout.prompt_e[rows])
         place = k - np.repeat(layout.first_e[rows], layout.prompt_e[rows])
-        hashes = []
-        begin = np.cumsum(layout.prompt_e[rows]) - layout.prompt_e[rows]
-        for field in _FIELDS:
-            sums = np.cumsum(_terms(layout.token_k[k], place, field, int(place.max(initial=0)) + 1))
-            base = np.append(np.uint64(0), sums)[begin]
-            hashes.append((sums - base[at]) % np.uint64(field[0]))
+        begin = (np.cumsum(layout.prompt_e[rows]) - layout.prompt_e[rows])[at]
+        sums = _prefix_sums(layout.token_k[k], place)
+        hashes = [(s[1:] - s[begin]) % np.uint64(prime) for s, (prime, _) in zip(sums, _FIELDS, strict=True)]
         keys = key(hashes, self.trace.rollout_e[rows][at])
         spot = np.minimum(np.searchsorted(ends, keys), len(ends) - 1)
         hit = np.flatnonzero((ends[spot] == keys) & (known[first[spot]] < rows[at]))
@@ -452,11 +456,6 @@ def _misplaced(place: int, above: int, end: int, whole: bool) -> str:
     if place > end and place:
         return f"starts at token {place}, and {{}} ends at {end}: ids are missing between them"
     return ""
-
-
-def _hashed(ids: I) -> tuple[int, int]:
-    h1, h2 = (int(_terms(ids, np.arange(len(ids)), f, len(ids)).sum() % f[0]) for f in _FIELDS)
-    return h1, h2
 
 
 def _told_digests(trace: Trace) -> dict[int, str]:

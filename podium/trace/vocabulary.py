@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, get_args
 
 __all__ = [
     "DECISIONS",
     "EDGE_TYPES",
     "EVENT_TYPES",
+    "STEPS",
     "TOPOLOGIES",
     "Decision",
     "EdgeType",
@@ -33,6 +35,7 @@ EventType = Literal[
 EdgeType = Literal[
     "temporal", "causal", "spawn", "message", "tool_dependency", "return", "aggregate", "safety_flow"
 ]
+STEPS: tuple[EventType, ...] = ("orchestrator_decision", "message", "tool_call", "return", "aggregate")
 Topology = Literal[
     "centralized", "planner_executor_critic", "debate", "swarm", "hierarchical", "harness", "mixed", "unknown"
 ]
@@ -43,29 +46,7 @@ EDGE_TYPES: tuple[str, ...] = get_args(EdgeType)
 TOPOLOGIES: tuple[str, ...] = get_args(Topology)
 DECISIONS: tuple[str, ...] = get_args(Decision)
 
-
-def event(word: EventType) -> int:
-    """The code of an event type.
-
-    >>> event("spawn")
-    1
-    """
-    return EVENT_TYPES.index(word)
-
-
-def edge(word: EdgeType) -> int:
-    """The code of an edge type.
-
-    >>> edge("temporal")
-    0
-    """
-    return EDGE_TYPES.index(word)
-
-
-def decision(word: Decision) -> int:
-    """The code of a decision kind.
-
-    >>> decision("stop")
-    4
-    """
-    return DECISIONS.index(word)
+# the code of a word: event("spawn") is 1, edge("temporal") 0, decision("stop") 4
+event: Callable[[EventType], int] = EVENT_TYPES.index
+edge: Callable[[EdgeType], int] = EDGE_TYPES.index
+decision: Callable[[Decision], int] = DECISIONS.index
