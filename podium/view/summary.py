@@ -169,8 +169,8 @@ def _stated(trace: Trace) -> float:
 
 
 def _counts(codes: Any, words: tuple[str, ...]) -> dict[str, int]:
-    count = np.bincount(codes[codes >= 0], minlength=len(words))
-    return {word: int(n) for word, n in zip(words, count, strict=True) if n}
+    counts = np.bincount(codes[codes >= 0], minlength=len(words))
+    return {word: int(n) for word, n in zip(words, counts, strict=True) if n}
 
 
 def _by_day(run: RunColumns, started: float | None) -> list[Spending]:
@@ -208,11 +208,13 @@ def _tasks(run: RunColumns) -> list[Task]:
     np.fmax.at(ended, task_e[known], np.fmax(trace.end_e, at_e)[known])
     waited = _waited(run, task_e, count)
     prompts = _prompts(run, task_e, count)
-
-    def worked(n: int) -> float:
-        return float(max(0.0, ended[n] - begun[n] - waited[n]))
-
-    return [Task(n, prompts[n], float(begun[n] - start), worked(n), int(calls[n]), bills[n]) for n in range(count)]
+    return [
+        Task(
+            n, prompts[n], float(begun[n] - start), float(max(0.0, ended[n] - begun[n] - waited[n])), int(calls[n]),
+            bills[n],
+        )
+        for n in range(count)
+    ]  # fmt: skip
 
 
 def _waited(run: RunColumns, task_e: I, count: int) -> F:
@@ -239,8 +241,8 @@ def _prompts(run: RunColumns, task_e: I, count: int) -> list[str | None]:
 def _unpacked(text: str) -> str:
     """The text itself, where it is JSON: spans have it as a list, or under the name of its part.
 
-    >>> _unpacked('["Look it up."]'), _unpacked('{"role": "assistant", "content": "Done."}'), _unpacked("[1] is open")
-    ('Look it up.', 'Done.', '[1] is open')
+    >>> [_unpacked(text) for text in ('["Look it up."]', '{"role": "assistant", "content": "Done."}', "[1] is open")]
+    ['Look it up.', 'Done.', '[1] is open']
     """
     if text[:1] not in ("{", "["):
         return text
