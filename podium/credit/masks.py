@@ -55,7 +55,7 @@ def mask_runs(trace: Trace) -> Masks:
     start = np.concatenate([[0], np.cumsum(np.maximum(many[:-1], 0))])
     run = np.repeat(runs, count)
     nth = np.arange(len(run)) - np.repeat(np.cumsum(count) - count, count)
-    name = np.array([*flat, -1])[start[trace.do_n.codes[run]] + nth]
+    name = np.array(flat, np.int64)[start[trace.do_n.codes[run]] + nth]
     acts = np.unique(_pair(trace.rollout_e, trace.name_a.codes[trace.agent_e], trace.agent_e >= 0, len(words)))
     partly = np.isin(run * len(words) + name, acts)
     made_n[run[partly]] = False
@@ -84,8 +84,9 @@ def masked(credit: Credit, unit: str = "agent") -> Credit:
         D_u = R - mean R : runs that branched from it, in which u was masked (an agent) or removed (an event)
 
     An agent counts where it alone was masked, and did nothing in the whole run; an event where the branch left at
-    its row.   pays: agents, messages, tool calls, decisions, turns.   needs: such runs, else NaN.   from: Wolpert &
-    Tumer 2002; SHARP.
+    its row.
+    pays: agents, messages, tool calls, decisions, turns.   needs: such runs, else NaN.   from: Wolpert & Tumer
+    2002; SHARP.
     """
     if unit in ("team", "token", "role") or unit not in units.UNITS:
         raise BadCredit(f"masked pays agents and events, not {unit!r}")
