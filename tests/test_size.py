@@ -27,10 +27,10 @@ CEILINGS = {  # as measured, and a little room; a change may lower one and never
     "core": 13_400,
     "learn": 8_120,
     "podium": 42_700,
-    "long_lines": 170,
+    "long_lines": 165,
     "long_functions": 2,
     "private_imports": 1,
-    "participles": 190,
+    "participles": 180,
     "shared_names": 130,
 }
 FIGURES = figures(all_sources("podium", "experiments"))
