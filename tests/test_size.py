@@ -24,14 +24,14 @@ from bench.size import (
 )
 
 CEILINGS = {  # as measured, and a little room; a change may lower one and never raise it. One that is met goes
-    "core": 13_600,
+    "core": 13_300,
     "learn": 8_120,
-    "podium": 42_900,
-    "long_lines": 230,
+    "podium": 42_650,
+    "long_lines": 180,
     "long_functions": 2,
     "private_imports": 1,
-    "participles": 245,
-    "shared_names": 145,
+    "participles": 190,
+    "shared_names": 136,
 }
 FIGURES = figures(all_sources("podium", "experiments"))
 

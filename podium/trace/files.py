@@ -241,9 +241,9 @@ def _documents(data: bytes, file: str) -> Iterator[Read]:
         for number, line in enumerate(data.split(b"\n"), 1):
             if line.strip():
                 where = f"{file}:{number}"
-                yield _finished(survey.read(line, where), where)
+                yield _finished(survey.read_document(line, where), where)
     else:
-        yield _finished(survey.read(data, file), file)
+        yield _finished(survey.read_document(data, file), file)
 
 
 def _finished(loose: Loose | list[Place], file: str) -> Read:
