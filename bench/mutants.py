@@ -8,7 +8,7 @@ The operators are those of the literature (Offutt's sufficient set as mutmut and
 | arithmetic | `+` to `-`, `*` to `/`, `//` to `/`, `**` to `*`, `&` to `|`, `<<` to `>>`; also in `+=`, which becomes `=` too |
 | unary | `-x`, `not x` and `~x` to `x` |
 | boolean | `and` to `or`, `True` to `False` |
-| constant | a number n to n + 1, `"left"` to `"right"` |
+| constant | a number n to n + 1 (so -1 to 0), `"left"` to `"right"` |
 | condition | that of `if`, `while`, a conditional expression or a comprehension is negated |
 | return | `return x` to `return None` |
 | argument | a keyword argument of a call is dropped, unless it is a sentence |
@@ -172,6 +172,8 @@ def _walk(node: ast.AST, place: _Place) -> Iterator[Fault]:
 
 
 def _below(node: ast.AST, place: _Place) -> Iterator[Fault]:
+    if _is_negative(node):
+        return
     skipped = {id(a) for a in _annotations(node)}
     bound = place.bound
     for child in ast.iter_child_nodes(node):
@@ -264,6 +266,8 @@ def _faults(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
             yield ast.BinOp(node.left, ARITHMETIC[type(node.op)](), node.right), "arithmetic"
         case ast.UnaryOp(op=ast.USub() | ast.Not() | ast.Invert()):
             yield node.operand, "unary"
+            if _is_negative(node):
+                yield ast.Constant(1 - node.operand.value), "constant"  # type: ignore[attr-defined]
         case ast.BoolOp():
             yield ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values), "boolean"
         case ast.Constant():
@@ -281,6 +285,12 @@ def _faults(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
             yield from _call(node)
         case ast.Attribute(value=ast.Name(id="np"), attr=name) if name in SIBLING:
             yield ast.Attribute(node.value, SIBLING[name], ast.Load()), "sibling"
+
+
+def _is_negative(node: ast.AST) -> bool:
+    """A number below 0, which Python reads as a minus before one above."""
+    number = node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else None
+    return isinstance(number, ast.Constant) and type(number.value) in (int, float)
 
 
 def _constant(node: ast.Constant) -> Iterator[tuple[ast.AST, str]]:

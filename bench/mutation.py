@@ -40,7 +40,7 @@ from bench.covering import CoveringTest, Project, covered, forked, pytest_in
 from bench.mutants import Mutant, compiles, mutants
 from bench.table import Row, at_least, at_most, fact
 
-__all__ = ["Outcome", "draw", "measure", "run_mutants", "survivors_page"]
+__all__ = ["Outcome", "draw", "measure", "run_mutants", "survivors", "survivors_page"]
 
 ROOT = Path(__file__).resolve().parents[1]
 VERDICTS = Path(__file__).with_name("verdicts.json")
@@ -48,6 +48,7 @@ PACKAGES = ("graph", "rewards", "credit", "methods", "metrics")
 FOLDERS = (*PACKAGES, "audit")
 FILES = ("test_add_a_method.py", "test_cli.py", "test_credit_verbs.py", "test_tree.py", "experiments/test_parl.py")
 COUNT = 300
+UNJUDGED = "none yet"
 PRELOADED = ("numpy.random", "hypothesis", "msgspec", "rich.console", "rich.table", "typer", "podium.trace")
 
 
@@ -243,9 +244,15 @@ def false_kills(
     ]
 
 
+def _verdicts() -> dict[str, str]:
+    """What was found out about survivors, by the key of each."""
+    known: dict[str, str] = json.loads(VERDICTS.read_text()) if VERDICTS.exists() else {}
+    return known
+
+
 def survivors_page(project: Project, outcomes: Sequence[Outcome]) -> str:
     """Every survivor with its diff and the verdict on it."""
-    verdicts = json.loads(VERDICTS.read_text()) if VERDICTS.exists() else {}
+    verdicts = _verdicts()
     lines = ["# Mutants that survived", ""]
     lines += [
         f"{sum(not o.killer for o in outcomes)} of {len(outcomes)}. A verdict is kept in `bench/verdicts.json` under the key.",
@@ -256,26 +263,31 @@ def survivors_page(project: Project, outcomes: Sequence[Outcome]) -> str:
             source = (project.root / o.mutant.path).read_text()
             key = o.mutant.key(source)
             lines += [f"## {key}: {o.mutant.path}:{o.mutant.line}, {o.mutant.operator}, {o.tests} tests", ""]
-            lines += ["```diff", o.mutant.diff(source), "```", "", f"Verdict: {verdicts.get(key, 'none yet')}", ""]
+            lines += ["```diff", o.mutant.diff(source), "```", "", f"Verdict: {verdicts.get(key, UNJUDGED)}", ""]
     return "\n".join(lines)
+
+
+def survivors(project: Project, outcomes: Iterable[Outcome]) -> list[tuple[str, str]]:
+    """Of every survivor its key with its place, and the verdict on it; those without one come first."""
+    verdicts = _verdicts()
+    keyed = [(o.mutant, o.mutant.key((project.root / o.mutant.path).read_text())) for o in outcomes if not o.killer]
+    rows = [(f"{key} {m.path}:{m.line}, {m.operator}", verdicts.get(key, UNJUDGED)) for m, key in keyed]
+    return sorted(rows, key=lambda row: (row[1] != UNJUDGED, row))
 
 
 def _report(project: Project, outcomes: Sequence[Outcome], false: Sequence[str], seconds: float) -> dict[str, Any]:
     killed: Counter[str] = Counter()
     total: Counter[str] = Counter()
-    verdicts = json.loads(VERDICTS.read_text()) if VERDICTS.exists() else {}
-    judged = 0
     for o in outcomes:
         package = Path(o.mutant.path).parent.name
         total[package] += 1
         killed[package] += bool(o.killer)
-        judged += not o.killer and o.mutant.key((project.root / o.mutant.path).read_text()) in verdicts
     return {
         "mutants": len(outcomes),
         "killed": sum(killed.values()),
         "packages": {p: [killed[p], total[p]] for p in sorted(total)},
         "timeouts": sum(o.killer == "time" for o in outcomes),
-        "judged": judged,
+        "survivors": survivors(project, outcomes),
         "false_kills": list(false),
         "seconds": seconds,
     }
@@ -379,7 +391,9 @@ def measure(full: bool) -> list[Row]:
     report = _fresh([])
     share = report["killed"] / report["mutants"]
     parts = ", ".join(f"{p} {k} of {n}" for p, (k, n) in report["packages"].items())
-    unjudged = report["mutants"] - report["killed"] - report["judged"]
+    for place, verdict in report["survivors"]:
+        print(f"survived: {place}: {verdict}", file=sys.stderr)
+    unjudged = sum(verdict == UNJUDGED for _, verdict in report["survivors"])
     return [
         at_least("23.3.mutants", "small faults drawn by the commit's hash", report["mutants"], COUNT, "exact"),
         at_least(
@@ -393,7 +407,9 @@ def measure(full: bool) -> list[Row]:
             "23.3.false", "tests that failed on a fault and fail without it", len(report["false_kills"]), 0, "exact"
         ),
         at_most("23.3.minutes", "minutes it took on two cores", report["seconds"] / 60, 60, "time"),
-        fact("23.3.unjudged", "survivors without a verdict", unjudged),
+        fact(
+            "23.3.unjudged", "survivors without a verdict, named above and in `out/mutation/survivors.md`", unjudged
+        ),
     ]
 
 

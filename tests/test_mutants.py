@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from bench import mutation
 from bench.covering import CoveringTest, Project, forked
 from bench.mutants import Mutant, compiles, mutants
-from bench.mutation import covering, stages
+from bench.mutation import Outcome, covering, stages, survivors
 
 
 def texts(source: str, operator: str) -> list[str]:
@@ -29,6 +30,8 @@ def texts(source: str, operator: str) -> list[str]:
         ("x = a and b", "boolean", ["x = (a or b)"]),
         ("x = f(True, 'left', 3)", "boolean", ["x = f(False, 'left', 3)"]),
         ("x = f(True, 'left', 3)", "constant", ["x = f(True, 'right', 3)", "x = f(True, 'left', 4)"]),
+        ("x = f(-1, -2.5)", "constant", ["x = f(0, -2.5)", "x = f(-1, -1.5)"]),
+        ("x = f(-1, -2.5)", "unary", ["x = f(1, -2.5)", "x = f(-1, 2.5)"]),
         ("y = b if a else c", "condition", ["y = (b if not a else c)"]),
         ("y = [b for b in c if b]", "condition", ["y = ([b for b in c if not b])"]),
         ("def f(): return 3", "return", ["def f(): return None"]),
@@ -119,6 +122,30 @@ def test_covering_tests_are_those_that_ran_the_lines_and_on_import_those_of_the_
     assert [t.name[-1] for t in covering(project, above, tests)] == ["a", "b", "c", "d", "e"]
     assert covering(project, unseen, tests) == covering(project, above, tests)
     assert [[t.name[-1] for t in stage] for stage in stages(above, tests[:4])] == [["d", "b", "c", "a"]]
+
+
+def test_survivors_are_named_with_their_verdicts_and_those_without_one_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "a = 1 + 2\nb = 3 < 4\n"
+    (tmp_path / "m.py").write_text(source)
+    plus, _, less, *_ = (m for m in mutants("m.py", source) if m.operator in ("arithmetic", "compare"))
+    (tmp_path / "verdicts.json").write_text(f'{{"{plus.key(source)}": "equivalent: nobody reads a"}}')
+    monkeypatch.setattr(mutation, "VERDICTS", tmp_path / "verdicts.json")
+    outcomes = [Outcome(m, 2, killer, 0.1) for m, killer in ((plus, ""), (less, ""), (less, "test_b"))]
+    assert survivors(Project(tmp_path, ("m.py",), ()), outcomes) == [
+        (f"{less.key(source)} m.py:2, compare", "none yet"),
+        (f"{plus.key(source)} m.py:1, arithmetic", "equivalent: nobody reads a"),
+    ]
+
+
+def test_a_draw_is_of_what_is_named(tmp_path: Path) -> None:
+    for name in ("p/a", "p/b", "q/a"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.py").write_text("x = 1 + y\n")
+    project = Project(tmp_path, ("p", "q"), ())
+    paths = [{m.path for m in mutation.draw(project, 7, None, of)} for of in ((), ("p",), ("q/a", "p/b"), ("a",))]
+    assert paths == [{"p/a.py", "p/b.py", "q/a.py"}, {"p/a.py", "p/b.py"}, {"q/a.py", "p/b.py"}, set()]
 
 
 def test_a_key_outlives_a_change_elsewhere() -> None:

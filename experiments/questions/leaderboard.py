@@ -1,18 +1,18 @@
 """The leader-board: every method of the table that can act in each world, at equal budgets, beside optimum and
 trivial policies.
 
-Network, episodes (branches count), update and dice are the same for all; what differs is the credit, the method's
-own expression on the traces. Methods whose expressions are equal are trained once and share a row's figures. A row
-says what share of the policy's decisions its method pays; one that pays none
-in a world, or 0 to all that it pays, is not ranked there. Beside them: `same-prefix`, the credit of `podium
-train`, with about as many decisions;
-GRPO's credit, dealt out anew among all decisions of an update (the control); GRPO and Dr. MAS with more iterations;
-and a single agent, which takes the first candidate, plays best with one worker at a time, or asks one source as
-often.
+Network, update, dice and the decisions that the policy makes are the same for all, branches counted by what they
+add; what differs is the credit, the method's own expression on the traces. Methods whose expressions are equal are
+trained once and share a row's figures. A row says what share of the policy's decisions its method pays; one that
+pays none in a world, or 0 to all that it pays, is not ranked there. Beside them: `same-prefix`, the credit of
+`podium train`; GRPO's credit, dealt out anew among all decisions of an update (the control); and a single agent,
+which takes the first candidate, plays best with one worker at a time, or asks one source as often. The best rows
+of each world, and the best known methods, are trained a second time with more iterations.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
@@ -35,21 +35,14 @@ from podium.registry import register
 from podium.rewards.ledger import BadReward
 from podium.study.figure import dots
 from podium.study.loop import OURS, SHUFFLED, Lesson, learned, marks, recipe_of
-from podium.study.question import Experiment, Measurements, Report, column, summarise, table
+from podium.study.question import Experiment, Headline, Measurements, Report, column, summarise, table
 
-__all__ = ["How", "arms", "different", "measure", "report", "shuffled"]
+__all__ = ["How", "arms", "different", "measure", "report", "shuffled", "then"]
 
-LONGER, SINGLE = "longer", "one agent"
-KNOWN = (
-    "grpo",
-    "rloo",
-    "dr_mas",
-    "magrpo",
-    "gigpo",
-    "parl",
-    "puppeteer",
-)  # told in the short table wherever they stand
-FIRST = 8  # and so many that stand first
+MORE, SINGLE = "more decisions", "one agent"
+LONG = ("grpo", "magrpo", "c3_reward_only", "c3_value_only", "c3_value_assisted", "mappo")  # trained longer anyhow
+KNOWN = (*LONG, "rloo", "dr_mas", "gigpo", "parl", "puppeteer")  # in the short table wherever they stand
+FIRST = 8  # and so many that stand first, which are trained longer too
 
 
 @dataclass(frozen=True)
@@ -58,13 +51,13 @@ class How:
     methods: tuple[str, ...]
     tests: int
     judged: int
-    longer: float
-    ours: dict[str, int]
+    longer: int
+    decisions: dict[str, int]
     budget: dict[str, int | float]
 
 
-def _key(method: Method) -> tuple[str, str, str, bool]:
-    return method.reward, method.credit, method.unit, branching(method)
+def _key(method: Method) -> tuple[str, str, str, float]:
+    return method.reward, method.credit, method.unit, branching(method, 0.5)
 
 
 @cache
@@ -79,23 +72,22 @@ def different(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 
 
 def arms(how: How) -> list[str]:
-    longer = [f"{name}, {LONGER}" for name in ("grpo", "dr_mas") if name in different(how.methods)]
-    return [
-        f"{env}/{name}" for env in how.envs for name in (*different(how.methods), OURS, *longer, SHUFFLED, SINGLE)
-    ]
+    return [f"{env}/{name}" for env in how.envs for name in (*different(how.methods), OURS, SHUFFLED, SINGLE)]
 
 
 def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
     """Share of the gap and regret in held-out worlds; or why the method cannot be paid in this world."""
-    env, name = arm.split("/")
-    recipe, tests = recipe_of(how.budget), [held_out(env, i) for i in range(how.tests)]
+    env, _, name = arm.partition("/")
+    name, _, more = name.partition(", ")
+    tests = [held_out(env, i) for i in range(how.tests)]
     if name == SINGLE:
         return _told([_single(world, how.judged) for world in tests])
+    recipe = recipe_of(how.budget)
+    recipe = replace(recipe, decisions=how.decisions[env] // recipe.iterations)
     if name == OURS:
-        recipe = replace(recipe, rows=how.ours[env], entropy=Recipe().entropy)
-    if name.endswith(LONGER):
-        name = name.partition(",")[0]
-        recipe = replace(recipe, iterations=round(recipe.iterations * how.longer))
+        recipe = replace(recipe, entropy=Recipe().entropy)
+    if more:
+        recipe = replace(recipe, iterations=recipe.iterations * how.longer)
 
     try:
         if name == SHUFFLED:
@@ -142,33 +134,25 @@ def report(how: How, found: Measurements) -> Report:
     rows, marks_, headline, refused = [], [], [], []
     for env in how.envs:
         own = [arm for arm in arms(how) if arm.startswith(f"{env}/")]
-        there = [arm for arm in own if not _refused(found, arm)]
         refused += [
-            [f"`{arm.split('/')[1]}`", env, _percent(found, arm), _refused(found, arm)]
+            [f"`{arm.split('/')[1]}`", env, _percent(found, arm), why]
             for arm in own
-            if arm not in there
+            if (why := _refused(found, arm))
         ]
-        ranked = sorted(there, key=lambda arm: float(column(found, arm, "share").mean()))
-        for arm in ranked:
-            rows.append(_row(how, found, arm, ranked))
-            made, name = summarise("", "", column(found, arm, "share")), arm.split("/")[1]
-            if name in (*_shown(how, found), OURS, SHUFFLED, SINGLE):
-                marks_.append((f"{env}: {name}", min(made.mean, 3.0), min(made.low, 3.0), min(made.high, 3.0)))
-        best = next(arm for arm in ranked if arm.split("/")[1] in different(how.methods))
-        for id, arm in (
-            ("best", best),
-            ("grpo", f"{env}/grpo"),
-            ("ours", f"{env}/{OURS}"),
-            ("shuffled", f"{env}/{SHUFFLED}"),
-            ("single", f"{env}/{SINGLE}"),
-        ):
-            what = f"{env}: share of the gap left, {'the best method, ' if id == 'best' else ''}{arm.split('/')[1]}"
-            headline.append(summarise(f"{env}.{id}", what, column(found, arm, "share")))
+        ranked = _ranked_in(how, found, env)
+        rows += [_row(how, found, arm, ranked) for arm in ranked]
+        shown = {f"{env}/{name}" for name in (*_shown(how, found), OURS, SHUFFLED, SINGLE)}
+        for arm in (arm for arm in ranked if arm in shown):
+            mark = summarise("", "", column(found, arm, "share"))
+            marks_.append((arm.replace("/", ": "), min(mark.mean, 3.0), min(mark.low, 3.0), min(mark.high, 3.0)))
+        headline += _headline(how, found, env, ranked)
     head = ["world", "method", "share of the gap", "95 % interval", "regret", "decisions paid", "the same here as"]
+    longer = [f"share at {how.longer} times", "95 % interval", f"decisions at {how.longer} times"]
     tables = {
-        "board": table([*head, "decisions played", "seconds"], rows),
+        "board": table([*head, "decisions made", "seconds", *longer], rows),
         "short": _short(how, found),
         "refused": table(["not paid here", "world", "decisions paid", "why not"], refused),
+        "same": _same(how, found),
     }
     figure = dots(
         "The leader-board: share of the gap left, at equal budgets",
@@ -177,6 +161,59 @@ def report(how: How, found: Measurements) -> Report:
         {"optimum": 0.0, "best trivial": 1.0},
     )
     return Report(headline, tables, figure)
+
+
+def _ranked_in(how: How, found: Measurements, env: str) -> list[str]:
+    """The arms of a world that are paid on all seeds, the best first."""
+    own = [arm for arm in arms(how) if arm.startswith(f"{env}/") and not _refused(found, arm)]
+    return sorted(own, key=lambda arm: float(column(found, arm, "share").mean()))
+
+
+def then(how: How, found: Measurements) -> list[str]:
+    """The rows that are trained longer: the best of each world, those that give the same figures once; the best known;
+    and ours."""
+    chosen = []
+    for env in how.envs:
+        ranked = [arm for arm in _ranked_in(how, found, env) if arm.split("/")[1] in different(how.methods)]
+        best = [a for i, a in enumerate(ranked) if found.arms[a] not in [found.arms[b] for b in ranked[:i]]][:FIRST]
+        known = [arm for arm in ranked if arm.split("/")[1] in LONG]
+        chosen += [f"{arm}, {MORE}" for arm in dict.fromkeys([*best, *known, f"{env}/{OURS}"])]
+    return chosen
+
+
+def _headline(how: How, found: Measurements, env: str, ranked: list[str]) -> list[Headline]:
+    best = next(arm for arm in ranked if arm.split("/")[1] in different(how.methods))
+    long = [arm for arm in found.arms if arm.startswith(f"{env}/") and arm.endswith(f", {MORE}")]
+    told = [("best", best), *((id, f"{env}/{name}") for id, name in NAMED.items())]
+    if long:
+        told.append(("longer", min(long, key=lambda arm: float(column(found, arm, "share").mean()))))
+    return [
+        summarise(
+            f"{env}.{id}",
+            f"{env}: share of the gap left, {WHICH.get(id, '')}{arm.split('/')[1].partition(', ')[0]}",
+            column(found, arm, "share"),
+        )
+        for id, arm in told
+    ]
+
+
+def _same(how: How, found: Measurements) -> str:
+    """Rows that are one row: by their expressions, or because every decision got the same credit in a world."""
+    rows = [["all", names(some), "equal expressions"] for some in different(how.methods).values() if len(some) > 1]
+    for env in how.envs:
+        alike: dict[str, list[str]] = {}
+        for arm in _ranked_in(how, found, env):
+            alike.setdefault(repr(found.arms[arm]), []).append(arm.split("/")[1])
+        rows += [[env, names(some), "equal credit here, to the bit"] for some in alike.values() if len(some) > 1]
+    return table(["world", "rows that are the same", "by"], rows)
+
+
+def names(some: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in some)
+
+
+NAMED = {"grpo": "grpo", "ours": OURS, "shuffled": SHUFFLED, "single": SINGLE}
+WHICH = {"best": "the best method, ", "longer": "the best with more decisions, "}
 
 
 def _refused(found: Measurements, arm: str) -> str:
@@ -199,12 +236,16 @@ def _row(how: How, found: Measurements, arm: str, ranked: list[str]) -> list[str
     """A row of the board. Methods that leave the same figures on every seed to the last bit gave every
     decision the same credit."""
     env, name = arm.split("/")
-    made, lost = summarise("", "", column(found, arm, "share")), summarise("", "", column(found, arm, "regret"))
-    names = ", ".join(f"`{n}`" for n in different(how.methods).get(name, (name,)))
-    same = [f"`{other.split('/')[1]}`" for other in ranked if other != arm and found.arms[other] == found.arms[arm]]
-    cells = [f"{made.mean:.2f}", f"{made.low:.2f} to {made.high:.2f}", f"{lost.mean:.1%}", _percent(found, arm)]
+    left, lost = summarise("", "", column(found, arm, "share")), summarise("", "", column(found, arm, "regret"))
+    same = [other.split("/")[1] for other in ranked if other != arm and found.arms[other] == found.arms[arm]]
+    cells = [f"{left.mean:.2f}", f"{left.low:.2f} to {left.high:.2f}", f"{lost.mean:.1%}", _percent(found, arm)]
     spent = [f"{column(found, arm, 'decisions').mean():,.0f}", f"{np.mean(found.seconds[arm]):.1f}"]
-    return [env, names, *cells, ", ".join(same), *spent]
+    longer = ["", "", ""]
+    if (more := f"{arm}, {MORE}") in found.arms and not _refused(found, more):
+        left = summarise("", "", column(found, more, "share"))
+        made = column(found, more, "decisions").mean()
+        longer = [f"{left.mean:.2f}", f"{left.low:.2f} to {left.high:.2f}", f"{made:,.0f}"]
+    return [env, names(different(how.methods).get(name, (name,))), *cells, names(same), *spent, *longer]
 
 
 def _ranked(how: How, found: Measurements) -> list[str]:
@@ -222,16 +263,21 @@ def _shown(how: How, found: Measurements) -> list[str]:
     return [n for i, n in enumerate(_ranked(how, found)) if i < FIRST or n in KNOWN]
 
 
+def _cell(found: Measurements, arm: str) -> str:
+    """What is left, with more decisions too, and what is paid."""
+    left, paid, more = summarise("", "", column(found, arm, "share")), _percent(found, arm), f"{arm}, {MORE}"
+    cell = f"{left.mean:.2f} ± {left.high - left.mean:.2f}"
+    if more in found.arms:
+        left = summarise("", "", column(found, more, "share"))
+        cell += f", then {left.mean:.2f} ± {left.high - left.mean:.2f}"
+    return cell + (f" ({paid} paid)" if paid else "")
+
+
 def _short(how: How, found: Measurements) -> str:
     """Methods by worlds, each with the share of decisions paid, and what they are to be compared with."""
 
     def cells(name: str) -> list[str]:
-        shares = [summarise("", "", column(found, f"{env}/{name}", "share")) for env in how.envs]
-        paid = [_percent(found, f"{env}/{name}") for env in how.envs]
-        return [
-            f"{s.mean:.2f} ± {s.high - s.mean:.2f}" + (f" ({share} paid)" if share else "")
-            for s, share in zip(shares, paid, strict=True)
-        ]
+        return [_cell(found, f"{env}/{name}") for env in how.envs]
 
     ranked = _ranked(how, found)
     rows = [["*optimum*", *(["0"] * len(how.envs))], [f"`podium train` ({OURS})", *cells(OURS)]]
@@ -241,4 +287,4 @@ def _short(how: How, found: Measurements) -> str:
     return table([f"share of the gap left, {len(ranked)} rows", *how.envs], rows)
 
 
-register("study", "leaderboard")(Experiment(How, arms, measure, report))
+register("study", "leaderboard")(Experiment(How, arms, measure, report, then))

@@ -34,11 +34,13 @@ def import_(
     findings: list[Finding] = []
     runs = events = 0
     written: dict[str, int] = {}
-    for one in read_all(paths, partial(files.read, keep=content), findings, json, faults=True):
+    for one in read_all(
+        files.groups_of(paths), partial(files.read_together, keep=content), findings, json, faults=True
+    ):
         if one.trace is not None:
             _keep(one.trace, output, written)
             runs, events = runs + len(one.trace), events + one.trace.n_events
-    faults = [f for f in findings if f.rule != "log-unknown"]
+    faults = [f for f in findings if f.rule != "log-unknown" or f.file in paths]
     if json:
         say({"ok": not faults, "runs": runs, "events": events, "out": str(output), "findings": findings})
     elif runs:

@@ -171,8 +171,8 @@ def reading() -> Iterator[Callable[[int], None]]:
 
 
 def read_all(
-    paths: Iterable[str],
-    read: Callable[[str], Iterable[Read]],
+    paths: Iterable[Any],
+    read: Callable[[Any], Iterable[Read]],
     findings: list[Finding],
     json: bool,
     *,

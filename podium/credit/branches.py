@@ -72,7 +72,7 @@ def alternatives(credit: Credit, same: Same = "option") -> Alternatives:
         )
     if same not in ("node", "option"):
         raise BadCredit(f"same must be node or option, got {same!r}")
-    trace, rows = credit.trace, credit.rows
+    trace, rows = credit.trace, credit.acts
     context = numbered_together(groups(credit, "batch"), contexts(credit.runs, rows))
     node = numbered_together(nodes(credit.runs, rows))
     counts_u = ~np.isnan(credit.value)
@@ -171,7 +171,7 @@ def _mean(alts: Alternatives, w: F, q: F) -> F:
 
 def odds(credit: Credit, alts: Alternatives, pi: str) -> F:
     """How likely the policy was to choose each alternative, by the first decision there that says; else 0."""
-    trace, rows = credit.trace, credit.rows
+    trace, rows = credit.trace, credit.acts
     known_o = option_probability(trace, pi)
     chosen = np.empty(len(alts.context), np.int64)
     chosen[alts.of_u] = trace.chosen_e.codes[rows]

@@ -18,8 +18,11 @@ from podium.graph import units
 from podium.registry import alternatives, find, kind_of, names
 from podium.trace.columns import F, I, Trace
 from podium.trace.forest import Forest
+from podium.trace.vocabulary import event
 
 __all__ = ["BadCredit", "Credit", "Step", "apply", "read"]
+
+RESULT = event("tool_result")
 
 
 class BadCredit(WrongUse, ValueError):
@@ -50,6 +53,18 @@ class Credit:
     def rows(self) -> I:
         """The row that stands for each unit."""
         return units.rows(self.trace, self.unit)
+
+    @property
+    def acts(self) -> I:
+        """The row at which each unit may differ from what another branch did there: the one that stands for it, but
+        of a turn that begins with results of its calls, which branches share, the first after them."""
+        rows = self.rows
+        if self.unit == "turn":
+            unit = units.place(self.trace, "turn")
+            own = np.flatnonzero((unit >= 0) & (self.trace.type_e != RESULT))[::-1]
+            rows = rows.copy()
+            rows[unit[own]] = own  # the first is written last, so it stays
+        return rows
 
     @property
     def runs(self) -> Trace | Forest:

@@ -104,7 +104,7 @@ def subtree_mean(credit: Credit) -> Credit:
 
     needs: runs that branched from each other; without, it is the value itself.   from: C3, MALT.
     """
-    node = numbered_together(groups(credit, "batch"), nodes(credit.trace, credit.rows))
+    node = numbered_together(groups(credit, "batch"), nodes(credit.trace, credit.acts))
     return credit.where_known(take(mean_by(node, credit.value, count_of(node)), node))
 
 

@@ -20,11 +20,11 @@ __all__ = ["backed_up"]
 @register("key")
 def parent(trace: Trace, unit: str) -> I:
     """The node of what its agent did before it; the task, for the first thing that an agent does."""
-    rows = units.rows(trace, unit)
-    line = timeline(Credit(trace, unit, np.zeros(len(rows))), "agent")
+    credit = Credit(trace, unit, np.zeros(len(units.rows(trace, unit))))
+    line = timeline(credit, "agent")
     before = previous(line)
     task = find("key", "task")(trace, unit)
-    node = nodes(trace, take(rows, before)) + count_of(task)
+    node = nodes(trace, take(credit.acts, before)) + count_of(task)
     return np.where(line.at < 0, -1, np.where(before >= 0, node, task))
 
 
@@ -117,4 +117,4 @@ def once(credit: Credit, inner: Step) -> Credit:
 
 def _nodes(credit: Credit) -> NDArray[np.int64]:
     """The node of each unit, numbered from 0 inside all batches together; -1 for a unit without a row."""
-    return numbered_together(groups(credit, "batch"), nodes(credit.trace, credit.rows))
+    return numbered_together(groups(credit, "batch"), nodes(credit.trace, credit.acts))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
@@ -15,26 +15,29 @@ from podium.envs.log import Log
 from podium.envs.world import Policy, View, World, play
 from podium.learn import tape
 from podium.learn.memory import Memory
-from podium.learn.mix import Tally, named
+from podium.learn.mix import Tally, added, named
 from podium.learn.policy import Net, Parameters, Seen, entries_of, joined, seen_by, taken
 from podium.learn.tape import Array
-from podium.trace.columns import B, F, Text
+from podium.trace.columns import B, F, Text, concat
 from podium.trace.forest import Forest
 
 __all__ = [
     "Branching",
     "Collected",
     "Decisions",
+    "Observed",
     "StretchEnds",
     "acting",
     "capped",
     "collect",
+    "collect_decisions",
     "drawn",
     "greedy",
     "played",
 ]
 
 N64 = NDArray[np.int64]
+FEW = 2  # episodes that tell what the next cost
 NEVER = np.iinfo(np.int64).max
 DICE, MARK, TRY, WANDER, STRAY, WHOLE = 0xD1CE, 0x3A2C, 0x7217, 0x3A4D, 0x57A1, 0x3401  # addresses of draws
 
@@ -54,6 +57,16 @@ class StretchEnds(NamedTuple):
     later: F  # what came after the stretch; NaN where nobody looked
 
 
+class Observed(NamedTuple):
+    """What the network saw at its decisions, and what it learns of how to play the next episodes."""
+
+    decisions: list[Decisions]
+    episodes: int = 0
+    doubt: float | None = None  # of an episode (`Collected`), where branches are made by it
+    ends: StretchEnds | None = None
+    fitted: bool = False  # whether the trace holds already what is fitted
+
+
 class Collected(NamedTuple):
     """Episodes of one world, and branches of them."""
 
@@ -64,6 +77,7 @@ class Collected(NamedTuple):
     doubt: float  # times stake, of all decisions of an episode that may be branched, on average
     mix: Tally  # what was chosen in episodes that did not wander
     ends: StretchEnds | None = None  # where tasks are paid stretch by stretch
+    episodes: int = 0
 
 
 @dataclass(frozen=True)
@@ -210,6 +224,65 @@ def collect(
     return _Collecting(world, net, w, seed, branching, write).all(task or world.name)
 
 
+def collect_decisions(
+    world: World,
+    net: Net,
+    w: Parameters,
+    dice: Callable[[int, int], U],
+    branching: Branching,
+    task: str,
+    decisions: float,
+) -> Collected:
+    """Episodes until so many decisions were made, branches counted by what they add: a few, and then by what those cost at most twice as
+    many more. `dice` gives seeds by their number and the first of them.
+    """
+    parts, made, episodes, n = list[Collected](), 0, 0, FEW
+    while n > 0:
+        parts.append(collect(world, net, w, dice(n, episodes), branching, task))
+        made, episodes = made + parts[-1].made, episodes + n
+        n = min(2 * episodes, round((decisions - made) * episodes / made))
+    return _merged(parts)
+
+
+def _merged(parts: Sequence[Collected]) -> Collected:
+    """Episodes that were played one after the other, as if at once."""
+    forests = [part.forest for part in parts if part.forest is not None]
+    runs, events = (
+        np.cumsum([0, *some]) for some in ([len(f) for f in forests], [f.rows.n_events for f in forests])
+    )
+    calls = np.cumsum([0, *(int(f.rows.call_e.max(initial=-1)) + 1 for f in forests)])
+    rows = [
+        replace(f.rows, call_e=np.where(f.rows.call_e >= 0, f.rows.call_e + k, -1))
+        for f, k in zip(forests, calls, strict=False)
+    ]
+    forest = Forest(
+        concat(rows),
+        np.concatenate(
+            [np.where(f.parent_n >= 0, f.parent_n + k, -1) for f, k in zip(forests, runs, strict=False)]
+        ),
+        np.concatenate([f.shared_n for f in forests]),
+    )
+    decisions: dict[tuple[str, str], list[Decisions]] = {}
+    for part, first in zip(parts, events, strict=False):
+        for d in part.decisions:
+            decisions.setdefault((d.seen.kind, d.seen.role), []).append(d._replace(row=d.row + first))
+    ends = [part.ends for part in parts if part.ends is not None]
+    episodes = [part.episodes for part in parts]
+    return Collected(
+        forest,
+        [
+            Decisions(joined([d.seen for d in some]), np.concatenate([d.row for d in some]))
+            for some in decisions.values()
+        ],
+        np.concatenate([part.score for part in parts]),
+        sum(part.made for part in parts),
+        float(np.average([part.doubt for part in parts], weights=episodes)),
+        added(item for part in parts for item in part.mix.items()),
+        StretchEnds(*map(np.concatenate, zip(*ends, strict=True))) if ends else None,
+        sum(episodes),
+    )
+
+
 class _Collecting:
     """Episodes under way, and their branches."""
 
@@ -249,7 +322,7 @@ class _Collecting:
             for parts in self.made.values():
                 rows = self.log.rows(np.concatenate([handles for _, handles in parts]))
                 decisions.append(Decisions(joined([seen for seen, _ in parts]), rows))
-        return Collected(forest, decisions, free, self.actor.decisions, self.doubts / self.n, mix, ends)
+        return Collected(forest, decisions, free, self.actor.decisions, self.doubts / self.n, mix, ends, self.n)
 
     def _step(self, view: View) -> None:
         """All who decide now, and the branches that begin here."""

@@ -1,5 +1,4 @@
-"""What was made of a record does not have to be made again: pools over items that have not changed since the last
-decision."""
+"""What was made of a record is not made again: pools over items that have not changed since the last decision."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from podium.learn.policy import STRIDE
 
-__all__ = ["Tally", "named", "shares"]
+__all__ = ["Tally", "added", "named", "shares"]
 
 N64 = NDArray[np.int64]
 Tally = dict[str, dict[str, int]]  # by kind and word: how often
@@ -30,17 +30,23 @@ def named(words: Sequence[str], option: N64, count: N64) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
+def added(tallies: Iterable[tuple[str, Mapping[str, int]]]) -> Tally:
+    """All of them as one."""
+    kinds: Tally = {}
+    for kind, words in tallies:
+        of = kinds.setdefault(kind, {})
+        for word, many in words.items():
+            of[word] = of.get(word, 0) + many
+    return kinds
+
+
 def shares(tallies: Iterable[tuple[str, Mapping[str, int]]]) -> dict[str, dict[str, Any]]:
     """Of each kind its share of all decisions, and the shares of its options.
 
     >>> shares([("stop", {"go on": 3}), ("spawn", {"spawn": 4}), ("stop", {"stop": 1})])["stop"]
     {'share': 0.5, 'options': {'go on': 0.75, 'stop': 0.25}}
     """
-    kinds: Tally = {}
-    for kind, words in tallies:
-        of = kinds.setdefault(kind, {})
-        for word, many in words.items():
-            of[word] = of.get(word, 0) + many
+    kinds = added(tallies)
     total = {kind: sum(words.values()) for kind, words in sorted(kinds.items())}
     every = sum(total.values())
     return {

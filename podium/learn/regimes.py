@@ -1,5 +1,4 @@
-"""Who learns when: regimes, schedules and staleness, as pure functions of the iteration and of what the learner
-holds.
+"""Who learns when: regimes, schedules and staleness, as functions of the iteration and what the learner holds.
 
 A regime says which parameters there are and how their gradients meet; a schedule says whose decisions are learned
 from in an iteration; with a staleness of s the episodes of iteration i are played by the weights of iteration i -

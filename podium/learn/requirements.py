@@ -14,7 +14,6 @@ from podium.learn.loop import Rollouts
 from podium.learn.unpaid import compared
 from podium.methods import Method
 from podium.trace.columns import Text, Trace
-from podium.trace.forest import Forest
 from podium.trace.vocabulary import event
 
 __all__ = ["branching", "cannot", "with_anchors", "with_decision_tokens", "with_step_rewards"]
@@ -40,16 +39,17 @@ def cannot(method: Method) -> str:
     return f"{method.name} needs {' and '.join(lacks)}" if lacks else ""
 
 
-def branching(method: Method) -> bool:
-    """Whether a method learns from branches: it needs them, or compares a turn with its siblings, of which an
-    agent's later turns have none
-    without branches."""
-    return "branches" in method.needs or any("parent" in compared(call) for call in calls(read(method.credit)))
+def branching(method: Method, share: float = 1.0) -> float:
+    """The share of decisions that a method wants branched: `share` if it needs branches; all if it compares a turn with its siblings,
+    of which an agent's later turns have none without."""
+    if any("parent" in compared(call) for call in calls(read(method.credit))):
+        return 1.0
+    return share if "branches" in method.needs else 0.0
 
 
 def with_anchors(one: Rollouts) -> Trace:
     """Decisions labelled `anchor` by what was observed: two that saw the same figures have the same label (GiGPO)."""
-    trace = one.trace.whole() if isinstance(one.trace, Forest) else one.trace
+    trace: Trace = one.trace
     number: dict[tuple[str, str, bytes, bytes], int] = {}
     label: list[str | None] = [None] * trace.n_events
     for seen, rows in one.observations.decisions:
@@ -77,9 +77,8 @@ def with_step_rewards(trace: Trace) -> Trace:
 
 
 def with_decision_tokens(trace: Trace) -> Trace:
-    """A trace `with_step_rewards`, with a token for each decision, and what a world knows without saying it: how long
-    that is, and that a call which
-    it allowed was valid."""
+    """A trace `with_step_rewards`, a token for each decision, and what a world knows without saying it: that a token
+    is one long, and that a call which it allowed was valid."""
     rows = np.flatnonzero(trace.decision_e >= 0)
     length, valid = np.array(trace.tokens_out_e), np.array(trace.valid_e)
     length[rows[np.isnan(length[rows])]] = 1.0

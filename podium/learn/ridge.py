@@ -1,5 +1,4 @@
-"""Ridge regression, and fits that tell each half of some runs by the other: no run's luck is in what is told of
-it."""
+"""Ridge regression, and fits that tell each half of some runs by the other, so that no run's luck is told of it."""
 
 from __future__ import annotations
 

@@ -10,9 +10,8 @@ import numpy as np
 
 from podium.envs.draws import U, seeds
 from podium.envs.world import World
-from podium.learn.collect import Branching, Collected, collect
+from podium.learn.collect import Branching, Collected, Observed, collect, collect_decisions
 from podium.learn.loop import Iteration, Keep, Rollouts, learn
-from podium.learn.observed import Observed
 from podium.learn.policy import Net, Parameters
 from podium.learn.regimes import acting, learners
 from podium.learn.requirements import branching
@@ -21,6 +20,7 @@ from podium.methods import Method, named
 
 __all__ = ["OURS", "Mapped", "WorldSource", "Worlds", "iterations"]
 
+APART = 1 << 32  # of the first episodes of worlds whose number of episodes is not known
 OURS = "branching_policy"  # the method whose decisions are branched by doubt unless told otherwise
 
 Worlds = Callable[[int, int], World]  # by iteration and number
@@ -34,12 +34,22 @@ class _Order:
     world: World
     net: Net
     w: Parameters
-    seed: U
+    seed: int
+    first: int  # the number of the first episode
+    n: int
     branching: Branching
     task: str
+    decisions: float  # to make in place of n episodes; 0: those
 
     def carry_out(self) -> Collected:
-        return collect(self.world, self.net, self.w, self.seed, self.branching, self.task)
+        if self.decisions:
+            return collect_decisions(
+                self.world, self.net, self.w, self.dice, self.branching, self.task, self.decisions
+            )
+        return collect(self.world, self.net, self.w, self.dice(self.n), self.branching, self.task)
+
+    def dice(self, n: int, after: int = 0) -> U:
+        return seeds(self.seed, n, self.first + after)
 
 
 @dataclass(frozen=True)
@@ -48,7 +58,8 @@ class WorldSource:
 
     `by_doubt`: as many decisions are branched as the recipe has `rows`, by how undecided the policy is, and all that was tried there is
     learned from. Else `episodes` episodes are played, branches counted, and for methods that need branches the share `branched` of all
-    decisions is branched. `mapped` may be a pool's, to play on several cores: the result is the same.
+    decisions is branched. With `decisions` in the recipe either plays on until so many were made: an even part of those that are left,
+    among the iterations that are left. `mapped` may be a pool's, to play on several cores: the result is the same.
     """
 
     worlds: Worlds
@@ -60,7 +71,7 @@ class WorldSource:
         """The episodes of the next iteration. Those of one world are runs of one task."""
         orders = self._by_doubt(policy) if self.by_doubt else self._alike(policy)
         done = list(self.mapped(_Order.carry_out, orders))
-        return [_rollouts(one, len(order.seed), self.by_doubt) for one, order in zip(done, orders, strict=True)]
+        return [_rollouts(one, self.by_doubt) for one in done]
 
     def _by_doubt(self, policy: NetPolicy) -> list[_Order]:
         """As many episodes as should give the decisions wanted."""
@@ -74,7 +85,9 @@ class WorldSource:
                 share=recipe.spread / old.doubt,
                 tries=recipe.tries,
                 most=recipe.most,
-                room=int(1.3 * rows / recipe.worlds) * min(recipe.tries, len(world.options)),
+                room=0
+                if recipe.decisions
+                else int(1.3 * rows / recipe.worlds) * min(recipe.tries, len(world.options)),
                 sharp=recipe.sharp,
                 wander=recipe.wander,
                 roles=learners(recipe, net.roles, old.iteration, old.held),
@@ -89,13 +102,15 @@ class WorldSource:
         each, orders = recipe.episodes // recipe.worlds, []
         for number in range(recipe.worlds):
             world, plain = self.worlds(old.iteration, number), _plain(recipe)
-            n = each
-            if branching(self.method):
+            n, share = each, branching(self.method, recipe.branched)
+            if share and recipe.decisions:
+                plain = _plain(recipe, share=share, room=0, tries=len(world.options))
+            elif share:
                 pilot = _order(policy, world, number, max(2, each // 20), each, plain).carry_out()
                 others = sum(int(d.seen.start[-1]) - len(d.row) for d in pilot.decisions) / len(pilot.score)
-                n = max(2, int(each / (1 + recipe.branched * others)))
-                room = int(4 * n * recipe.branched * others) + 256
-                plain = _plain(recipe, share=recipe.branched, room=room, tries=len(world.options))
+                n = max(2, int(each / (1 + share * others)))
+                room = int(4 * n * share * others) + 256
+                plain = _plain(recipe, share=share, room=room, tries=len(world.options))
             orders.append(_order(policy, world, number, n, each, plain))
         return orders
 
@@ -122,12 +137,14 @@ def _plain(recipe: Recipe, share: float = 0.0, room: int = 1, tries: int = 2) ->
 def _order(policy: NetPolicy, world: World, number: int, n: int, each: int, how: Branching) -> _Order:
     recipe, old = policy.recipe, policy.learner
     w = acting(recipe, old.w, old.held)
-    seed = seeds(old.seed * 1_000_003 + old.iteration, n, number * each)
-    return _Order(world, policy.net, w, seed, how, f"{world.name} {old.iteration}.{number}")
+    seed, task = old.seed * 1_000_003 + old.iteration, f"{world.name} {old.iteration}.{number}"
+    left = max(0, recipe.decisions * recipe.iterations - old.spent) / (recipe.iterations - old.iteration)
+    first = number * (APART if recipe.decisions else each)
+    return _Order(world, policy.net, w, seed, first, n, how, task, left / recipe.worlds)
 
 
-def _rollouts(one: Collected, episodes: int, by_doubt: bool) -> Rollouts:
+def _rollouts(one: Collected, by_doubt: bool) -> Rollouts:
     assert one.forest is not None
-    observed = Observed(one.decisions, episodes, one.doubt if by_doubt else None, one.ends)
+    observed = Observed(one.decisions, one.episodes, one.doubt if by_doubt else None, one.ends)
     rows = np.concatenate([np.zeros(0, np.int64), *(d.row for d in one.decisions)])
     return Rollouts(one.forest, observed, one.score, one.made, one.mix, rows)

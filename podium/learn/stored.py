@@ -19,10 +19,9 @@ from podium.envs.branch import choices, world_of
 from podium.envs.world import BadParameter, World
 from podium.errors import WrongUse
 from podium.learn import checkpoint
-from podium.learn.collect import Decisions
+from podium.learn.collect import Decisions, Observed
 from podium.learn.loop import Keep, Rollouts
 from podium.learn.mix import Tally
-from podium.learn.observed import Observed
 from podium.learn.policy import Net, Seen, joined, seen_by, taken
 from podium.learn.train import Learner, NetPolicy
 from podium.trace import files

@@ -26,7 +26,6 @@ from podium.learn.rows import Deal, TrainingRows, made_of, training_rows, withou
 from podium.learn.update import adam, every_option
 from podium.methods import Method, reads_forest
 from podium.methods.update import BadUpdate, Update, read_update, refusal
-from podium.trace.columns import Trace
 from podium.trace.forest import Forest
 
 __all__ = [
@@ -72,6 +71,7 @@ class Recipe(Plan):
     fade: float = 1.0  # of the weights of hats, times the rate, at every step (`Net.fade`)
     episodes: int = 2_000  # of an iteration, branches counted, where a method is paid from traces ...
     branched: float = 0.25  # ... and of their decisions those that are branched, if it needs branches
+    decisions: int = 0  # of an iteration, branches counted by what they add, instead of `rows` and `episodes`
     update: str = (
         "any"  # an expression (`podium.methods.update`); "any": the recipe's own; "method": that of the method
     )
@@ -114,6 +114,7 @@ class Learner:
     updates: int = 0
     doubt: float = 2.0  # of an episode (`collect`), and decisions branched in it, in the iteration before
     branched: float = 2.0
+    spent: int = 0  # decisions made so far, branches counted by what they add
     held: Parameters = field(default_factory=dict)  # what the regime and the schedule remember, by name
 
 
@@ -172,7 +173,8 @@ class NetPolicy:
         if all(isinstance(one.trace, Forest) for one in rollouts) and reads_forest(method):
             return bootstrap_returns(rollouts)
         anchors = "anchor" in method.credit
-        traces = [with_decision_tokens(with_anchors(one) if anchors else _whole(one)) for one in rollouts]
+        rollouts = [_whole(one) for one in rollouts]
+        traces = [with_decision_tokens(with_anchors(one) if anchors else one.trace) for one in rollouts]
         w = acting(self.recipe, self.learner.w, self.learner.held)
         made = [
             [made_of(t, d) for d in one.observations.decisions] for t, one in zip(traces, rollouts, strict=True)
@@ -198,6 +200,7 @@ class NetPolicy:
 
     def _pace(self, rollouts: Sequence[Rollouts]) -> None:
         """How many decisions of an episode are branched, and how undecided they are, for the next iteration."""
+        self.learner.spent += sum(one.decisions for one in rollouts)
         observed = [one.observations for one in rollouts if one.observations.doubt is not None]
         if observed:
             rows = sum(len(d.row) for some in observed for d in some.decisions)
@@ -205,8 +208,13 @@ class NetPolicy:
             self.learner.branched = max(0.05, rows / sum(some.episodes for some in observed))
 
 
-def _whole(one: Rollouts) -> Trace:
-    return one.trace.whole() if isinstance(one.trace, Forest) else one.trace
+def _whole(one: Rollouts) -> Rollouts:
+    """Rollouts whose record is a trace, and the rows of their decisions in it."""
+    if not isinstance(one.trace, Forest):
+        return one
+    decisions = [d._replace(row=one.trace.whole_rows(d.row)) for d in one.observations.decisions]
+    observations = one.observations._replace(decisions=decisions)
+    return one._replace(trace=one.trace.whole(), observations=observations, rows=one.trace.whole_rows(one.rows))
 
 
 def updated_by_regime(

@@ -1,5 +1,4 @@
-"""Why a method pays none of the decisions that a policy made: the first part of its reward or its credit at
-which nothing is left."""
+"""Why a method pays none of a policy's decisions: the first part of its reward or credit that leaves nothing."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ N64 = NDArray[np.int64]
 
 
 def at_rows(given: Credit, rows: N64) -> F:
-    """What the units that events belong to are paid, each time its weight; NaN where that is nothing or cannot
-    be told."""
+    """What the units that events belong to are paid, each time its weight; NaN where it cannot be told."""
     value = given.value if given.weight is None else given.value * given.weight
     paid: F = at_events(given, value)[rows]
     return paid

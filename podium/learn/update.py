@@ -1,4 +1,4 @@
-"""Update rules of the method table: losses over log-probabilities and credit, to be minimised; and Adam.
+"""The loss of the small network, over log-probabilities and credit, to be minimised; and Adam.
 
 A loss is a pure function. `logp` is of what was done (one entry a decision, turn or token), `old` under the policy that did it, `weight` how
 much each counts; constants are arrays, what a gradient is wanted of is a tape's Var.
@@ -15,24 +15,12 @@ from podium.learn import tape
 from podium.learn.policy import Parameters
 from podium.learn.tape import Array, Node
 
-__all__ = [
-    "adam",
-    "clipped",
-    "critic",
-    "dual_clipped",
-    "entropy",
-    "every_option",
-    "masked_mirror",
-    "qmix",
-    "ratio",
-    "reinforce",
-    "truncated",
-]
+__all__ = ["adam", "bounded_gain", "critic", "entropy", "every_option", "qmix", "ratio", "weighted_loss"]
 
 N64 = NDArray[np.int64]
 
 
-def _weighted(gain: Node, weight: Array) -> Node:
+def weighted_loss(gain: Node, weight: Array) -> Node:
     """-Σ_i w_i gain_i."""
     return tape.mul(tape.sum_all(tape.mul(gain, weight)), -1.0)
 
@@ -50,59 +38,21 @@ def ratio(logp: Node, old: Array, first: N64 | None = None, mean: bool = False) 
     return tape.exp(change)
 
 
-def reinforce(logp: Node, credit: Array, weight: Array) -> Node:
-    """L = -Σ_i w_i A_i log π_i.   from: Williams 1992."""
-    return _weighted(logp, credit * weight)
-
-
-def clipped(rho: Node, credit: Array, weight: Array, low: float = 0.2, high: float = 0.2) -> Node:
-    """L = -Σ_i w_i min(ρ_i A_i, clip(ρ_i, 1 - low, 1 + high) A_i).   from: PPO; DAPO for two sides; ρ by token, turn or sequence (`ratio`)."""
-    return _weighted(_bounded(rho, credit, low, high), weight)
-
-
-def _bounded(rho: Node, credit: Array, low: float, high: float) -> Node:
+def bounded_gain(rho: Node, credit: Array, low: float, high: float) -> Node:
     """min(ρ A, clip(ρ, 1 - low, 1 + high) A): only the bound on the side where A pulls can be the smaller one."""
     bound = np.where(credit >= 0, 1 + high, 1 - low).astype(credit.dtype) * credit
     return tape.minimum(tape.mul(rho, credit), bound)
 
 
-def dual_clipped(
-    rho: Node, credit: Array, weight: Array, low: float = 0.2, high: float = 0.2, most: float = 3.0
-) -> Node:
-    """As `clipped`, and where A < 0 no less than `most` A: L = -Σ w max(min(ρ A, clip(ρ) A), c A).   from: Ye et al. 2020."""
-    floor = np.where(credit < 0, most * credit, -np.inf).astype(credit.dtype)
-    held = tape.mul(tape.minimum(tape.mul(_bounded(rho, credit, low, high), -1.0), -floor), -1.0)
-    return _weighted(held, weight)
-
-
-def masked_mirror(
-    logp: Node, old: Array, credit: Array, weight: Array, low: float = 0.5, high: float = 2.0, tau: float = 0.1
-) -> Node:
-    """L = -Σ_i w_i [Clip(ρ_i, α, β) A_i - τ (log ρ_i)²]: outside [α, β] nothing is learned from A, whatever its sign.   from: Kimi K2.5."""
-    change = tape.add(logp, -old)
-    rho = tape.exp(change)
-    x = tape.value_of(rho)
-    inside = ((x >= low) & (x <= high)).astype(old.dtype)
-    outside = np.clip(x, low, high) * (1 - inside)
-    held = tape.mul(tape.add(tape.mul(rho, inside), outside.astype(old.dtype)), credit)
-    return _weighted(tape.add(held, tape.mul(tape.mul(change, change), -tau)), weight)
-
-
-def truncated(logp: Node, old: Array, credit: Array, weight: Array, most: float = 2.0) -> Node:
-    """L = -Σ_i w_i min(ρ_i, c) A_i log π_i, the weight min(ρ, c) held constant.   from: truncated importance sampling, Yao et al. 2025."""
-    rho = np.minimum(np.exp(tape.value_of(logp) - old), most)
-    return _weighted(logp, rho * credit * weight)
+def entropy(logp: Node, weight: Array) -> Node:
+    """L = Σ_i w_i Σ_k π_k log π_k over all options k: less is more undecided."""
+    return tape.sum_all(tape.mul(tape.mul(tape.exp(logp), logp), weight))
 
 
 def critic(value: Node, target: Array, weight: Array) -> Node:
     """L = ½ Σ_i w_i (V_i - G_i)²: what an actor-critic adds to the policy's own loss."""
     off = tape.add(value, -target)
     return tape.mul(tape.sum_all(tape.mul(tape.mul(off, off), weight)), 0.5)
-
-
-def entropy(logp: Node, weight: Array) -> Node:
-    """L = Σ_i w_i Σ_k π_k log π_k over all options k: less is more undecided."""
-    return tape.sum_all(tape.mul(tape.mul(tape.exp(logp), logp), weight))
 
 
 def qmix(q: Node, w1: Node, b1: Node, w2: Node, b2: Node) -> Node:
@@ -124,10 +74,10 @@ def every_option(
     With a clip of ∞ π_old,k A_k log π_k in place of the minimum: REINFORCE.
     """
     if math.isinf(clip):  # REINFORCE
-        loss = _weighted(logp, credit * np.exp(old) * weight)
+        loss = weighted_loss(logp, credit * np.exp(old) * weight)
     else:
-        bounded = _bounded(ratio(logp, old), credit, clip, clip if high is None else high)
-        loss = _weighted(bounded, np.exp(old) * weight)
+        bounded = bounded_gain(ratio(logp, old), credit, clip, clip if high is None else high)
+        loss = weighted_loss(bounded, np.exp(old) * weight)
     return tape.add(loss, tape.mul(entropy(logp, weight), doubt)) if doubt else loss
 
 

@@ -111,6 +111,7 @@ class Experiment:
     arms: Callable[[Any], list[str]]  # settings: what is compared
     measure: Callable[[Any, str, int], dict[str, Any]]  # settings, arm, seed: one arm on one seed
     report: Callable[[Any, Measurements], Report]  # settings, numbers of all: headline, tables and the figure
+    then: Callable[[Any, Measurements], list[str]] | None = None  # arms of a second stage, chosen by the first
 
     @property
     def path(self) -> Path:
@@ -231,16 +232,26 @@ def measure_all(
     """Every arm on every seed; what the folder has of the same key is taken from there, and what is measured is put
     there at once."""
     folder.mkdir(parents=True, exist_ok=True)
-    arms = question.experiment.arms(question.how)
-    jobs = [(question, arm, seed, folder) for arm in arms for seed in question.seeds]
     found = Measurements({}, {}, {})
-    for number, ((_, arm, seed, _), one) in enumerate(zip(jobs, _mapped(jobs, cores), strict=True), 1):
-        found.arms.setdefault(arm, []).append(one["found"])
-        found.seconds.setdefault(arm, []).append(one["seconds"])
-        if one.get("took"):
-            found.took.setdefault(arm, []).append(one["took"])
-        say(f"{question.name}: {arm}, seed {seed} ({number} of {len(jobs)})")
+    for stage in (first_stage, second_stage):
+        jobs = [(question, arm, seed, folder) for arm in stage(question, found) for seed in question.seeds]
+        for number, ((_, arm, seed, _), one) in enumerate(zip(jobs, _mapped(jobs, cores), strict=True), 1):
+            found.arms.setdefault(arm, []).append(one["found"])
+            found.seconds.setdefault(arm, []).append(one["seconds"])
+            if one.get("took"):
+                found.took.setdefault(arm, []).append(one["took"])
+            say(f"{question.name}: {arm}, seed {seed} ({number} of {len(jobs)})")
     return found
+
+
+def first_stage(question: Question, found: Measurements) -> list[str]:
+    """The arms that are measured whatever comes."""
+    return question.experiment.arms(question.how)
+
+
+def second_stage(question: Question, found: Measurements) -> list[str]:
+    """The arms that follow from what the first were measured to be."""
+    return question.experiment.then(question.how, found) if question.experiment.then else []
 
 
 def _mapped(jobs: Sequence[tuple[Question, str, int, Path]], cores: int) -> Any:
@@ -290,7 +301,8 @@ def report_of(question: Question, found: Measurements) -> Report:
     report: Report = question.experiment.report(question.how, found)
     rows = [[f"`7.{question.name}.{s.id}`", s.what, *_cells(s)] for s in report.headline]
     head = table(["id", "what", "figure", "95 % interval", "promised"], rows)
-    order = [arm for arm in question.experiment.arms(question.how) if np.sum(found.seconds[arm])]
+    arms = [*first_stage(question, found), *second_stage(question, found)]
+    order = [arm for arm in arms if np.sum(found.seconds.get(arm, 0.0))]
     took = [[arm, f"{np.mean(found.seconds[arm]):.1f}", _played(found.arms[arm])] for arm in order]
     spent = table(["arm", "seconds of one core, mean of seeds", "played"], took)
     return report._replace(tables=report.tables | {"headline": head, "seconds": spent})

@@ -15,7 +15,7 @@ import stat
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
@@ -32,7 +32,17 @@ from podium.trace.loose import Loose, Place, settle
 from podium.trace.rules import LEVELS, check
 from podium.trace.scan import LOG_EVENTS, Shape
 
-__all__ = ["Read", "check_paths", "load", "load_with_files", "read", "save", "write_whole"]
+__all__ = [
+    "Read",
+    "check_paths",
+    "groups_of",
+    "load",
+    "load_with_files",
+    "read",
+    "read_together",
+    "save",
+    "write_whole",
+]
 
 MOST_BYTES, PIECE = 8 << 30, 64 << 20  # of one document, uncompressed, and of one read
 MOST_BLANK = 1 << 20  # before a document or log begins
@@ -84,6 +94,24 @@ def read(
             yield from _read_files([str(path)], "", shape, progress)
         else:
             yield from _read_foreign([str(path), *find("reader", "beside")(str(path))], False, keep, progress)
+
+
+def groups_of(paths: Iterable[str]) -> list[list[str]]:
+    """These paths, each once and none that lies in another; logs of other systems together, since one may be a copy
+    or the beginning of another."""
+    places = {os.path.realpath(path): path for path in paths}
+    whole = [path for place, path in places.items() if not any(str(p) in places for p in Path(place).parents)]
+    foreign = [path for path in whole if not os.path.isdir(path) and path != "-" and not _is_ours(path)]
+    return [[path] for path in whole if path not in foreign] + ([foreign] if foreign else [])
+
+
+def read_together(paths: list[str], keep: bool) -> Iterator[Read]:
+    """The runs in one group of paths."""
+    if len(paths) == 1:
+        yield from read(*paths, keep=keep)
+    else:
+        files = [file for path in paths for file in (path, *find("reader", "beside")(path))]
+        yield from _read_foreign(files, True, keep, None)
 
 
 def _is_ours(file: str) -> bool:

@@ -42,6 +42,13 @@ class Forest:
         place: N64 = rows - self.rows.first_of("e")[run] + self.shared_n[run]
         return place
 
+    def whole_rows(self, rows: I) -> N64:
+        """The rows of `whole()` that own rows are."""
+        first = self.rows.first_of("e")
+        start = np.concatenate([[0], np.cumsum(np.diff(first) + self.shared_n)])
+        place: N64 = start[self.rows.rollout_e[rows]] + self.local_rows(rows)
+        return place
+
     def whole(self) -> Trace:
         """Every run with all its rows."""
         packed, n = self.rows, len(self)

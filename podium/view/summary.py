@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from podium import graph
 from podium.metrics.prices import PriceRow, default_prices
-from podium.trace.columns import F, Trace
+from podium.trace.columns import F, I, Trace
 from podium.trace.vocabulary import DECISIONS, EVENT_TYPES
 from podium.view.apart import Apart, ran_apart
 from podium.view.clock import Clock, CriticalPath, clock, critical_path_shares, extent
@@ -32,6 +32,7 @@ __all__ = ["Ending", "RunSummary", "Task", "summary"]
 _COMMAND = re.compile(r"<command-name>(.*?)</command-name>", re.DOTALL)
 _ARGUMENTS = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
 UNNAMED = "not recorded"  # the model of turns that do not name it
+TEXT_OF_SPANS = ("content", "text", "task", "ai", "input", "output")  # under which spans have what was said
 MOST_TEXT = 400  # letters of a prompt or an answer
 How = Literal[
     "answered", "interrupted", "call without a result", "no answer", "error of the model's API", "not recorded"
@@ -188,47 +189,66 @@ def _by_day(run: RunColumns, started: float | None) -> list[Spending]:
 
 
 def _tasks(run: RunColumns) -> list[Task]:
-    """The tasks of a run, in their order; none where it numbers none."""
+    """The tasks of a run, in their order. A run that numbers none has one, if a person said what to do."""
     trace = run.trace
-    count = int(trace.task_e.max(initial=-1)) + 1
+    task_e = trace.task_e
+    if (task_e < 0).all() and (run.person_e & (trace.type_e == MESSAGE)).any():
+        task_e = np.zeros(trace.n_events, np.int64)
+    count = int(task_e.max(initial=-1)) + 1
     if not count:
         return []
     start = (extent(trace) or (0.0, 0.0))[0]
-    bills = tallies(run, trace.task_e, count)
-    calls = np.bincount(trace.task_e[run.call_e & (trace.task_e >= 0)], minlength=count)
+    bills = tallies(run, task_e, count)
+    calls = np.bincount(task_e[run.call_e & (task_e >= 0)], minlength=count)
     begun, ended = np.full(count, np.nan), np.full(count, np.nan)
     # a prompt takes as long as the person took: its task begins when it is there
     at_e = np.where(run.person_e & (trace.type_e == MESSAGE), np.fmax(trace.end_e, trace.t_e), trace.t_e)
-    known = np.flatnonzero((trace.task_e >= 0) & ~np.isnan(at_e))
-    np.fmin.at(begun, trace.task_e[known], at_e[known])
-    np.fmax.at(ended, trace.task_e[known], np.fmax(trace.end_e, at_e)[known])
-    waited = _waited(run, count)
-    prompts = _prompts(run, count)
+    known = np.flatnonzero((task_e >= 0) & ~np.isnan(at_e))
+    np.fmin.at(begun, task_e[known], at_e[known])
+    np.fmax.at(ended, task_e[known], np.fmax(trace.end_e, at_e)[known])
+    waited = _waited(run, task_e, count)
+    prompts = _prompts(run, task_e, count)
     return [
         Task(n, prompts[n], float(begun[n] - start), float(max(0.0, ended[n] - begun[n] - waited[n])), int(calls[n]), bills[n])
         for n in range(count)
     ]  # fmt: skip
 
 
-def _waited(run: RunColumns, count: int) -> F:
+def _waited(run: RunColumns, task_e: I, count: int) -> F:
     """Seconds that the person took within each task, for leave and answers."""
     trace = run.trace
     what = trace.extra_e.get("what")
-    leave_e = run.person_e & (run.work_e > 0) & (trace.task_e >= 0) & (trace.type_e == HUMAN)
+    leave_e = run.person_e & (run.work_e > 0) & (task_e >= 0) & (trace.type_e == HUMAN)
     if what is not None:
-        leave_e |= run.person_e & (run.work_e > 0) & (what.codes == what.code('"approved"')) & (trace.task_e >= 0)
-    waited: F = np.bincount(trace.task_e[leave_e], run.work_e[leave_e], minlength=count).astype(np.float64)
+        leave_e |= run.person_e & (run.work_e > 0) & (what.codes == what.code('"approved"')) & (task_e >= 0)
+    waited: F = np.bincount(task_e[leave_e], run.work_e[leave_e], minlength=count).astype(np.float64)
     return waited
 
 
-def _prompts(run: RunColumns, count: int) -> list[str | None]:
+def _prompts(run: RunColumns, task_e: I, count: int) -> list[str | None]:
     trace = run.trace
     prompts: list[str | None] = [None] * count
-    for row in np.flatnonzero(run.person_e & (trace.type_e == MESSAGE) & (trace.task_e >= 0)).tolist():
-        task = int(trace.task_e[row])
+    for row in np.flatnonzero(run.person_e & (trace.type_e == MESSAGE) & (task_e >= 0)).tolist():
+        task = int(task_e[row])
         if prompts[task] is None:
             prompts[task] = _short(text_of(content_of(trace, row)))
     return prompts
+
+
+def _unpacked(text: str) -> str:
+    """The text itself, where it is JSON: spans have it as a list, or under the name of its part.
+
+    >>> _unpacked('["Look it up."]'), _unpacked('{"role": "assistant", "content": "Done."}'), _unpacked("[1] is open")
+    ('Look it up.', 'Done.', '[1] is open')
+    """
+    if text[:1] not in ("{", "["):
+        return text
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.MsgspecError:
+        return text
+    parts = value if isinstance(value, list) else [value.get(name) for name in TEXT_OF_SPANS]
+    return next((part for part in parts if isinstance(part, str) and part), text)
 
 
 def _short(text: str | None) -> str | None:
@@ -237,7 +257,7 @@ def _short(text: str | None) -> str | None:
     if command := _COMMAND.search(text):  # a command of Claude Code, in its own marks
         given = _ARGUMENTS.search(text)
         text = f"{command[1]} {given[1] if given else ''}"
-    joined = " ".join(text.split())
+    joined = " ".join(_unpacked(text).split())
     return joined if len(joined) <= MOST_TEXT else joined[: MOST_TEXT - 1] + "…"
 
 
@@ -255,15 +275,15 @@ def _ending(run: RunColumns, lead: int) -> Ending:
     text = next((t for row in spoken if (t := _short(text_of(content_of(trace, row)))) is not None), None)
     last = int(turns[-1])
     person = np.flatnonzero(run.person_e)
-    made = np.flatnonzero(run.call_e & (run.turn_of_e == last))
+    calls = np.flatnonzero(run.call_e & (run.turn_of_e == last))
     stops = person[(trace.type_e[person] == HUMAN) & (person > last)]
     how: How = "answered"
     if len(stops):
         how = "interrupted"
     elif trace.model_e[last] == MACHINE:
         how = "error of the model's API"
-    elif len(made) and (run.result_of_e[made] < 0).any():
+    elif len(calls) and (run.result_of_e[calls] < 0).any():
         how = "call without a result"
-    elif len(made) or (len(person) and person[-1] > last and trace.type_e[person[-1]] == MESSAGE):
+    elif len(calls) or (len(person) and person[-1] > last and trace.type_e[person[-1]] == MESSAGE):
         how = "no answer"
     return Ending(how, text)

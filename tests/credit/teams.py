@@ -10,9 +10,11 @@ import numpy as np
 from grown import Event, on, run, runs
 
 from podium.credit.forest import nodes
+from podium.graph import units
 from podium.trace.columns import Text, Trace
+from podium.trace.vocabulary import EVENT_TYPES
 
-__all__ = ["forest", "plain", "solo"]
+__all__ = ["acts", "forest", "plain", "solo"]
 
 CAST = ("lead planner", "ann solver", "bob critic", "cy sub", "dee defender")
 CHANNELS = (
@@ -129,6 +131,18 @@ def solo(seed: int = 0) -> Trace:
         for i in range(3)
     ]
     return _paid(runs(*parts), dice)
+
+
+def acts(trace: Trace, unit: str) -> list[int]:
+    """Of each unit the first event that is no result of a call; if all are, the first event."""
+    if unit != "turn":
+        return [int(row) for row in units.rows(trace, unit)]
+    held: dict[int, list[int]] = {}
+    for row, u in enumerate(units.place(trace, unit).tolist()):
+        if u >= 0:
+            held.setdefault(u, []).append(row)
+    results = set(np.flatnonzero(trace.type_e == EVENT_TYPES.index("tool_result")).tolist())
+    return [next((r for r in held[u] if r not in results), held[u][0]) for u in sorted(held)]
 
 
 def _paid(trace: Trace, dice: np.random.Generator) -> Trace:

@@ -13,7 +13,7 @@ from math import isnan, nan, sqrt
 import numpy as np
 import pytest
 from grown import decides, on, run, runs
-from teams import forest
+from teams import acts, forest
 
 from podium.credit import Credit, apply
 from podium.credit.branches import alternatives, chance, effects
@@ -516,7 +516,7 @@ def test_a_node_is_worth_its_own_reward_and_the_mean_of_what_follows(seed: int, 
     """Of what several do at one moment the last row names the moment; a node that was not scored makes all before it unknown."""
     trace = forest(seed)
     dice = np.random.default_rng(seed)
-    node = [place(trace, row, 0) for row in units.rows(trace, "turn").tolist()]
+    node = [place(trace, row, 0) for row in acts(trace, "turn")]
     reward = {k: nan if dice.random() < 0.03 else float(dice.normal()) for k in dict.fromkeys(node)}
     credit = Credit(trace, "turn", np.array([reward[k] for k in node]))
     begins, who = trace.t_e[credit.rows], units.agents(trace, "turn").tolist()

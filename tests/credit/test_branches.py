@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from experiments.effects import forest
 from podium.credit import BadCredit, Credit
 from podium.credit.branches import Effects, alternatives, effects
+from podium.credit.options import at_options
 from podium.interval import student
 from podium.trace.columns import Text, Trace, concat
 
@@ -219,6 +220,26 @@ def test_runs_of_one_seed_are_compared_with_each_other() -> None:
     half = student(2) * (1 / 12 / 3) ** 0.5
     near([paired.mean[0], paired.low[0], paired.high[0], paired.n[0]], [1 / 12, 1 / 12 - half, 1 / 12 + half, 6])
     assert paired.high[0] - paired.low[0] < told(trace).high[0] - told(trace).low[0]
+
+
+def test_an_option_twice_and_the_other_never_is_no_set() -> None:
+    trace = two_options([0.5, 1.25, 2.25, 3.25, 0.25], [1.0, 2.0])
+    mixed = told(seeded(trace, "0", "a", "a", "b", "c", "b", "c"))  # with seed a x was tried twice
+    for got, want in zip(mixed, told(trace), strict=True):
+        near(got, want)
+
+
+def test_what_each_option_of_a_decision_was_paid() -> None:
+    trace = tree()  # decisions are rows 0 and 1 of the run, 2 and 3 of run1, ..., with three options each
+    credit = Credit(trace, "orchestrator", np.repeat(trace.reward_n["team"], 2))
+    want = np.full((10, 3), NAN)
+    want[0] = [1.0, 0.25, NAN]  # x by the run itself, y by run3, which left there; z by nobody
+    want[1] = [1.0, 0.0, 0.5]  # x by itself, y by run1, z by run2
+    want[7] = [0.25, 0.75, NAN]  # of run3, which run4 left
+    near(at_options(credit, np.array([0, 1, 2, 7])), want.ravel())  # row 2 repeats row 0, and tells nothing of it
+    silent = replace(trace, tells_n=np.array([0, 1, 1, 1, 1]))  # the run itself does not tell
+    want[:2, 0] = NAN
+    near(at_options(Credit(silent, "orchestrator", credit.value), np.array([0, 1, 2, 7])), want.ravel())
 
 
 def test_a_set_may_hold_the_run_itself() -> None:

@@ -11,7 +11,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from teams import forest, plain
+from teams import acts, forest, plain
 
 from podium.credit import Credit, apply
 from podium.credit.groups import counts, moments
@@ -330,7 +330,7 @@ def test_a_node_is_worth_the_mean_of_the_runs_that_hold_it() -> None:
     for unit in ("turn", "message"):
         n = len(units.rows(trace, unit))
         credit = Credit(trace, unit, np.where(dice.random(n) < 0.2, np.nan, dice.normal(size=n)))
-        node = [origin(trace, row) for row in credit.rows.tolist()]
+        node = [origin(trace, row) for row in acts(trace, unit)]
         held: dict[object, list[float]] = defaultdict(list)
         for u, key in enumerate(node):
             if credit.value[u] == credit.value[u]:

@@ -50,6 +50,13 @@ def test_an_event_that_was_removed() -> None:
     near(paid(trace, 'masked("message")'), [NAN, 0.75, NAN, NAN, NAN])
 
 
+def test_a_branch_of_a_run_that_is_not_there_tells_of_nobody() -> None:
+    gone = run("say a", "say c", parent="elsewhere", branch=1, do={"what": "remove", "value": None}, team=0.25)
+    unplaced = run("say a", "say c", parent="run0", do={"what": "remove", "value": None}, team=0.25)
+    trace = runs(run("say a", "say b", "say c", team=1.0), gone, unplaced)
+    assert np.isnan(paid(trace, 'masked("message")')).all()
+
+
 def test_the_first_event_of_a_run_may_be_removed() -> None:
     without = run("say b", parent="run0", branch=0, do={"what": "remove", "value": None}, team=0.25)
     trace = runs(run("say a", team=0.0, name="other"), run("say a", "say b", team=1.0), without)

@@ -12,7 +12,7 @@ from podium.credit import BadCredit, Credit, apply
 from podium.credit.routing import down, up
 from podium.graph import units
 from podium.rewards import score
-from podium.trace.columns import Trace
+from podium.trace.columns import Text, Trace
 
 
 def team(**more: float) -> Trace:
@@ -157,6 +157,18 @@ def test_groups_are_made_equally_large() -> None:
     near(weighed(trace, "resample(by='task', d=5)", "team"), made)  # by its seed
     with pytest.raises(BadCredit, match="d of 1 or more"):
         weighed(trace, "resample(by='task', d=0)", "team")
+
+
+DRAWN = {0: "111121110101001", 5: "011111111001012", -1: "010011110111112"}  # places that each run fills, by seed
+
+
+def test_what_is_drawn_stays_what_it_was_when_it_was_first_drawn() -> None:
+    """Credit of stored runs is worked out again years later: which of them fill the places must not change."""
+    tasks = "qpqqpqqpqqqpqqp"
+    trace = runs(*(run("say a", task=q, group=q if i % 2 else None, team=float(i)) for i, q in enumerate(tasks)))
+    trace = replace(trace, seed_n=Text.of(None if i % 3 else f"s{i}" for i in range(len(tasks))))
+    drawn = {seed: weighed(trace, f"resample(by='task', d=3, seed={seed})", "team") for seed in (0, 5, -1)}
+    assert {seed: "".join(f"{w:g}" for w in weights) for seed, weights in drawn.items()} == DRAWN
 
 
 def test_groups_of_that_size_stay() -> None:

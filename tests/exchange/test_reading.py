@@ -82,6 +82,38 @@ def test_import_keeps_the_result(log: Path, tmp_path: Path) -> None:
     assert b"fix the bug" in (out / "5e55.jsonl").read_bytes()
 
 
+def test_paths_that_hold_one_session_twice_are_one_run(log: Path, tmp_path: Path) -> None:
+    (prefix := tmp_path / "copy" / "prefix.jsonl").parent.mkdir()
+    prefix.write_bytes(b"".join(log.read_bytes().splitlines(True)[:4]))
+    with zipfile.ZipFile(archive := tmp_path / "copy.zip", "w") as packed:
+        packed.write(log, "session.jsonl")
+    out = tmp_path / "out"
+    for paths in ([log, log], [log, prefix], [prefix, archive], [tmp_path, log, prefix.parent]):
+        answer = json.loads(verb("import", *paths, "-o", out, "--json").stdout)
+        assert (answer["runs"], answer["events"]) == (1, 9)
+        for path in out.iterdir():
+            path.unlink()
+    out.rmdir()
+    (notes := tmp_path / "notes.txt").write_text("nothing")
+    assert verb("import", log, notes, "-o", out).returncode == 1  # what was named and is no log
+
+
+def test_an_archive_that_cannot_be_unpacked_here_gets_one_line(log: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(path := tmp_path / "two.zip", "w") as archive:
+        archive.write(log, "a.jsonl")
+        archive.write(log, "b.jsonl")
+    data = bytearray(path.read_bytes())
+    for mark, place in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):  # the method of both members: Zstandard
+        at = -1
+        for _ in range(2):
+            at = data.index(mark, at + 1)
+            data[at + place : at + place + 2] = (93).to_bytes(2, "little")
+    path.write_bytes(bytes(data))
+    answer = verb("show", path)
+    assert (answer.returncode, answer.stderr.count("\n")) == (2, 1)
+    assert "(zstd)" in answer.stderr
+
+
 def test_the_exit_status_of_an_import_says_that_something_was_not_read(log: Path, tmp_path: Path) -> None:
     with log.open("ab") as file:
         file.write(b'{"type": "user", "uu')

@@ -9,9 +9,8 @@ import numpy as np
 
 from podium.credit import Credit
 from podium.credit.options import at_options
-from podium.learn.collect import Branching, Collected, StretchEnds, collect
+from podium.learn.collect import Branching, Collected, Observed, StretchEnds, collect
 from podium.learn.loop import Iteration, Rollouts, learn
-from podium.learn.observed import Observed
 from podium.learn.policy import Made, Net, Seen
 from podium.learn.rows import TrainingRows, made_of, training_rows
 from podium.learn.source import WorldSource, iterations

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from podium.learn import tape, update
+from podium.learn import tape
+from podium.learn.update import adam
+from tests.learn import rules as update
 
 FIRST = np.array([0, 2, 5, 6])
 DICE = np.random.default_rng(0)
@@ -98,5 +100,5 @@ def test_on_the_policy_that_acted_all_ratios_give_the_gradient_of_reinforce() ->
 def test_adam_finds_the_bottom() -> None:
     w, m, v = {"x": np.array([3.0])}, {"x": np.zeros(1)}, {"x": np.zeros(1)}
     for step in range(1, 400):
-        update.adam(w, {"x": 2 * (w["x"] - 1)}, m, v, step, 0.05)
+        adam(w, {"x": 2 * (w["x"] - 1)}, m, v, step, 0.05)
     assert abs(w["x"][0] - 1) < 1e-2

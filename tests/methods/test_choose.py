@@ -65,6 +65,7 @@ def test_a_hundred_turns_are_long() -> None:
         (["decide l lead", "say a>b", "say b>a"], "debate"),
         (["decide l lead", "say a>b pro", "say b>a con"], "both"),
         (["decide l lead", "say a>l lead", "say l>a lead"], "neither"),  # answering the lead is no debate
+        (["decide l lead", "say a>a lead"], "neither"),  # nor is talking to oneself
         (["say a"], "cannot tell"),
         (["say a", on("aggregate b", votes=[(0, "x")])], "debate"),
     ],
@@ -127,6 +128,7 @@ def test_the_best_suited_come_first_and_then_the_most_faithful(monkeypatch: pyte
 def test_suits_are_read_off_the_row() -> None:
     assert not SUITS["dynamic"](METHODS["dr_mas"], True)
     assert SUITS["roles"](METHODS["dr_mas"], True)
+    assert SUITS["roles"](METHODS["marshal"], True)  # by the player, whatever it whitens over afterwards
     assert SUITS["dynamic"](METHODS["parl"], False)
     assert SUITS["bottleneck"](METHODS["puppeteer"], True)
     assert SUITS["debate"](METHODS["debate_as_reward"], False)

@@ -92,6 +92,14 @@ def test_a_decision_may_cost_by_the_tokens_it_led_to() -> None:
         {"is": "decide a", "after": [1]},
     )
     near(step_cost(trace, by="tokens"), [10 * np.log(1.1), NAN])
+    before = act(
+        {"is": "message c", "tokens_in": 3, "tokens_out": 3}, {"is": "decide a", "tokens_out": 2, "tokens_in": 2}
+    )
+    near(step_cost(before, by="tokens"), [4 * np.log(1.1)])  # what no decision led to costs none
+    silent = act({"is": "message c", "tokens_in": 3, "tokens_out": 3}, "decide a")
+    near(step_cost(concat([before, silent]), by="tokens"), [4 * np.log(1.1), NAN])
+    priced = act({"is": "decide a", "cost": 0.5}, {"is": "message b", "cost": 0.25, "after": [0]}, "decide b")
+    near(step_cost(priced, 2.0, by="cost"), [1.5 * np.log(1.1), NAN])
 
 
 def test_a_step_cost_that_cannot_be_is_refused() -> None:

@@ -43,7 +43,8 @@ def test_a_study_runs_at_a_small_size_and_is_kept(
     report = write_report(asked, found, tmp_path / "told")
     ElementTree.fromstring(report.figure)
     assert len({s.id for s in report.headline}) == len(report.headline) > 0
-    assert set(found.arms) == set(asked.experiment.arms(asked.how))
+    stages = question.first_stage(asked, found), question.second_stage(asked, found)
+    assert list(found.arms) == [arm for stage in stages for arm in stage]
     monkeypatch.setattr(question, "one_thread", lambda: pytest.fail("it was measured already"))
     again = measure_all(asked, tmp_path / "kept", cores=1)
     assert again == found
@@ -137,8 +138,33 @@ def test_the_board_says_why_a_method_is_not_paid() -> None:
     report = leaderboard.measure(how, "jury/owl", 0)
     assert (report["paid"], report["share"] == report["share"]) == (0.0, False)
     assert "by role they are lead" in report["refused"]
-    paid = leaderboard.measure(how, "jury/magrpo", 0)["paid"]
+    paid = leaderboard.measure(how, "jury/branching", 0)["paid"]
     assert 0 < paid < 1
+    assert leaderboard.measure(how, "jury/magrpo", 0)["paid"] == 1
+
+
+def test_the_best_rows_and_the_known_ones_are_trained_longer() -> None:
+    how, found = _board()
+    longer = leaderboard.then(how, found)
+    assert longer == [
+        f"jury/{name}, more decisions" for name in ("grpo", "rloo", "opo", "same-prefix")
+    ]  # coma is as grpo
+    assert "at 2 times" in leaderboard.report(how, found).tables["board"]
+    for arm in longer:
+        found.arms[arm] = [{"share": 0.25, "regret": 0.1, "decisions": 18, "paid": 1.0, "refused": ""}] * 2
+    report = leaderboard.report(how, found)
+    assert "1. `grpo` | 0.50 ± 0.00, then 0.25 ± 0.00 (100% paid)" in report.tables["short"]
+    assert report.headline[-1].id == "jury.longer"
+    assert "| jury | `grpo`, `coma` | equal credit here, to the bit |" in report.tables["same"]
+
+
+@pytest.mark.parametrize("name", ["grpo", "magrpo", "same-prefix"])
+def test_all_rows_of_the_board_make_as_many_decisions(name: str) -> None:
+    """Whatever a run or a branch costs: of 2,880 decisions at most a twentieth more or less."""
+    how = replace(read_study("leaderboard", quick=True).how, decisions={"costly_search": 2_880}, judged=20)
+    how = replace(how, budget={**how.budget, "iterations": 6, "most": 40})
+    made = leaderboard.measure(how, f"costly_search/{name}", 0)["decisions"]
+    assert made == pytest.approx(2_880, rel=0.05)
 
 
 def test_the_key_is_of_code_and_settings_and_not_of_words(monkeypatch: pytest.MonkeyPatch) -> None:

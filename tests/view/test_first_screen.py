@@ -242,3 +242,18 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     answer = verb("show", str(talk.write(tmp_path / "talk.jsonl")))
     assert "\x1b" not in answer.stdout
     assert r"\x1b[31m[red]<script>" in answer.stdout
+
+
+def test_the_task_of_spans_is_what_their_first_agent_was_given(tmp_path: Path) -> None:
+    def span(id: str, parent: str, start: int, end: int, **attributes: str) -> dict[str, Any]:
+        pairs = [{"key": k, "value": {"stringValue": v}} for k, v in attributes.items()]
+        times = {"startTimeUnixNano": str(start * 10**9), "endTimeUnixNano": str(end * 10**9)}
+        return {"traceId": "7" * 32, "spanId": id * 16, "parentSpanId": parent * 16, "attributes": pairs} | times
+
+    lead = {"openinference.span.kind": "AGENT", "input.value": '["Look it up."]'}
+    spans = [span("a", "", 1, 9, **lead), span("b", "a", 1, 3, **{"openinference.span.kind": "LLM"})]
+    path = tmp_path / "spans.json"
+    path.write_text(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}))
+    (read,) = files.read(path, keep=True)
+    assert read.trace is not None
+    assert [task.prompt for task in summary(read.trace).tasks] == ["Look it up."]

@@ -10,10 +10,11 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from podium.learn import tape, update  # noqa: E402
+from podium.learn import tape  # noqa: E402
 from podium.learn.lm import attention, losses, packed  # noqa: E402
 from podium.learn.lm.losses import update_of  # noqa: E402
 from podium.learn.lm.tree import Tree, join, tree_of  # noqa: E402
+from tests.learn import rules as update  # noqa: E402
 from tests.learn.lm.test_tree import above, random_tree  # noqa: E402
 
 
