@@ -39,7 +39,7 @@ __all__ = ["HARMLESS", "measure"]
 USER = 61_300  # an ordinary user, for root to become
 ROOT = Path(__file__).parents[1]
 OURS = [
-    "cgroup.py", "commands.py", "folder.py", "jail.pl", "jail.py", "sandbox.py", "seccomp.py",
+    "cgroup.py", "commands.py", "folder.py", "jail.pl", "sandbox.py", "seccomp.py",
 ]  # fmt: skip
 
 

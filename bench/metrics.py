@@ -25,7 +25,7 @@ from podium.envs.draws import seeds
 from podium.envs.world import BadParameter, make, play, worlds
 from podium.metrics import measure as measured
 from podium.registry import facts, find, names
-from podium.rewards.conformance import faults, scored
+from podium.rewards.conformance import registered_score, score_faults
 from podium.trace.columns import Text, Trace, concat
 
 __all__ = ["measure"]
@@ -63,7 +63,7 @@ def measure(full: bool) -> list[Row]:
 
 def _laws() -> list[Row]:
     traces = tuple(_varied())
-    failing = [name for name in names("score") if faults(scored(name), traces)]
+    failing = [name for name in names("score") if score_faults(registered_score(name), traces)]
     what = (
         f"scores, of {len(names('score'))}, that break a law on {len(traces)} batches of runs {' '.join(failing)}"
     )
@@ -186,7 +186,9 @@ def _text() -> list[Row]:
 def _answers(trace: Trace) -> dict[tuple[str, str], Any]:
     """Every score, metric and detector on a trace."""
     second = Second(truth="team", judge="judge", trained=trace, privileged=frozenset({"shell"}))
-    said: dict[tuple[str, str], Any] = {("scores", name): scored(name).of(trace) for name in names("score")}
+    said: dict[tuple[str, str], Any] = {
+        ("scores", name): registered_score(name).of(trace) for name in names("score")
+    }
     said |= {("metrics", m.metric.name): m.plain() for m in measured(trace)}
     for name in detectors():
         found = find("detector", name)(trace, second, facts("detector", name)["threshold"])

@@ -111,7 +111,7 @@ def test_of_many_names_the_nearest_are_told_and_the_command_that_lists_all() -> 
     ("ask", "near", "lists"),
     [
         ("podium.methods:named('dr_mass')", "dr_mas", "podium methods"),
-        ("podium.rewards.ledger:read('wasted_spawn')", "wasted_spawns", "podium reward"),
+        ("podium.rewards.ledger:read_reward('wasted_spawn')", "wasted_spawns", "podium reward"),
         ("podium.envs.world:make('jurry')", "jury", "podium envs"),
         ("podium.audit.detector:audit(None, only=['dead_spwan'])", "dead_spawn", "podium audit --list"),
         ("podium.study.question:read_study('difusion')", "diffusion", "podium study"),

@@ -26,12 +26,12 @@ from bench.size import (
 CEILINGS = {  # as measured, and a little room; a change may lower one and never raise it. One that is met goes
     "core": 13_300,
     "learn": 8_120,
-    "podium": 42_650,
-    "long_lines": 180,
+    "podium": 42_500,
+    "long_lines": 160,
     "long_functions": 2,
     "private_imports": 1,
-    "participles": 190,
-    "shared_names": 136,
+    "participles": 180,
+    "shared_names": 110,
 }
 FIGURES = figures(all_sources("podium", "experiments"))
 

@@ -19,13 +19,12 @@ from podium.cli.output import out, print_rows, say
 from podium.cli.rewards import paid_units
 from podium.credit import BadCredit, Credit
 from podium.credit.at_unit import at_unit
-from podium.credit.credit import read as read_credit
+from podium.credit.credit import read_credit
 from podium.graph import units
 from podium.methods import Method, credit_of, use_method
 from podium.methods.choose import ASKS, Choice, choose, lacking
 from podium.methods.table import counted, described, extent
-from podium.rewards.ledger import Channel, Ledger, Now, use_reward
-from podium.rewards.ledger import read as read_reward
+from podium.rewards.ledger import Channel, Ledger, Now, read_reward, use_reward
 from podium.trace import files
 from podium.view.plain import plain
 

@@ -20,7 +20,7 @@ from podium.graph import units
 from podium.interval import estimate
 from podium.registry import facts, find, names
 from podium.rewards import BadReward, Ledger, Now, ledger
-from podium.rewards.ledger import read, use_reward
+from podium.rewards.ledger import read_reward, use_reward
 from podium.trace import files
 from podium.trace.columns import Trace
 from podium.view.plain import plain
@@ -59,7 +59,7 @@ def reward(
         raise BadReward("say which runs to pay for: podium reward PATH... --reward EXPR")
     if unit is not None and unit not in units.UNITS:
         raise BadReward(f"no unit called {unit!r}; there are {', '.join(units.UNITS)}")
-    tree = read(use_reward(expression))
+    tree = read_reward(use_reward(expression))
     with _busy() as doing:
         doing("reading")
         trace = files.load(*paths)

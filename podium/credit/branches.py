@@ -34,17 +34,7 @@ from podium.registry import register
 from podium.trace.columns import B, F, I, Trace
 from podium.trace.options import chosen_options
 
-__all__ = [
-    "Alternatives",
-    "Effects",
-    "alternatives",
-    "chance",
-    "effects",
-    "in_a_tree",
-    "odds",
-    "same_prefix",
-    "sums",
-]
+__all__ = ["Alternatives", "Effects", "alternatives", "chance", "effects", "in_a_tree", "odds", "sums"]
 
 Baseline = Literal["loo", "mean", "value", "policy"]
 Same = Literal["node", "option"]
@@ -114,9 +104,10 @@ def same_prefix(
         "policy"  b_j = Σ_k π_k Q_k / Σ_k π_k,   π = e^logp of the options, else the label `pi`
 
     same="node" (C3): an alternative is an event of the forest, and w its runs. same="option" (ours): it is the
-    option taken, and w = 1, because how often an option was forced says nothing about it.   pays: decisions, turns,
-    messages.   needs: branches: none (NaN) for a run that no run branched from and that branched from none; one
-    alternative alone in a run with branches by the rule `alone`.   from: C3; COMA for "policy".
+    option taken, and w = 1, because how often an option was forced says nothing about it.
+    pays: decisions, turns, messages.   needs: branches: none (NaN) for a run that no run branched from and that
+    branched from none; one alternative alone in a run with branches by the rule `alone`.   from: C3; COMA for
+    "policy".
     """
     alts = alternatives(credit, same)
     known = alts.n > 0
@@ -373,9 +364,9 @@ def cross_marginal(
 
         A_i(g) = Σ or mean of R over the runs of the group in which agent i wrote g
 
-    Units wrote the same if their `content_ref`, or without one their choice, is the same.   pays: turns, messages,
-    decisions.   needs: runs that are combinations of what agents wrote, else NaN.   from: CoMLRL's cross mode
-    (MAGRPO).
+    Units wrote the same if their `content_ref`, or without one their choice, is the same.
+    pays: turns, messages, decisions.   needs: runs that are combinations of what agents wrote, else NaN.   from:
+    CoMLRL's cross mode (MAGRPO).
     """
     if credit.unit in ("team", "agent", "role", "token"):
         raise BadCredit(f"cross_marginal pays turns, messages or decisions, not {credit.unit}")

@@ -20,7 +20,7 @@ from podium.trace.columns import F, I, Trace
 from podium.trace.forest import Forest
 from podium.trace.vocabulary import event
 
-__all__ = ["BadCredit", "Credit", "Step", "apply", "read"]
+__all__ = ["BadCredit", "Credit", "Step", "apply", "read_credit"]
 
 RESULT = event("tool_result")
 
@@ -80,7 +80,7 @@ class Credit:
 Step = Callable[[Credit], Credit]
 
 
-def read(expression: str | Node) -> Node:
+def read_credit(expression: str | Node) -> Node:
     """The tree of a credit expression, after checking that every name in it is a step."""
     try:
         tree = parse(expression) if isinstance(expression, str) else expression
@@ -94,7 +94,7 @@ def read(expression: str | Node) -> Node:
 
 def apply(credit: Credit, expression: str | Node) -> Credit:
     """What an expression makes of a credit."""
-    return _fold(credit, read(expression))
+    return _fold(credit, read_credit(expression))
 
 
 def _fold(credit: Credit, node: Node) -> Credit:

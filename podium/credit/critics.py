@@ -12,7 +12,7 @@ from podium.registry import register
 from podium.trace.columns import ranges
 from podium.trace.options import chosen_options
 
-__all__ = ["own_action", "plugged"]
+__all__: list[str] = []
 
 
 @register("step")

@@ -84,8 +84,9 @@ def masked(credit: Credit, unit: str = "agent") -> Credit:
         D_u = R - mean R : runs that branched from it, in which u was masked (an agent) or removed (an event)
 
     An agent counts where it alone was masked, and did nothing in the whole run; an event where the branch left at
-    its row.   pays: agents, messages, tool calls, decisions, turns.   needs: such runs, else NaN.   from: Wolpert &
-    Tumer 2002; SHARP.
+    its row.
+    pays: agents, messages, tool calls, decisions, turns.   needs: such runs, else NaN.   from: Wolpert & Tumer
+    2002; SHARP.
     """
     if unit in ("team", "token", "role") or unit not in units.UNITS:
         raise BadCredit(f"masked pays agents and events, not {unit!r}")

@@ -22,7 +22,7 @@ from podium.registry import register
 from podium.rewards.ledger import Ledger
 from podium.trace.columns import F, Trace
 
-__all__ = ["Claim", "Partition", "claims_of", "closed", "partition"]
+__all__ = ["Claim", "Partition", "claims_of", "partition"]
 
 
 class Claim(NamedTuple):
@@ -52,10 +52,7 @@ class Partition:
 
     def total(self) -> F:
         """The sum of all parts of each run; NaN where there was nothing to split."""
-        total = np.zeros(len(self.trace))
-        for part in self.parts:
-            total += _up(self.trace, part.unit, "team", part.paid)
-        return total
+        return _total(self.trace, self.parts)
 
     def at(self, unit: str, by: Share = "equal") -> F:
         """Everything, at one kind of unit: finer parts summed into it, coarser ones shared among the units inside.
@@ -69,9 +66,8 @@ class Partition:
                 moved = _up(self.trace, part.unit, unit, part.paid)
                 has_place = units.within(self.trace, part.unit, unit) >= 0
             else:
-                moved = down(self.trace, part.paid, part.unit, unit, by)
-                moved = np.where(units.within(self.trace, unit, part.unit) < 0, 0.0, moved)
                 inside = units.within(self.trace, unit, part.unit)
+                moved = np.where(inside < 0, 0.0, down(self.trace, part.paid, part.unit, unit, by))
                 has_place = any_by(inside, inside >= 0, len(part.paid))
             if (lost := ~has_place & (np.nan_to_num(part.paid) != 0.0)).any():
                 raise BadCredit(
@@ -103,16 +99,21 @@ def partition(trace: Trace, whole: F, claims: Sequence[Claim], rest: str = "rest
     claimed = [np.nan_to_num(c.value) for c in ranked]
     own = [s.copy() for s in claimed]
     for i, claim in enumerate(ranked):
-        _take_out(trace, claim.unit, claimed[i], [(c, k) for c, k in zip(ranked[:i], own[:i], strict=True)])
+        _take_out(trace, claim.unit, claimed[i], list(zip(ranked[:i], own[:i], strict=True)))
     run_of = [units.rollouts(trace, c.unit) for c in ranked]
     parts = [
         Part(c.channel, c.unit, np.where(np.isnan(whole)[n], np.nan, k))
         for c, k, n in zip(ranked, own, run_of, strict=True)
     ]
-    paid = np.zeros(len(trace))
+    return Partition(trace, whole, (*parts, Part(rest, "team", whole - _total(trace, parts))))
+
+
+def _total(trace: Trace, parts: Sequence[Part]) -> F:
+    """The sum of all parts of each run."""
+    total = np.zeros(len(trace))
     for part in parts:
-        paid += _up(trace, part.unit, "team", part.paid)
-    return Partition(trace, whole, (*parts, Part(rest, "team", whole - paid)))
+        total += _up(trace, part.unit, "team", part.paid)
+    return total
 
 
 def _take_out(trace: Trace, unit: str, said: F, coarser: list[tuple[Claim, F]]) -> None:
@@ -143,8 +144,8 @@ def closed(credit: Credit, part: Step, by: Share = "equal") -> Credit:
 
         A_u = p_u + s_u ( R - Σ_u p_u ),   Σ_u s_u = 1 over the units of a run
 
-    Shares are equal or by tokens or time; NaN for a unit that `part` gives nothing.   pays: what `part` pays.
-    conserves: the sum over a run is R.
+    Shares are equal or by tokens or time; NaN for a unit that `part` gives nothing.
+    pays: what `part` pays.   conserves: the sum over a run is R.
     """
     given = part(credit)
     trace, value_n = credit.trace, team_value(credit)

@@ -33,8 +33,9 @@ def pooled_prefix(
 
     s² is the variance of A that comes from having so few runs, m the mean of A over the contexts of the place
     (`by`) in which the option was tried, τ² what A varies by between them beyond s². With many runs, or one context
-    alone, it is A.   pays: decisions.   needs: branches; for "policy" the label `pi`.   from: ours; James & Stein
-    1961, Efron & Morris 1975.
+    alone, it is A.
+    pays: decisions.   needs: branches; for "policy" the label `pi`.   from: ours; James & Stein 1961, Efron &
+    Morris 1975.
     """
     if baseline not in ("policy", "mean"):
         raise BadCredit(f"baseline must be policy or mean, got {baseline!r}")

@@ -21,9 +21,9 @@ def revote(credit: Credit, channel: str = "correct", by: Literal["majority", "we
 
         D_u = Σ_aggregates ( C - C_{-u} ),    C = how right the answer with most votes is
 
-    An answer is as right as its votes' sources are (`channel`); ties count by their mean, no votes as 0.   pays:
-    the credit's own unit (agents, messages, turns, roles); 0 for who did not vote.   needs: a run with votes, their
-    sources and their correctness, else NaN.   from: Learning to Deliberate (MPDF); Wolpert & Tumer 2002.
+    An answer is as right as its votes' sources are (`channel`); ties count by their mean, no votes as 0.
+    pays: the credit's own unit (agents, messages, turns, roles); 0 for who did not vote.   needs: a run with votes,
+    their sources and their correctness, else NaN.   from: Learning to Deliberate (MPDF); Wolpert & Tumer 2002.
     """
     trace = credit.trace
     if credit.unit in ("team", "token"):

@@ -201,8 +201,9 @@ def shapley(credit: Credit, permutations: int | None = None, seed: int = 0, by: 
     Players are the agents masked in some run of a group (a tree of branches, unless given); who is paid are the
     agents of the runs in which nobody is masked, v(all). Without `permutations` exact, and NaN if a coalition has
     no run; else the mean over so many random orders in antithetic pairs, as far as the coalitions that they pass
-    through have runs.   pays: agents.   needs: team credit, runs that are coalitions.   from: Shapley 1953;
-    sampled: Castro et al. 2009, Mitchell et al. 2022.
+    through have runs.
+    pays: agents.   needs: team credit, runs that are coalitions.   from: Shapley 1953; sampled: Castro et al. 2009,
+    Mitchell et al. 2022.
     """
     return _paid(credit, _games(credit, by), permutations, seed, spawning=False)
 
@@ -245,11 +246,15 @@ def _paid(credit: Credit, games: _Games, permutations: int | None, seed: int, sp
 
 def _exact(game: I, coalition: I, value: F, many: int, spawner: tuple[int, ...]) -> F:
     n = len(spawner)
-    if n > MOST_EXACT:
-        raise BadCredit(f"{n} players have {1 << n} coalitions; say how many permutations to sample")
+    _check_exact(n)
     key = game.astype(np.int64) * (1 << n) + coalition
     worth = mean_by(key, value, many << n).reshape(many, 1 << n)
     return spawn_shapley_values(worth, spawner) if max(spawner) >= 0 else shapley_values(worth)
+
+
+def _check_exact(n: int) -> None:
+    if n > MOST_EXACT:
+        raise BadCredit(f"{n} players have {1 << n} coalitions; say how many permutations to sample")
 
 
 def _sampled(game: I, coalition: I, value: F, many: int, orders: NDArray[np.int64]) -> F:
@@ -293,8 +298,7 @@ def ask_coalitions(
     """
     n = len(players)
     if permutations is None:
-        if n > MOST_EXACT:
-            raise BadCredit(f"{n} players have {1 << n} coalitions; say how many permutations to sample")
+        _check_exact(n)
         sets = np.arange((1 << n) - 1)
     else:
         orders = antithetic_orders(n, permutations, seed)

@@ -57,8 +57,9 @@ def stopping(
         "policy"  the mean of what runs earned that went on at that stage of the group `by`, else the run alone
         "best"    C_k = mean W_{k+1} of the other runs of the group that went on; W_k = g_k if g_k ≥ C_k, else what
                   came after: backward induction in which no run sees its own future
-    Where no run tells C_k, the column `value` does.   pays: decisions to stop that say what was chosen, else NaN.
-    needs: team credit at decisions, grades.   from: ours; Longstaff & Schwartz 2001 for the induction over runs.
+    Where no run tells C_k, the column `value` does.
+    pays: decisions to stop that say what was chosen, else NaN.   needs: team credit at decisions, grades.   from:
+    ours; Longstaff & Schwartz 2001 for the induction over runs.
     """
     if credit.unit != "orchestrator":
         raise BadCredit(f"stopping pays decisions (unit orchestrator), not {credit.unit}; move credit with `to`")

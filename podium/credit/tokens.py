@@ -16,8 +16,8 @@ from podium.trace.columns import F, Trace
 __all__ = ["token_column"]
 
 
-@register("step")
-def sampled(credit: Credit) -> Credit:
+@register("step", "sampled")
+def only_sampled(credit: Credit) -> Credit:
     """Credit for tokens that the policy sampled, none (NaN) for tokens that were given to it (`mask` 0)."""
     if credit.unit != "token":
         raise BadCredit(f"sampled is about tokens, not {credit.unit}; bring credit there with `to`")

@@ -12,7 +12,7 @@ from typing import Any
 
 from podium.harness.types import Fault
 
-__all__ = ["Bounded", "beside", "interrupted"]
+__all__ = ["Bounded", "in_thread", "interrupted"]
 
 
 class _Late(BaseException):
@@ -43,7 +43,7 @@ def interrupted(seconds: float | None, what: str) -> Iterator[None]:
         signal.signal(signal.SIGALRM, handler)
 
 
-def beside(work: Callable[[], Any]) -> asyncio.Future[Any]:
+def in_thread(work: Callable[[], Any]) -> asyncio.Future[Any]:
     """What the work comes to, in a thread of its own, which nobody waits for when the program ends."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
@@ -71,15 +71,15 @@ def beside(work: Callable[[], Any]) -> asyncio.Future[Any]:
 
 
 class Bounded:
-    """Runs coroutines each within its seconds. One that is late is cancelled and left behind; `end` sees them off."""
+    """Runs coroutines, each within its seconds. One that is late is cancelled and left behind; `end` waits for it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._strays: set[asyncio.Task[Any]] = set()
 
     async def run(self, work: Coroutine[Any, Any, Any], seconds: float | None, what: str) -> Any:
-        """What the work comes to. Raises Fault("timeout") where it takes too long, Fault("cancelled") where it cancels
-        itself."""
+        """What the work comes to. Raises Fault("timeout") where it takes too long, and Fault("cancelled") where it
+        cancels itself."""
         task = self._loop.create_task(work)
         over = self._loop.create_future()
 

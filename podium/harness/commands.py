@@ -1,8 +1,8 @@
 """Tools that act in an agent's folder: commands and Python in the sandbox, files by path.
 
-What an agent asks for is looked at before anything runs, and what it then tries is watched. Either way an attempt at more
-than it may do is a `Refused`, which the run records as a safety event. The sandbox is the wall; the look is so that the
-record says what was tried.
+What an agent asks for is looked at before anything runs, and what it then tries is watched. Either way an attempt
+at more than it may do is a `Refused`, which the run records as a safety event. The sandbox is the wall; the look is so
+that the record says what was tried.
 """
 
 from __future__ import annotations
@@ -15,30 +15,27 @@ from typing import Any
 
 import msgspec
 
-from podium.harness.folder import Folder, checked
+from podium.harness.folder import Folder, path_names
 from podium.harness.sandbox import Ended, Limits, Sandbox
 from podium.harness.tools import Tool
 from podium.harness.types import Caller, Fault, Refused, Result
 
-__all__ = ["Program", "command_tool", "file_tools", "python_tool", "words"]
+__all__ = ["Program", "command_tool", "command_words", "file_tools", "look_at", "python_tool"]
 
-DENIED = {  # what it is recorded as that a command tried one of these calls
-    call: kind
-    for kind, calls in {
-        "network": "socket socketpair",
-        "memory": "mmap fcntl memfd_create memfd_secret mlock mlock2 mlockall shmget shmat msgget msgsnd semget semop "
-        "mq_open io_uring_setup userfaultfd vmsplice tee add_key inotify_init inotify_init1 mbind",
-        "isolation": "clone unshare setns mount umount2 pivot_root chroot open_tree move_mount fsopen fsmount",
-        "privileges": "setuid setgid setreuid setregid setresuid setresgid setgroups setfsuid setfsgid capset bpf "
-        "init_module finit_module delete_module perf_event_open kexec_load reboot swapon ioperm iopl keyctl "
-        "request_key personality",
-        "other processes": "ptrace process_vm_readv process_vm_writev kcmp pidfd_getfd pidfd_send_signal kill tkill "
-        "tgkill rt_sigqueueinfo rt_tgsigqueueinfo prlimit64 process_madvise",
-        "disk": "fallocate",
-        "clock": "clock_settime settimeofday adjtimex clock_adjtime",
-    }.items()
-    for call in calls.split()
+KINDS = {  # what it is recorded as that a command tried one of these calls
+    "network": "socket socketpair",
+    "memory": "mmap fcntl memfd_create memfd_secret mlock mlock2 mlockall shmget shmat msgget msgsnd semget semop "
+    "mq_open io_uring_setup userfaultfd vmsplice tee add_key inotify_init inotify_init1 mbind",
+    "isolation": "clone unshare setns mount umount2 pivot_root chroot open_tree move_mount fsopen fsmount",
+    "privileges": "setuid setgid setreuid setregid setresuid setresgid setgroups setfsuid setfsgid capset bpf "
+    "init_module finit_module delete_module perf_event_open kexec_load reboot swapon ioperm iopl keyctl "
+    "request_key personality",
+    "other processes": "ptrace process_vm_readv process_vm_writev kcmp pidfd_getfd pidfd_send_signal kill tkill "
+    "tgkill rt_sigqueueinfo rt_tgsigqueueinfo prlimit64 process_madvise",
+    "disk": "fallocate",
+    "clock": "clock_settime settimeofday adjtimex clock_adjtime",
 }
+DENIED = {call: kind for kind, calls in KINDS.items() for call in calls.split()}
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -56,19 +53,17 @@ def command_tool(
     read: Sequence[str | Path] = (),
     name: str = "command",
 ) -> Tool:
-    """A tool that runs one of these programs in the caller's folder. It takes a line such as `grep -n "to do" plan.txt`,
-    which no shell reads, or a list of words."""
+    """A tool that runs one of these programs in the caller's folder. It takes a line such as
+    `grep -n "to do" plan.txt`, which no shell reads, or a list of words."""
     known = {p.name: p for p in (Program(p) if isinstance(p, str) else p for p in programs)}
 
     async def run(caller: Caller, line: str | list[str]) -> Result:
-        folder = _folder_of(caller)
-        argv = words(line)
-        _look(argv, known, folder)
-        return _told(await Sandbox(folder, limits, read).run(argv, seconds=caller.seconds), argv[0])
+        folder, argv = _folder_of(caller), command_words(line)
+        look_at(argv, known, folder)
+        return _result(await Sandbox(folder, limits, read).run(argv, seconds=caller.seconds), argv[0])
 
     about = f"Runs one of {', '.join(known) or 'no program'} in your folder; no shell reads the line."
-    line = {"type": "string", "description": 'such as: grep -n "to do" plan.txt'}
-    return _tool(name, run, about, {"line": line})
+    return _tool(name, run, about, {"line": {"type": "string", "description": 'such as: grep -n "to do" plan.txt'}})
 
 
 def python_tool(limits: Limits | None = None, read: Sequence[str | Path] = (), name: str = "python") -> Tool:
@@ -78,7 +73,7 @@ def python_tool(limits: Limits | None = None, read: Sequence[str | Path] = (), n
         if not isinstance(code, str):
             raise Fault("nonsense", f"expected a Python program as a string, got {type(code).__name__}")
         box = Sandbox(_folder_of(caller), limits, read)
-        return _told(await box.run(["python3", "-I", "-"], code.encode(), caller.seconds), "python3")
+        return _result(await box.run(["python3", "-I", "-"], code.encode(), caller.seconds), "python3")
 
     return _tool(name, run, "Runs a Python program in your folder.", {"code": {"type": "string"}})
 
@@ -106,62 +101,50 @@ def file_tools() -> list[Tool]:
 
 
 def _tool(name: str, run: Any, about: str, params: dict[str, Any], needs: Sequence[str] | None = None) -> Tool:
-    required = list(params) if needs is None else list(needs)
+    required = list(params if needs is None else needs)
     schema = {"type": "object", "properties": params, "required": required, "additionalProperties": False}
     return Tool(name=name, run=run, about=about, params=schema, outside=True, caller=True)
 
 
 def _folder_of(caller: Caller) -> Path:
     if caller.folder is None:
-        raise Refused(
-            "no folder", f"{caller.agent!r} has no working folder; run the team with a folder to give it one"
-        )
+        why = f"{caller.agent!r} has no working folder; run the team with a folder to give it one"
+        raise Refused("no folder", why)
     return caller.folder
 
 
-def words(line: str | list[str]) -> list[str]:
+def command_words(line: str | list[str]) -> list[str]:
     """The words of a command line, by quotes alone: whatever a shell would act on is refused.
 
-    >>> words('grep -n "to do" plan.txt')
+    >>> command_words('grep -n "to do" plan.txt')
     ['grep', '-n', 'to do', 'plan.txt']
-    >>> words("ls; rm -r .")
-    Traceback (most recent call last):
-        ...
-    podium.harness.types.Refused: no shell reads the line, so ';' means nothing in it: quote it, or ask for one command at a time
     """
-    if isinstance(line, list):
-        argv = line
-    elif isinstance(line, str):
-        _refuse_meta(line)
+    argv = line
+    if isinstance(line, str):
+        bare = re.sub(r"""'[^']*'|("[^"]*")""", r"\1", line)
+        if variable := re.search(r"\$(\w|{).{0,40}", bare):
+            raise Refused("environment", f"variables are not filled in: {variable[0]!r}")
+        unquoted = re.sub(r'"[^"]*"', "", bare)
+        if sign := re.search(r"[$`\\]", bare) or re.search(r"[;|&<>`(){}*?[\]!#\n\r]", unquoted):
+            why = f"no shell reads the line, so {sign[0]!r} means nothing in it"
+            raise Refused("shell", f"{why}: quote it, or ask for one command at a time")
         try:
             argv = shlex.split(line)
         except ValueError as error:
             raise Fault("nonsense", f"cannot tell the words of {line!r}: {error}") from None
-    else:
-        raise Fault("nonsense", f"expected a command line or a list of words, got {type(line).__name__}")
-    if not argv or not all(isinstance(word, str) and "\0" not in word for word in argv):
-        raise Fault("nonsense", f"expected a program and its arguments, got {line!r}")
+    if not isinstance(argv, list) or not argv or not all(isinstance(w, str) and "\0" not in w for w in argv):
+        raise Fault("nonsense", f"expected a program and its arguments, as a line or as words, got {line!r}")
     return argv
 
 
-def _refuse_meta(line: str) -> None:
-    bare = re.sub(r"""'[^']*'|("[^"]*")""", r"\1", line)
-    if variable := re.search(r"\$(\w|{).{0,40}", bare):
-        raise Refused("environment", f"variables are not filled in: {variable[0]!r}")
-    if sign := re.search(r"[$`\\]", bare) or re.search(r"[;|&<>`(){}*?[\]!#\n\r]", re.sub(r'"[^"]*"', "", bare)):
-        said = f"no shell reads the line, so {sign[0]!r} means nothing in it"
-        raise Refused("shell", f"{said}: quote it, or ask for one command at a time")
-
-
-def _look(argv: list[str], known: dict[str, Program], folder: Path) -> None:
+def look_at(argv: list[str], known: dict[str, Program], folder: Path) -> None:
     """Refuses a command that is not one of the programs, with options that it has, on paths in the folder."""
     name, *rest = argv
     if re.fullmatch(r"\w+=.*", name, re.DOTALL):
         raise Refused("environment", f"{name!r} would set a variable; commands have an environment of their own")
     if name not in known:
-        raise Refused(
-            "program", f"no program {name!r}; there are {', '.join(known) or 'none'}, by exactly these names"
-        )
+        programs = ", ".join(known) or "none"
+        raise Refused("program", f"no program {name!r}; there are {programs}, by exactly these names")
     for word in rest:
         option, _, value = word.partition("=")
         if word.startswith("-") and word not in ("-", "--"):
@@ -169,29 +152,24 @@ def _look(argv: list[str], known: dict[str, Program], folder: Path) -> None:
                 allowed = ", ".join(known[name].options) or "none"
                 raise Refused("argument injection", f"{name} may not be given {word!r}; its options are {allowed}")
             word = value
-        if not known[name].free:
-            for piece in re.split(r"[=:,@]", word):
-                _look_at_path(piece, folder)
+        for piece in () if known[name].free else re.split(r"[=:,@]", word):
+            _look_at_path(piece, folder)
 
 
 def _look_at_path(word: str, folder: Path) -> None:
     if re.match(r"/+proc(/|$)", word):
         raise Refused("proc", f"{word!r} is not in the working folder")
-    if word.startswith(("/", "~")) or "/" in word or word == "..":
-        at = folder
-        for name in checked(word):
-            at /= name
-            if at.is_symlink():
-                raise Refused("symlink", f"{word!r} goes through {name!r}, which is a link; links are not followed")
-    elif word and (folder / word).is_symlink():
-        raise Refused("symlink", f"{word!r} is a link; links are not followed")
+    is_path = word.startswith(("/", "~")) or "/" in word or word == ".."
+    for name in path_names(word) if is_path else [word] * bool(word):
+        folder /= name
+        if folder.is_symlink():
+            raise Refused("symlink", f"{word!r} goes through {name!r}, which is a link; links are not followed")
 
 
-def _told(ended: Ended, program: str) -> Result:
+def _result(ended: Ended, program: str) -> Result:
     """What a command came to, or what it tried that it may not do."""
     for call, times in ended.denied.items():
-        kind = DENIED.get(call, "system call")
-        raise Refused(kind, f"{program} tried {times} times to call {call}, and may not")
+        raise Refused(DENIED.get(call, "system call"), f"{program} tried {times} times to call {call}, and may not")
     if ended.hit == "seconds":
         raise Fault("timeout", f"{program} was ended after {ended.seconds:.3g} s")
     if ended.hit is not None:

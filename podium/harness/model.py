@@ -139,9 +139,9 @@ def _did(actions: Sequence[Action], turn: int) -> dict[str, Any]:
         return {"role": "assistant", "content": _text(actions[0].content)}
     calls = []
     for at, action in enumerate(actions):
-        told = msgspec.to_builtins(action)
-        name = told.pop("do")
-        name, args = (action.tool, action.args) if isinstance(action, Call) else (name, told)
+        fields = msgspec.to_builtins(action)
+        name = fields.pop("do")
+        name, args = (action.tool, action.args) if isinstance(action, Call) else (name, fields)
         function = {"name": name, "arguments": _text(args)}
         calls.append({"id": f"call_{turn}_{at}", "type": "function", "function": function})
     return {"role": "assistant", "content": None, "tool_calls": calls}
@@ -150,15 +150,15 @@ def _did(actions: Sequence[Action], turn: int) -> dict[str, Any]:
 def _heard(items: list[Item], answered: list[Action], turn: int) -> list[dict[str, Any]]:
     """What came after a step: first an answer to each thing it did, then the rest."""
     results = {i.call: i for i in items if i.kind == "result" and i.call is not None}
-    told = []
+    messages = []
     if not (len(answered) == 1 and isinstance(answered[0], Return)):
         for at in range(len(answered)):
             content = quoted(results.pop(at)) if at in results else "done"
-            told.append({"role": "tool", "tool_call_id": f"call_{turn}_{at}", "content": content})
+            messages.append({"role": "tool", "tool_call_id": f"call_{turn}_{at}", "content": content})
     for item in items:
         if item.kind != "result" or item.call is None or results.get(item.call) is item:
-            told.append({"role": "user", "content": f"[{item.kind} from {item.source}]\n{quoted(item)}"})
-    return told
+            messages.append({"role": "user", "content": f"[{item.kind} from {item.source}]\n{quoted(item)}"})
+    return messages
 
 
 def _text(content: Any) -> str:

@@ -10,9 +10,9 @@ from functools import partial
 from threading import current_thread, main_thread
 from typing import Any, overload
 
-from podium.harness.bounded import Bounded, beside, interrupted
+from podium.harness.bounded import Bounded, in_thread, interrupted
 from podium.harness.types import Caller, Effect, Fault, Result, crash, shown
-from podium.harness.understand import amount, content_of
+from podium.harness.understand import content_of, usage_amount
 
 __all__ = ["Tool", "begin", "finish", "held", "result", "tool"]
 
@@ -68,7 +68,7 @@ def begin(tool: Tool, args: dict[str, Any], caller: Caller) -> Any:
     given = (caller,) if tool.caller else ()
     try:
         if tool.thread or not (inspect.iscoroutinefunction(tool.run) or current_thread() is main_thread()):
-            return beside(partial(tool.run, *given, **args))
+            return in_thread(partial(tool.run, *given, **args))
         with interrupted(tool.seconds, tool.name):
             return tool.run(*given, **args)
     except Fault:
@@ -101,7 +101,7 @@ def result(tool: Tool, answer: Any) -> Result:
     if isinstance(answer, Result):
         for name in ("tokens_in", "tokens_out", "cost"):
             if (value := getattr(whole, name)) is not None:
-                setattr(whole, name, amount(name, value))
+                setattr(whole, name, usage_amount(name, value))
         if not isinstance(whole.trusted, bool | None) or not isinstance(whole.source, str | None):
             raise Fault(
                 "nonsense", f"{tool.name}: trusted must be True, False or None, and source a string or None"

@@ -12,7 +12,7 @@ from podium.harness.types import ACTIONS, Action, Did, Fault, Return, Said, Stop
 from podium.trace.depth import is_deep
 from podium.trace.rules import ROUNDING
 
-__all__ = ["LEVELS", "Understood", "amount", "content_of", "from_record", "understood"]
+__all__ = ["LEVELS", "Understood", "content_of", "from_record", "understood", "usage_amount"]
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Action).decode
@@ -111,7 +111,7 @@ def _shown(value: Any) -> str:
 def _check_usage(usage: dict[str, Any]) -> None:
     for name in ("tokens_in", "tokens_out", "cost"):
         if name in usage:
-            usage[name] = amount(name, usage[name])
+            usage[name] = usage_amount(name, usage[name])
     for name in ("model", "version"):
         if not isinstance(usage.get(name, ""), str):
             raise Fault("nonsense", f"{name} must be a string, got {_shown(usage[name])}")
@@ -129,7 +129,7 @@ def _check_logp(logp: float | None) -> None:
         raise Fault("nonsense", f"a log-probability must be at most 0, got {logp:g}")
 
 
-def amount(name: str, value: Any) -> float:
+def usage_amount(name: str, value: Any) -> float:
     """A number of tokens, or of money. Raises Fault("nonsense") for anything else."""
     if not (isinstance(value, int | float) and 0 <= value < float("inf")):
         raise Fault("nonsense", f"{name} must be a number of 0 or more, got {_shown(value)}")

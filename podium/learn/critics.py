@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.credit import Credit, apply
-from podium.credit.credit import read
+from podium.credit.credit import read_credit
 from podium.credit.forest import parents
 from podium.credit.returns import togo
 from podium.expression import Call, Node, Then, calls
@@ -75,7 +75,7 @@ def reads(method: Method) -> tuple[str, ...]:
     >>> reads(named("mappo")), reads(named("agent_q_mix")), reads(named("langmarl")), reads(named("grpo"))
     (('value_joint',), ('q', 'mixer'), (), ())
     """
-    return tuple(name for call in calls(read(method.credit)) for name in _columns(call))
+    return tuple(name for call in calls(read_credit(method.credit)) for name in _columns(call))
 
 
 def fitted(
@@ -91,9 +91,9 @@ def fitted(
         [(k, m) for k, some in enumerate(made) for m in some if (m.seen.kind, m.seen.role) == kind]
         for kind in kinds
     ]
-    coming = [_coming(scored(trace, method), read(method.credit)) for trace in traces]
+    coming = [_coming(scored(trace, method), read_credit(method.credit)) for trace in traces]
     known = _known(parts, traces, coming, net, w)
-    decomposed = any(call.name in ("vdn", "qmix") for call in calls(read(method.credit)))
+    decomposed = any(call.name in ("vdn", "qmix") for call in calls(read_credit(method.credit)))
     told = (_decomposed if decomposed else FITTED[names[0]])(known)
     columns = [{name: np.full(trace.n_events, np.nan) for name in names} for trace in traces]
     labels = [dict[int, list[float]]() for _ in traces]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from podium.credit.credit import read
+from podium.credit.credit import read_credit
 from podium.expression import calls
 from podium.graph import units
 from podium.learn.critics import reads
@@ -40,9 +40,9 @@ def cannot(method: Method) -> str:
 
 
 def branching(method: Method, share: float = 1.0) -> float:
-    """The share of decisions that a method wants branched: `share` if it needs branches; all if it compares a turn with its siblings,
-    of which an agent's later turns have none without."""
-    if any("parent" in compared(call) for call in calls(read(method.credit))):
+    """The share of decisions that a method wants branched: `share` if it needs branches; all if it compares a turn
+    with its siblings, of which an agent's later turns have none without."""
+    if any("parent" in compared(call) for call in calls(read_credit(method.credit))):
         return 1.0
     return share if "branches" in method.needs else 0.0
 

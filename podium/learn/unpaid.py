@@ -10,15 +10,14 @@ from numpy.typing import NDArray
 
 from podium import rewards
 from podium.credit import Credit, apply
-from podium.credit.credit import read as read_credit
+from podium.credit.credit import read_credit
 from podium.credit.keys import groups
 from podium.expression import Call, Node, Scaled, Sum, Then, calls, spell
 from podium.graph import units
 from podium.learn.credit import at_events
 from podium.methods import Method, scored
 from podium.registry import facts, find, kind_of
-from podium.rewards.ledger import Now
-from podium.rewards.ledger import read as read_reward
+from podium.rewards.ledger import Now, read_reward
 from podium.trace.columns import F, Trace
 from podium.trace.vocabulary import DECISIONS
 

@@ -19,8 +19,7 @@ from podium.graph.grouping import count_of
 from podium.methods.choose import lacking
 from podium.methods.method import Method, credit_of, named
 from podium.registry import facts, kind_of
-from podium.rewards.ledger import Now, score
-from podium.rewards.ledger import read as read_reward
+from podium.rewards.ledger import Now, read_reward, score
 from podium.trace.columns import F, Text, Trace
 from podium.trace.vocabulary import edge, event
 

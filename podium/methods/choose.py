@@ -13,7 +13,7 @@ import numpy as np
 
 from podium import graph
 from podium.credit import BadCredit, Credit
-from podium.credit.credit import read
+from podium.credit.credit import read_credit
 from podium.credit.keys import groups
 from podium.expression import Call, calls
 from podium.graph import units
@@ -207,7 +207,7 @@ def _range(many: I) -> str:
 def _keys(row: Method) -> set[str]:
     """The keys that a method's groups have."""
     keys: set[str] = set()
-    for call in calls(read(row.credit)):
+    for call in calls(read_credit(row.credit)):
         keys |= _by(call)
     return keys
 

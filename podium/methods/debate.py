@@ -16,14 +16,15 @@ from podium.credit.orders import before, timeline
 from podium.graph import units
 from podium.graph.grouping import any_by, changes, count_by, count_of, ends, last_by, ratio, take, total_by, unset
 from podium.registry import register
+from podium.rewards.debate import joined
 from podium.rewards.individual import channel_of_events
 from podium.rewards.process import answers
 from podium.trace.columns import I, Trace
-from podium.trace.vocabulary import edge, event
+from podium.trace.vocabulary import event
 
 __all__: list[str] = []
 
-MESSAGE, TEMPORAL = event("message"), edge("temporal")
+MESSAGE = event("message")
 
 
 @register("key")
@@ -45,10 +46,8 @@ def per_critique(credit: Credit, channel: str = "verdict") -> Credit:
         raise BadCredit(f"per_critique pays messages, not {credit.unit}")
     trace, rows = credit.trace, credit.rows
     says_e = trace.type_e == MESSAGE
-    about = says_e[trace.src_x] & (says_e & ~np.isnan(channel_of_events(trace, channel)))[trace.dst_x]
-    about &= (trace.type_x != TEMPORAL) & (trace.agent_e[trace.src_x] != trace.agent_e[trace.dst_x])
-    pair = np.unique(trace.dst_x[about].astype(np.int64) * trace.n_events + trace.src_x[about])
-    both = np.concatenate(np.divmod(pair, trace.n_events))
+    about_x = says_e[trace.src_x] & (says_e & ~np.isnan(channel_of_events(trace, channel)))[trace.dst_x]
+    both = np.concatenate(joined(trace, about_x))
     n = np.bincount(both, minlength=trace.n_events)[rows]
     neither = np.where(trace.valid_e[rows] == 0, -1.0, 0.0) + 0.0 * credit.value
     return credit.of(np.where(n > 0, ratio(credit.value, n) + 0.5, neither))
@@ -126,8 +125,8 @@ def majority_mixture(credit: Credit, w: float = 0.5) -> Credit:
         an agent's first answer (it generates): 1 if it is the majority's, else 0
         its last, if another (it criticises): w if it is and the first was not, 1 - w if both are, 0 if it is not
 
-    Times the credit; NaN for messages in between or without a `value`, and in runs without one majority.   pays:
-    messages.   needs: votes, and the label `value` on messages.   from: Multiagent Finetuning.
+    Times the credit; NaN for messages in between or without a `value`, and in runs without one majority.
+    pays: messages.   needs: votes, and the label `value` on messages.   from: Multiagent Finetuning.
     """
     if credit.unit != "message":
         raise BadCredit(f"majority_mixture pays messages, not {credit.unit}")

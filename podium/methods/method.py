@@ -8,13 +8,12 @@ from typing import Literal
 
 from podium import rewards
 from podium.credit import BadCredit, Credit, apply
-from podium.credit.credit import read as read_credit
+from podium.credit.credit import read_credit
 from podium.expression import Call
 from podium.methods.update import read_schedule, read_update
 from podium.outside import use
 from podium.registry import alternatives, entries, find, kind_of, register
-from podium.rewards.ledger import Now
-from podium.rewards.ledger import read as read_reward
+from podium.rewards.ledger import Now, read_reward
 from podium.trace.columns import Trace
 from podium.trace.forest import Forest
 

@@ -191,8 +191,8 @@ def reinforce() -> None:
     """L = -Σ w A log π.   from: Williams 1992."""
 
 
-@register("update", part="loss")
-def clip(over: Over = "token", low: float | None = None, high: float | None = None) -> None:
+@register("update", "clip", part="loss")
+def clip_ratio(over: Over = "token", low: float | None = None, high: float | None = None) -> None:
     """L = -Σ w min(ρ A, clip(ρ, 1 - low, 1 + high) A), ρ of a token, a turn or a sequence.
 
     Bounds are the learner's own unless given.   from: PPO; DAPO for two sides; GSPO for `sequence`.
@@ -374,8 +374,8 @@ def pipeline(prefer: str = "") -> None:
     """Each role's outputs are learned from as soon as they are there."""
 
 
-@register("schedule")
-def replay(target: bool = False) -> None:
+@register("schedule", "replay")
+def from_buffer(target: bool = False) -> None:
     """From a buffer of earlier runs."""
 
 

@@ -6,13 +6,12 @@ from pkgutil import iter_modules
 from podium.metrics.card import card
 from podium.metrics.cost import Prices, bill, forecast
 from podium.metrics.report import Measured, margins, measure, strata
-from podium.metrics.table import METRICS, BadMetrics, Metric
+from podium.metrics.table import METRICS, BadMetrics
 
 __all__ = [
     "METRICS",
     "BadMetrics",
     "Measured",
-    "Metric",
     "Prices",
     "bill",
     "card",

@@ -12,14 +12,14 @@ from podium.graph import units
 from podium.graph.grouping import any_by
 from podium.graph.spans import wall_clock
 from podium.graph.steps import spawned
-from podium.metrics.report import Measured, measure
+from podium.metrics.report import WORDS, Measured, measure
 from podium.metrics.table import DIMENSIONS
 from podium.metrics.views import count
 from podium.registry import facts, kind_of
-from podium.rewards.ledger import read
+from podium.rewards.ledger import read_reward
 from podium.rewards.outcome import spent
 from podium.trace.columns import Trace
-from podium.trace.vocabulary import TOPOLOGIES, edge, event
+from podium.trace.vocabulary import edge, event
 
 __all__ = ["NATIVE", "card"]
 
@@ -36,27 +36,26 @@ def card(
 
     `reward` is the expression that runs were trained with, `credit` the finest unit paid: the record says neither.
     """
-    measured = measure(trace) if measured is None else measured
+    dimensions = _dimensions(measure(trace) if measured is None else measured)
     return {
         "1 topology and roles": _topology(trace),
         "2 trace scale": _scale(trace),
         "3 reward channels": _rewards(trace, reward),
         "4 credit unit": {"finest unit paid": credit or _finest(trace, reward)},
         "5 safety instrumentation": _safety(trace),
-        "dimensions": _dimensions(measured),
-        "native": sum(bool(d["reported"]) for d in _dimensions(measured).values()) >= NATIVE,
+        "dimensions": dimensions,
+        "native": sum(bool(d["reported"]) for d in dimensions.values()) >= NATIVE,
     }
 
 
 def _topology(trace: Trace) -> dict[str, Any]:
     kinds, runs = np.unique(trace.topology_n, return_counts=True)
-    words = [*TOPOLOGIES, "not recorded"]
     spawns_n, gone_n = count(trace, trace.type_e == SPAWN), count(trace, trace.type_e == DESPAWN)
     dynamic = int((spawns_n > 0).sum())
     some = f"dynamic in {dynamic} of {len(trace)} runs" if dynamic else "fixed"
     team = "dynamic" if dynamic == len(trace) and dynamic else some
     return {
-        "topologies": {words[k]: n for k, n in zip(kinds.tolist(), runs.tolist(), strict=True)},
+        "topologies": {WORDS[k]: n for k, n in zip(kinds.tolist(), runs.tolist(), strict=True)},
         "active roles": sorted({role for role in trace.role_e.strings() if role is not None}) or None,
         "spawns a run": _mean(spawns_n),
         "despawns a run": _mean(gone_n),
@@ -88,22 +87,25 @@ def _stated(channels: Any) -> list[str]:
 
 
 def _rewards(trace: Trace, reward: str | None) -> dict[str, Any]:
-    shapes = (
-        [] if reward is None else [c for c in calls(read(reward)) if kind_of(c.name, "shape", "score") == "shape"]
-    )
     return {
         "on runs": _stated(trace.reward_n),
         "on events": _stated(trace.reward_e),
         "expression": reward,
-        "auxiliaries annealed": None if reward is None else any("anneal" in c.name for c in shapes),
+        "auxiliaries annealed": None
+        if reward is None
+        else any("anneal" in name for name in _names(reward, "shape")),
     }
+
+
+def _names(reward: str, kind: str) -> list[str]:
+    """The names of this kind in a reward expression."""
+    return [c.name for c in calls(read_reward(reward)) if kind_of(c.name, "score", "shape") == kind]
 
 
 def _finest(trace: Trace, reward: str | None) -> str | None:
     """The finest unit that the reward pays; without one, the finest at which the record has rewards."""
     if reward is not None:
-        scores = [c.name for c in calls(read(reward)) if kind_of(c.name, "score", "shape") == "score"]
-        paid = [facts("score", name)["unit"] for name in scores]
+        paid = [facts("score", name)["unit"] for name in _names(reward, "score")]
         return max(paid, key=list(units.UNITS).index, default=None)
     if _stated(trace.reward_e):
         return "event (rewards on events; which unit they pay is not recorded)"

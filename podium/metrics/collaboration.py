@@ -23,8 +23,8 @@ LABELS = (
 )
 COMBINED = "returns or messages that an aggregate combined"
 BY_CONTENT = (
-    "a message says again what was said if the same receiver was sent an equal content before; other wording is not "
-    "seen"
+    "a message says again what was said if the same receiver was sent an equal content before; other "
+    "wording is not seen"
 )
 BY_VALUE = (
     "what reached one aggregate and states a value answers one question, and answers are the same if their values "

@@ -22,14 +22,10 @@ from podium.rewards.outcome import spent
 from podium.trace.columns import F, I, Trace
 from podium.trace.vocabulary import event
 
-__all__ = ["Bill", "Forecast", "Model", "Prices", "bill", "fit", "forecast", "price_list"]
+__all__ = ["Bill", "Forecast", "Model", "Prices", "bill", "fit_model", "forecast", "price_list"]
 
-CALL, SPAWN, MESSAGE, DECISION = (
-    event("tool_call"),
-    event("spawn"),
-    event("message"),
-    event("orchestrator_decision"),
-)
+CALL, SPAWN, MESSAGE = event("tool_call"), event("spawn"), event("message")
+DECISION = event("orchestrator_decision")
 
 
 @dataclass(frozen=True)
@@ -163,7 +159,7 @@ class Model(NamedTuple):
         return k_n * self.agent + self.base + self.each * k_n
 
 
-def fit(trace: Trace, prices: Prices) -> Model:
+def fit_model(trace: Trace, prices: Prices) -> Model:
     """The average cost of a sub-agent over these runs, and the least-squares line of what orchestration cost."""
     costs, k_n = bill(trace, prices), _team(trace)
     known = ~(np.isnan(costs.agents_n) | np.isnan(costs.orchestration_n))
@@ -195,7 +191,7 @@ def forecast(trace: Trace, prices: Prices) -> Forecast:
     predicted_n = np.full(len(trace), np.nan)
     for half in (0, 1) if len(trace) > 1 else ():
         mine, others = np.arange(half, len(trace), 2), np.arange(1 - half, len(trace), 2)
-        predicted_n[mine] = fit(trace[others], prices)(k_n[mine])
+        predicted_n[mine] = fit_model(trace[others], prices)(k_n[mine])
     with np.errstate(invalid="ignore", divide="ignore"):
         error_n = np.where(total_n > 0, np.abs(predicted_n - total_n) / total_n, np.nan)
-    return Forecast(estimate(total_n), estimate(predicted_n), estimate(error_n), fit(trace, prices))
+    return Forecast(estimate(total_n), estimate(predicted_n), estimate(error_n), fit_model(trace, prices))

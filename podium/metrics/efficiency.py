@@ -13,21 +13,15 @@ from podium.graph.grouping import any_by
 from podium.graph.labels import label
 from podium.graph.spans import wall_clock
 from podium.graph.steps import IS_STEP
-from podium.metrics.views import LINKS, share, sub_agents
+from podium.metrics.views import share, sub_agents
 from podium.registry import register
 from podium.rewards.orchestration import NO_END, crossing, speedup
+from podium.rewards.tools import LEADS_ON
 from podium.trace import sweep
 from podium.trace.columns import B, F, Trace
 from podium.trace.vocabulary import edge
 
-__all__ = [
-    "busy_agents",
-    "headroom",
-    "headroom_from_starts",
-    "speedup_from_starts",
-    "utilisation",
-    "utilisation_by_effect",
-]
+__all__: list[str] = []
 
 E2: dict[str, Any] = {"unit": "team", "families": ("E2",), "better": "higher"}
 LOWER = E2 | {"better": "lower"}
@@ -50,8 +44,8 @@ def utilisation(trace: Trace) -> F:
 
         u = |{actions of spawned agents : task_relevant}| / |{actions of spawned agents that say}|
 
-    Actions are decisions, messages, calls, returns and aggregates.   pays: the team.   needs: a labelled action,
-    else NaN.   from: the survey's table 13, useful-agent utilisation.
+    Actions are decisions, messages, calls, returns and aggregates.
+    pays: the team.   needs: a labelled action, else NaN.   from: the survey's table 13, useful-agent utilisation.
     """
     relevant_e = label(trace, "task_relevant")
     acts_e = _acts(trace) & (relevant_e >= 0)
@@ -68,7 +62,7 @@ def utilisation_by_effect(trace: Trace) -> F:
     """
     out_e = any_by(trace.src_x, crossing(trace), trace.n_events)
     acts_e = _acts(trace)
-    return share(trace, acts_e & (out_e | ancestors(trace, out_e, LINKS)), acts_e)
+    return share(trace, acts_e & (out_e | ancestors(trace, out_e, LEADS_ON)), acts_e)
 
 
 @register("score", **E2, needs="when events began and ended")

@@ -30,10 +30,9 @@ KINDS = ("input", "cache_write", "cache_write_1h", "cache_read", "output")
 _DATED = re.compile(r"(?:-\d{8}|-\d{4}-\d{2}-\d{2}|@\d{8})(?:-v\d+(?::\d+)?)?$")
 
 
-class Above(Struct, forbid_unknown_fields=True):
-    """Other prices for a whole request that has more tokens than these as input."""
+class Rates(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Dollars per million tokens, by the `KINDS` of tokens."""
 
-    tokens: float
     input: float | None = None
     cache_write: float | None = None
     cache_write_1h: float | None = None
@@ -41,17 +40,18 @@ class Above(Struct, forbid_unknown_fields=True):
     output: float | None = None
 
 
-class PriceRow(Struct, forbid_unknown_fields=True):
-    """A row of the table: dollars per million tokens, and the page that says so."""
+class Above(Rates, kw_only=True):
+    """Other prices for a whole request that has more tokens than these as input."""
+
+    tokens: float
+
+
+class PriceRow(Rates, kw_only=True):
+    """A row of the table, and the page that says so."""
 
     models: list[str]
     source: str
     read: date
-    input: float | None = None
-    cache_write: float | None = None
-    cache_write_1h: float | None = None
-    cache_read: float | None = None
-    output: float | None = None
     since: date | None = None  # from this day on; a row without holds from the beginning
     above: Above | None = None
     states: str | None = None
@@ -67,9 +67,7 @@ class TurnBill(NamedTuple):
     turn_e: B  # a turn of a model
     models: tuple[str, ...]
     model_e: I  # its place among them, -1 where its model is not recorded
-    tokens_fe: (
-        F  # its tokens, a row a kind, in the order of KINDS; what is written for an hour is not among `cache_write`
-    )
+    tokens_fe: F  # its tokens, a row a kind of `KINDS`; what is written for an hour is not among `cache_write`
     usd_e: F  # what is known of its price
     exact_e: B  # all of it is known
     unpriced_e: B  # tokens of a kind, or of a model, that has no price
@@ -85,9 +83,8 @@ def read_prices(file: str | Path) -> list[PriceRow]:
     except OSError as error:
         raise BadMetrics(f"{file}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise BadMetrics(
-            f"{file}: not a table of prices: {error}; podium/metrics/prices.toml is an example"
-        ) from None
+        example = "podium/metrics/prices.toml is an example"
+        raise BadMetrics(f"{file}: not a table of prices: {error}; {example}") from None
 
 
 @cache
@@ -154,15 +151,8 @@ def turn_bill(trace: Trace, prices: Sequence[PriceRow]) -> TurnBill:
 def _tokens(trace: Trace) -> tuple[F, I, tuple[str, ...]]:
     """The tokens of each event by `KINDS`, the code of its model, and the models."""
     hour_e = trace.cache_write_1h_e
-    tokens_fe = np.stack(
-        [
-            trace.tokens_in_e,
-            trace.cache_write_e - np.nan_to_num(hour_e),
-            hour_e,
-            trace.cache_read_e,
-            trace.tokens_out_e,
-        ]
-    )
+    brief_e = trace.cache_write_e - np.nan_to_num(hour_e)
+    tokens_fe = np.stack([trace.tokens_in_e, brief_e, hour_e, trace.cache_read_e, trace.tokens_out_e])
     model_e: I = trace.model_e.codes
     models = list(trace.model_e.words)
     column = trace.extra_e.get("last_usage")
@@ -176,13 +166,8 @@ def _tokens(trace: Trace) -> tuple[F, I, tuple[str, ...]]:
         hour = (usage.get("cache_creation") or {}).get("ephemeral_1h_input_tokens")
         write = usage.get("cache_creation_input_tokens")
         brief = None if write is None else write - (hour or 0)
-        values = (
-            usage.get("input_tokens"),
-            brief,
-            hour,
-            usage.get("cache_read_input_tokens"),
-            usage.get("output_tokens"),
-        )
+        read, wrote = usage.get("cache_read_input_tokens"), usage.get("output_tokens")
+        values = (usage.get("input_tokens"), brief, hour, read, wrote)
         tokens_fe[:, row] = [np.nan if v is None else float(v) for v in values]
         own = model_e[(trace.agent_e == trace.agent_e[row]) & (model_e >= 0)]
         if len(own):
@@ -196,8 +181,7 @@ def _tokens(trace: Trace) -> tuple[F, I, tuple[str, ...]]:
 def _stated_model(trace: Trace, row: int) -> str | None:
     """The model that a launch says its agent has."""
     column = trace.extra_e.get("agent_model")
-    word = None if column is None else column[row]
-    value = None if word is None else msgspec.json.decode(word)
+    value = None if column is None else msgspec.json.decode(column[row] or "null")
     return value if isinstance(value, str) else None
 
 
@@ -219,7 +203,7 @@ def _rates(
     return rate_fe
 
 
-def _column(row: PriceRow | Above) -> F:
+def _column(row: Rates) -> F:
     return np.array([np.nan if (p := getattr(row, kind)) is None else p for kind in KINDS], np.float64)
 
 

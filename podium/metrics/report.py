@@ -17,9 +17,9 @@ from podium.registry import facts, find
 from podium.trace.columns import F, Trace
 from podium.trace.vocabulary import TOPOLOGIES
 
-__all__ = ["BANDS", "STRATA", "Measured", "band", "by_rollout", "margins", "measure", "pairs", "strata"]
+__all__ = ["BANDS", "STRATA", "WORDS", "Measured", "band", "by_rollout", "margins", "measure", "pairs", "strata"]
 
-BANDS = (10, 100, 1000, 10000)
+BANDS, WORDS = (10, 100, 1000, 10000), [*TOPOLOGIES, "not recorded"]
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,8 @@ def _of_differences(values: F) -> Estimate:
 
 def by_rollout(trace: Trace, score: str) -> F:
     """A score as one number a run: the mean over its units that were scored."""
-    unit, values = facts("score", score)["unit"], find("score", score)(trace)
-    if unit == "team":
-        return np.asarray(values, np.float64)
-    return mean_by(units.rollouts(trace, unit), np.asarray(values, np.float64), len(trace))
+    unit, values = facts("score", score)["unit"], np.asarray(find("score", score)(trace), np.float64)
+    return values if unit == "team" else mean_by(units.rollouts(trace, unit), values, len(trace))
 
 
 def measure(trace: Trace, metrics: Sequence[Metric] = METRICS) -> list[Measured]:
@@ -109,24 +107,18 @@ def band(trace: Trace) -> NDArray[np.int64]:
     return bands
 
 
-def _bands(trace: Trace) -> list[str]:
-    return [str(b) for b in band(trace).tolist()]
-
-
-def _topologies(trace: Trace) -> list[str]:
-    words = [*TOPOLOGIES, "not recorded"]
-    return [words[t] for t in trace.topology_n.tolist()]
-
-
-STRATA: dict[str, Callable[[Trace], list[str]]] = {"band": _bands, "topology": _topologies}
+STRATA: dict[str, tuple[list[str], Callable[[Trace], list[str]]]] = {
+    "band": ([*map(str, BANDS)], lambda trace: [str(b) for b in band(trace).tolist()]),
+    "topology": (WORDS, lambda trace: [WORDS[t] for t in trace.topology_n.tolist()]),
+}
 
 
 def strata(trace: Trace, measured: Sequence[Measured], by: str) -> dict[str, list[Measured]]:
     """The metrics of the runs of each length band or topology, by the same scores as over all of them."""
     if by not in STRATA:
         raise BadMetrics(f"runs can be told apart by {' or '.join(STRATA)}, got {by!r}")
-    name_n = np.array(STRATA[by](trace), object)
-    order = [*map(str, BANDS)] if by == "band" else [*TOPOLOGIES, "not recorded"]
+    order, names = STRATA[by]
+    name_n = np.array(names(trace), object)
     return {name: [m.among(name_n == name) for m in measured] for name in order if (name_n == name).any()}
 
 
@@ -158,5 +150,4 @@ def margins(attacked: Trace, clean: Trace, metrics: Sequence[Metric] = METRICS) 
         change: F = by_rollout(attacked, score)[mine] - by_rollout(clean, score)[theirs]
         return change
 
-    differences = [_first(metric, difference, len(mine)) for metric in metrics]
-    return [replace(m, paired=True) for m in differences]
+    return [replace(_first(metric, difference, len(mine)), paired=True) for metric in metrics]

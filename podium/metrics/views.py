@@ -8,11 +8,10 @@ from numpy.typing import NDArray
 from podium.graph.grouping import count_by, ratio
 from podium.graph.steps import spawned
 from podium.trace.columns import B, F, Trace
-from podium.trace.vocabulary import EDGE_TYPES, EdgeType, event
+from podium.trace.vocabulary import event
 
-__all__ = ["LINKS", "count", "share", "spoken", "sub_agents"]
+__all__ = ["count", "share", "spoken", "sub_agents"]
 
-LINKS: tuple[EdgeType, ...] = tuple(t for t in EDGE_TYPES if t != "temporal")  # type: ignore[misc]
 MESSAGE, RETURN = event("message"), event("return")
 
 

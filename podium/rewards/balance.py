@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from podium.expression import Node, Scaled, Sum, parse, spell
-from podium.rewards.ledger import BadReward, Ledger, Now, ledger, read
+from podium.rewards.ledger import BadReward, Ledger, Now, ledger, read_reward
 from podium.trace.columns import F, Trace
 
 __all__ = ["Share", "balanced", "shares"]
@@ -33,7 +33,7 @@ def balanced(reward: str | Node, trace: Trace, now: Now = Now(), most: float = 1
     All parts together vary at most `most` times as much as the anchor (taken with its weight). A part that does not
     vary keeps its weight. Refuses where the anchor does not vary.
     """
-    tree = read(reward)
+    tree = read_reward(reward)
     if not isinstance(tree, Sum):
         return tree
     anchor, *others = tree.parts
@@ -60,7 +60,7 @@ def shares(reward: str | Node, trace: Trace, now: Now = Now()) -> list[Share]:  
     Over the runs in which every part was scored; below 0 a part works against the rest. NaN where the sum does not
     vary.
     """
-    tree = read(reward)
+    tree = read_reward(reward)
     parts = tree.parts if isinstance(tree, Sum) else (tree,)
     paid = np.array([_paid(trace, part, now) for part in parts]).reshape(len(parts), -1)
     paid = paid[:, ~np.isnan(paid).any(axis=0)]

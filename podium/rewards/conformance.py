@@ -19,7 +19,7 @@ from podium.registry import facts, find
 from podium.trace.columns import COLUMNS, B, F, I, Names, Text, Trace, concat
 from podium.trace.order import causes_first
 
-__all__ = ["LAWS", "Scored", "faults", "matched", "renamed", "reordered", "scored", "taken"]
+__all__ = ["LAWS", "Scored", "matched", "registered_score", "renamed", "reordered", "score_faults", "taken"]
 
 
 class Scored(NamedTuple):
@@ -30,14 +30,14 @@ class Scored(NamedTuple):
     of: Callable[[Trace], F]
 
 
-def scored(name: str) -> Scored:
+def registered_score(name: str) -> Scored:
     """A registered score."""
     stated, function = facts("score", name), find("score", name)
     options = dict(stated.get("example", {}))
     return Scored(name, stated["unit"], lambda trace: function(trace, **options))
 
 
-def faults(score: Scored, traces: Sequence[Trace]) -> list[str]:
+def score_faults(score: Scored, traces: Sequence[Trace]) -> list[str]:
     """What a score does against the laws on these traces: "law: what happened", each law at most once."""
     findings = []
     for law, check in LAWS.items():

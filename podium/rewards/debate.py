@@ -19,7 +19,7 @@ from podium.rewards.votes import difference, votes
 from podium.trace.columns import B, F, I, Trace
 from podium.trace.vocabulary import edge, event
 
-__all__ = ["critique", "panel", "pivotal", "resolution", "verdict_agreement", "zero_sum"]
+__all__ = ["joined"]
 
 R6: dict[str, Any] = {"families": ("R6",), "better": "higher"}
 
@@ -55,18 +55,18 @@ def critique(trace: Trace, channel: str = "verdict") -> F:
         r_s = Σ_j (v_j - 1/2),   r_j = Σ_s (1/2 - v_j),     v_j = reward_e[channel]: how well s stands in critique j
 
     A critique is a message with a verdict, of the messages of others that an edge joins to it. Verdicts count to
-    the nearest 2^-30, so that a run sums to 0 exactly.   pays: messages.   needs: a run that states verdicts, else
-    NaN.   from: CoMAS, up to a constant.
+    the nearest 2^-30, so that a run sums to 0 exactly.
+    pays: messages.   needs: a run that states verdicts, else NaN.   from: CoMAS, up to a constant.
     """
     v_e = channel_of_events(trace, channel)
     says_e = (trace.type_e == MESSAGE) & ~np.isnan(v_e)
-    solution, critic = _joined(trace, (trace.type_e == MESSAGE)[trace.src_x] & says_e[trace.dst_x])
+    solution, critic = joined(trace, (trace.type_e == MESSAGE)[trace.src_x] & says_e[trace.dst_x])
     gain = np.round((v_e[critic] - 0.5) * GRAIN) / GRAIN
     r_e = total_by(solution, gain, trace.n_events) - total_by(critic, gain, trace.n_events)
     return _in_runs_with(trace, says_e, r_e, "message")
 
 
-def _joined(trace: Trace, keep_x: B) -> tuple[I, I]:
+def joined(trace: Trace, keep_x: B) -> tuple[I, I]:
     """The pairs of events of two agents that these edges join, each pair once, temporal edges left out."""
     keep_x = keep_x & (trace.type_x != TEMPORAL) & (trace.agent_e[trace.src_x] != trace.agent_e[trace.dst_x])
     key = np.unique(trace.dst_x[keep_x].astype(np.int64) * trace.n_events + trace.src_x[keep_x])
@@ -83,7 +83,8 @@ def _in_runs_with(trace: Trace, says_e: B, r_e: F, unit: str) -> F:
     "score",
     **R6,
     unit="message",
-    needs="the correctness of stated answers, a reward channel on events, and edges from messages to those who heard them",
+    needs="the correctness of stated answers, a reward channel on events, and edges from messages to those who "
+    "heard them",
 )
 def resolution(trace: Trace, channel: str = "correct") -> F:
     """Pays whoever moved others to the right answer, and fines whoever moved them away; words pay nothing.
@@ -92,15 +93,15 @@ def resolution(trace: Trace, channel: str = "correct") -> F:
 
     over the answers k of other agents that m was heard before: S_k are the speakers heard since answer k - 1,
     n_k(m) the messages of m's sender among them. Moves that nobody was heard before are the mover's own
-    (`correctness_delta`).   pays: messages.   needs: a run that states correctness, else NaN; NaN where an answer
-    was not checked.   from: the survey's remedy for communication padding; MAPoRL's influence, with the signs as
-    its text has them.
+    (`correctness_delta`).
+    pays: messages.   needs: a run that states correctness, else NaN; NaN where an answer was not checked.   from:
+    the survey's remedy for communication padding; MAPoRL's influence, with the signs as its text has them.
     """
     rows, right = answers(trace, channel)
     who = trace.agent_e[rows]
     delta = np.where(changes(who), 0.0, right - np.append(np.nan, right)[:-1])
     hears_e = (trace.agent_e >= 0) & (trace.type_e != RESULT)
-    message, heard = _joined(trace, (trace.type_e == MESSAGE)[trace.src_x] & hears_e[trace.dst_x])
+    message, heard = joined(trace, (trace.type_e == MESSAGE)[trace.src_x] & hears_e[trace.dst_x])
     span, agents = trace.n_events, trace.n_agents + 1
     k = np.searchsorted(who.astype(np.int64) * span + rows, trace.agent_e[heard].astype(np.int64) * span + heard)
     answered = take(who, k) == trace.agent_e[heard]
@@ -128,7 +129,7 @@ def verdict_agreement(trace: Trace, verdict: str = "verdict", channel: str = "co
     pays: turns.   needs: a verdict in the turn and the correctness of its subject, else NaN.   from: MarsRL, MARTI.
     """
     v_e, c_e = channel_of_events(trace, verdict), channel_of_events(trace, channel)
-    about, says = _joined(trace, ~np.isnan(c_e)[trace.src_x] & ~np.isnan(v_e)[trace.dst_x])
+    about, says = joined(trace, ~np.isnan(c_e)[trace.src_x] & ~np.isnan(v_e)[trace.dst_x])
     turn, n = units.place(trace, "turn")[says], len(units.rows(trace, "turn"))
     agrees = ((v_e[says] >= 0.5) == (c_e[about] >= 0.5)).astype(np.float64)
     return mean_by(turn, agrees, n)
@@ -140,8 +141,8 @@ def panel(trace: Trace, by: str = "majority") -> F:
 
         r_n = 1[Σ_v w_v p_v > ½ Σ_v w_v],   p_v = 1[the vote is at least ½, or true, yes, pass],   w 1 or its weight
 
-    A tie does not pass, "unanimous" needs every vote, and all panels of a run must pass.   pays: the team.   needs:
-    a verdict, and with by="weighted" a weight on each, else NaN.   from: Debate-as-Reward.
+    A tie does not pass, "unanimous" needs every vote, and all panels of a run must pass.
+    pays: the team.   needs: a verdict, and with by="weighted" a weight on each, else NaN.   from: Debate-as-Reward.
     """
     if by not in ("majority", "weighted", "unanimous"):
         raise BadReward(f"a panel decides by majority, weighted or unanimous, got {by!r}")
@@ -185,8 +186,8 @@ def pivotal(trace: Trace, channel: str = "correct", by: str = "majority") -> F:
 
         r_a = Σ_votes of a ( C - C_{-v} ),     C = how right the value with most votes is
 
-    Ties count by their mean, no votes as 0 (`rewards.votes.difference`).   pays: agents; 0 to who does not vote.
-    needs: votes and their correctness in the run, else NaN.   from: MPDF.
+    Ties count by their mean, no votes as 0 (`rewards.votes.difference`).
+    pays: agents; 0 to who does not vote.   needs: votes and their correctness in the run, else NaN.   from: MPDF.
     """
     if by not in ("majority", "weighted"):
         raise BadReward(f"votes are counted by majority or weighted, got {by!r}")

@@ -13,7 +13,7 @@ from podium.registry import register
 from podium.trace.columns import F, Trace
 from podium.trace.vocabulary import event
 
-__all__ = ["agent_outcome", "called", "channel_of_events", "decided", "individual", "said", "total_of"]
+__all__ = ["channel_of_events", "individual", "total_of"]
 
 RESULT = event("tool_result")
 NEEDS = "the reward channel on events"

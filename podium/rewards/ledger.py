@@ -21,7 +21,18 @@ from podium.outside import load_file, names_a_file, use
 from podium.registry import alternatives, facts, find, kind_of, name_of, names
 from podium.trace.columns import F, Trace
 
-__all__ = ["BadReward", "Channel", "Ledger", "Now", "copied", "ledger", "read", "score", "summed", "use_reward"]
+__all__ = [
+    "BadReward",
+    "Channel",
+    "Ledger",
+    "Now",
+    "copied",
+    "ledger",
+    "read_reward",
+    "score",
+    "summed",
+    "use_reward",
+]
 
 
 class BadReward(WrongUse, ValueError):
@@ -94,7 +105,7 @@ def summed(trace: Trace, channel: Channel, unit: str) -> Channel:
     return Channel(channel.name, unit, total_by(inside, channel.paid, len(units.rows(trace, unit))))
 
 
-def read(reward: str | Node) -> Node:
+def read_reward(reward: str | Node) -> Node:
     """The tree of a reward expression, its named rewards written out, after checking that every name is known."""
     try:
         tree = parse(reward) if isinstance(reward, str) else reward
@@ -117,7 +128,7 @@ def _written_out(node: Node) -> Node:
         case Call(name=name, args=args, options=options):
             kind, function = _function(name)
             if kind == "reward":
-                return read(_called(node, function, *args, **dict(options)))
+                return read_reward(_called(node, function, *args, **dict(options)))
             if kind == "score" and any(isinstance(v, Node) for v in (*args, *(v for _, v in options))):
                 raise BadReward(f"{spell(node)}: a score takes numbers and words, not other scores")
             inside = [_written_out(v) if isinstance(v, Node) else v for v in args]
@@ -139,7 +150,7 @@ def _function(name: str) -> tuple[str, Callable[..., Any]]:
 
 def ledger(trace: Trace, reward: str | Node, now: Now = Now()) -> Ledger:  # noqa: B008 (immutable)
     """What an expression pays to every unit of a trace, by channel."""
-    return Ledger(trace, tuple(_channels(trace, read(reward), now)))
+    return Ledger(trace, tuple(_channels(trace, read_reward(reward), now)))
 
 
 def score(trace: Trace, reward: str | Node, unit: str | None = None, now: Now = Now()) -> F:  # noqa: B008

@@ -26,25 +26,7 @@ from podium.rewards.tools import LEADS_ON, answers_of_the_lead
 from podium.trace.columns import B, F, I, Trace, ranges
 from podium.trace.vocabulary import decision, edge, event
 
-__all__ = [
-    "aggregation_quality",
-    "combined",
-    "completed",
-    "contributed",
-    "critical_steps",
-    "crossing",
-    "finish",
-    "instantiate",
-    "over_budget",
-    "spawned",
-    "speedup",
-    "split_correctness",
-    "stop_timeliness",
-    "used",
-    "useful_speedup",
-    "wall_clock",
-    "wasted_spawns",
-]
+__all__ = ["combined", "crossing", "spawned", "speedup", "used", "wall_clock"]
 
 R7: dict[str, Any] = {"unit": "team", "families": ("R7",), "better": "higher"}
 WORK = "what sub-agents did: calls, messages, contents or tokens out"
@@ -101,8 +83,8 @@ def instantiate(trace: Trace, most: int = 8) -> F:
         r = min(spawned, most) / most
 
     It pays for the spawn alone: eight idle workers at weight .3 beat an honest .2. K2.5 gives no form and anneals
-    it.   pays: the team.   needs: spawn events; an agent that is spawned twice counts once.   from: Kimi K2.5,
-    section 3.
+    it.
+    pays: the team.   needs: spawn events; an agent that is spawned twice counts once.   from: Kimi K2.5, section 3.
     """
     count_n = count_by(trace.rollout_a, spawned(trace), len(trace)) + _nameless(trace)
     return np.where(_silent(trace), np.nan, np.minimum(count_n, most) / most)
@@ -114,8 +96,8 @@ def finish(trace: Trace, none: float = np.nan) -> F:
 
         r = |{a spawned : a returned, and not only what is marked invalid}| / |{a spawned}|
 
-    An empty return counts here; `completed` asks for work and use.   pays: the team.   needs: spawns that name
-    whom, else NaN; `none` without spawns.   from: Kimi K2.5, section 3.
+    An empty return counts here; `completed` asks for work and use.
+    pays: the team.   needs: spawns that name whom, else NaN; `none` without spawns.   from: Kimi K2.5, section 3.
     """
     finished_e = (trace.type_e == RETURN) & (trace.valid_e != 0)
     return _share(trace, any_by(trace.agent_e, finished_e, trace.n_agents), none)
@@ -140,8 +122,9 @@ def contributed(trace: Trace, most: int = 8) -> F:
 
     Work is a tool call, message, spawn, aggregate, tokens written, or a return with content or marked valid; none
     marked invalid. Answers: `rewards.tools.answers_of_the_lead`. Made-up work that the lead takes in pays: use it
-    under `earned`.   pays: the team.   needs: spawns that name whom, and whether each who led to an answer worked
-    (tokens out of 0 say no), else NaN.   from: ours, against spurious parallelism (Kimi K2.5, section 3).
+    under `earned`.
+    pays: the team.   needs: spawns that name whom, and whether each who led to an answer worked (tokens out of 0
+    say no), else NaN.   from: ours, against spurious parallelism (Kimi K2.5, section 3).
     """
     worked_a, unknown_a = _worked(trace, np.ones(trace.n_events, np.bool_))
     count_n, unknown_n = (count_by(trace.rollout_a, a, len(trace)) for a in (worked_a, unknown_a))
@@ -193,8 +176,8 @@ def speedup(trace: Trace, over: str = "wall", guess: bool = False) -> F:
 
     T₁ is the sum of the team's work, T_∞ the critical path, T_team the wall clock less waiting for people
     (`graph.waiting`). With `guess` work is the time since the latest cause, for logs without ends. Sleeping workers
-    speed up too: `useful_speedup`, `earned` and `clip` bound it.   pays: the team.   needs: ends of events, else
-    NaN.   from: the survey's table 13, parallelism efficiency.
+    speed up too: `useful_speedup`, `earned` and `clip` bound it.
+    pays: the team.   needs: ends of events, else NaN.   from: the survey's table 13, parallelism efficiency.
     """
     if over not in ("wall", "path"):
         raise BadReward(f"speedup is over 'wall' or 'path', got {over!r}")
@@ -215,8 +198,8 @@ def useful_speedup(trace: Trace) -> F:
 
         S = T_useful / T_team,   T_useful = Σ w_e over the lead's answers and all that led to one, not in time only
 
-    What is slept through and then taken in counts: as a reward use it under `earned`.   pays: the team.   needs:
-    ends of events, else NaN.   from: ours.
+    What is slept through and then taken in counts: as a reward use it under `earned`.
+    pays: the team.   needs: ends of events, else NaN.   from: ours.
     """
     answer_e, work_e = answers_of_the_lead(trace), graph.team_work(trace)
     idle_e = ~(answer_e | ancestors(trace, answer_e, LEADS_ON)) & ~np.isnan(work_e)
@@ -258,8 +241,9 @@ def split_correctness(trace: Trace) -> F:
         c = |{p : returned, valid, relevant and no duplicate}| / |{p}|
         p: each return of a spawned agent, and each spawned agent that acted and did not return
 
-    Who never acted is a wasted spawn, not a wrong split.   pays: the team.   needs: `valid`, `task_relevant` or
-    `duplicate_of` on a return of the run, else NaN.   from: ours.
+    Who never acted is a wasted spawn, not a wrong split.
+    pays: the team.   needs: `valid`, `task_relevant` or `duplicate_of` on a return of the run, else NaN.   from:
+    ours.
     """
     return_e, born_a = trace.type_e == RETURN, spawned(trace)
     valid_e, relevant_e, twice_e = trace.valid_e, label(trace, "task_relevant"), stated(trace, "duplicate_of")
@@ -310,8 +294,9 @@ def aggregation_quality(trace: Trace, channel: str = "verdict", outcome: str = "
 
         q = mean over aggregates g of   worth_g - mean(worth_i : i combined by g)
 
-    0 is no better than passing on any one input; a lead is not paid for good inputs.   pays: the team.   needs: the
-    worth of an aggregate and of an input of it, reward_e[channel] or `valid`, else NaN.   from: ours.
+    0 is no better than passing on any one input; a lead is not paid for good inputs.
+    pays: the team.   needs: the worth of an aggregate and of an input of it, reward_e[channel] or `valid`, else
+    NaN.   from: ours.
     """
     verdict_e = channel_of_events(trace, channel)
     worth_e = np.where(np.isnan(verdict_e) & (trace.valid_e >= 0), trace.valid_e, verdict_e)
@@ -347,8 +332,9 @@ def stop_timeliness(trace: Trace, worth: str | None = None, price: float | None 
 
     One more answer changes it by max(0, value - best) - cost. `worth` names a reward channel of the run to take for
     the value of the answer; `price` is the cost of a result, return or message where no event of the run states
-    one.   pays: the team.   needs: a stop of the lead, `value` (or `worth`) and `cost` (or `price`), else NaN; 0
-    where it stopped at once.   from: ours.
+    one.
+    pays: the team.   needs: a stop of the lead, `value` (or `worth`) and `cost` (or `price`), else NaN; 0 where it
+    stopped at once.   from: ours.
     """
     look_e = np.isin(trace.type_e, (RESULT, RETURN, MESSAGE))
     stop_e = _by_lead(trace) & ((trace.type_e == AGGREGATE) | (trace.decision_e == STOP))

@@ -17,7 +17,7 @@ from podium.rewards.ledger import BadReward
 from podium.trace.columns import B, F, I, Trace
 from podium.trace.vocabulary import event
 
-__all__ = ["COSTS", "channel_of_rollouts", "outcome", "pass_at", "solved", "spent", "spent_by_events", "total_over"]
+__all__ = ["COSTS", "channel_of_rollouts", "pass_at", "spent", "spent_by_events", "total_over"]
 
 CALL, MESSAGE = event("tool_call"), event("message")
 COSTS = ("tokens", "tokens_in", "tokens_out", "cost", "wall_clock_s", "tool_calls", "messages")

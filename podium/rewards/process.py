@@ -21,16 +21,7 @@ from podium.rewards.outcome import channel_of_rollouts, spent_by_events, total_o
 from podium.trace.columns import F, Trace
 from podium.trace.vocabulary import EVENT_TYPES, event
 
-__all__ = [
-    "answers",
-    "context_overflow",
-    "correctness_delta",
-    "fold_grpo",
-    "overlong",
-    "rubric",
-    "step",
-    "step_cost",
-]
+__all__ = ["answers"]
 
 RESULT, SPAWN = event("tool_result"), event("spawn")
 IS_SAID = np.isin(EVENT_TYPES, ("message", "return", "aggregate"))
@@ -48,8 +39,9 @@ def step(
 
     `unstated` is for worlds, which pay 0 where they say nothing, not for a scorer that was silent. `end`, the
     channel of runs, goes to the last turn of the run, shared by those that begin last; with each="agent" in full to
-    the last turn of each agent that takes steps.   pays: turns.   needs: an event of the turn that states the
-    channel, else NaN, unless given.   from: GiGPO, MARSHAL.
+    the last turn of each agent that takes steps.
+    pays: turns.   needs: an event of the turn that states the channel, else NaN, unless given.   from: GiGPO,
+    MARSHAL.
     """
     if each not in ("run", "agent"):
         raise BadReward(f"step pays the end of each run or agent, got {each!r}")

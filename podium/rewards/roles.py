@@ -17,7 +17,7 @@ from podium.rewards.individual import channel_of_events, individual, total_of
 from podium.rewards.ledger import BadReward, Channel, Now, copied
 from podium.trace.columns import B, F, Trace
 
-__all__ = ["of_role", "one", "role_score"]
+__all__: list[str] = []
 
 
 @register("score", unit="role", families=("R3",), better="higher", needs="roles, and the reward channel on events")

@@ -13,9 +13,9 @@ from podium.graph import units
 from podium.graph.grouping import count_by, mean_by
 from podium.registry import register
 from podium.rewards.ledger import BadReward, Channel, Now, copied, summed
-from podium.trace.columns import B, F, Trace
+from podium.trace.columns import F, Trace
 
-__all__ = ["converged", "parl", "parl_earned"]
+__all__ = ["converged"]
 
 # schedules
 
@@ -112,7 +112,7 @@ def gate(trace: Trace, now: Now, parts: list[Channel], by: list[Channel], least:
 
     r' = r where by ≥ least, else 0
     """
-    return _passed(trace, parts, by, lambda level: level >= least)
+    return _by_level(trace, parts, by, lambda paid, level: np.where(level >= least, paid, 0.0))
 
 
 @register("shape")
@@ -121,16 +121,16 @@ def budget(trace: Trace, now: Now, parts: list[Channel], cost: list[Channel], mo
 
     r' = r where cost ≤ most, else 0
     """
-    return _passed(trace, parts, cost, lambda level: level <= most)
+    return _by_level(trace, parts, cost, lambda paid, level: np.where(level <= most, paid, 0.0))
 
 
-def _passed(trace: Trace, parts: list[Channel], by: list[Channel], passes: Callable[[F], B]) -> list[Channel]:
-    gated = []
-    for part in parts:
-        level = sum((_moved(trace, b, part.unit).paid for b in by), np.zeros(len(part.paid)))
-        paid = np.where(np.isnan(level), np.nan, np.where(passes(level), part.paid, 0.0))
-        gated.append(Channel(part.name, part.unit, paid))
-    return gated
+def _by_level(trace: Trace, parts: list[Channel], by: list[Channel], pay: Callable[[F, F], F]) -> list[Channel]:
+    """What each part pays at the level of other channels; NaN where that is not known."""
+    levels = [sum((_moved(trace, b, part.unit).paid for b in by), np.zeros(len(part.paid))) for part in parts]
+    return [
+        Channel(part.name, part.unit, np.where(np.isnan(level), np.nan, pay(part.paid, level)))
+        for part, level in zip(parts, levels, strict=True)
+    ]
 
 
 @register("shape")
@@ -143,14 +143,11 @@ def earned(trace: Trace, now: Now, parts: list[Channel], by: list[Channel], most
     """
     if not most > 0:
         raise BadReward(f"earned needs most above 0, got {most!r}")
-    done = []
-    for part in parts:
-        level = sum((_moved(trace, b, part.unit).paid for b in by), np.zeros(len(part.paid)))
-        paid = np.where(
-            level > 0, part.paid, np.where(np.isnan(level), np.nan, 0.0)
-        )  # nothing earned is 0, scored or not
-        done.append(Channel(part.name, part.unit, paid * np.clip(level, 0.0, most) / most))
-    return done
+
+    def pay(paid: F, level: F) -> F:  # nothing earned is 0, scored or not
+        return np.where(level > 0, paid, 0.0) * np.clip(level, 0.0, most) / most
+
+    return _by_level(trace, parts, by, pay)
 
 
 @register("shape")
@@ -183,21 +180,18 @@ def at(trace: Trace, now: Now, parts: list[Channel], unit: str, share: bool = Fa
     return [_moved(trace, part, _known(unit), share) for part in parts]
 
 
-@register("shape")
-def mean(trace: Trace, now: Now, parts: list[Channel], unit: str = "team") -> list[Channel]:
+@register("shape", "mean")
+def mean_inside(trace: Trace, now: Now, parts: list[Channel], unit: str = "team") -> list[Channel]:
     """The mean over the units inside a coarser one, of those that were scored; NaN where none was.
 
     r'_u = mean(r_v : v in u, r_v scored)
     """
-    done = []
     for part in parts:
         if units.finer(_known(unit), part.unit):
-            raise BadReward(
-                f"mean goes to a coarser unit; {part.name} pays the {part.unit}, not what is inside a {unit}"
-            )
-        inside = units.within(trace, part.unit, unit)
-        done.append(Channel(part.name, unit, mean_by(inside, part.paid, len(units.rows(trace, unit)))))
-    return done
+            inside = f"{part.name} pays the {part.unit}, not what is inside a {unit}"
+            raise BadReward(f"mean goes to a coarser unit; {inside}")
+    n = len(units.rows(trace, unit))
+    return [Channel(p.name, unit, mean_by(units.within(trace, p.unit, unit), p.paid, n)) for p in parts]
 
 
 def _moved(trace: Trace, part: Channel, unit: str, share: bool = False) -> Channel:
@@ -239,8 +233,12 @@ def parl(parallel: float = 0.3, finished: float = 0.3, most: int = 8, end: float
     >>> parl()
     'outcome + anneal(0.3 * instantiate(8)) + anneal(0.3 * finish(none=0.0))'
     """
-    options = "" if (end, how) == (1.0, "line") else f", end={end!r}, how={how!r}"
     auxiliary = ((parallel, f"instantiate({most!r})"), (finished, "finish(none=0.0)"))
+    return _with_annealed(auxiliary, end, how)
+
+
+def _with_annealed(auxiliary: Sequence[tuple[float, str]], end: float, how: str) -> str:
+    options = "" if (end, how) == (1.0, "line") else f", end={end!r}, how={how!r}"
     return " + ".join(["outcome", *(f"anneal({weight!r} * {score}{options})" for weight, score in auxiliary)])
 
 
@@ -257,7 +255,5 @@ def parl_earned(
     >>> parl_earned()
     'outcome + anneal(0.3 * earned(contributed(8), outcome)) + anneal(0.3 * earned(completed(none=0.0), outcome))'
     """
-    options = "" if (end, how) == (1.0, "line") else f", end={end!r}, how={how!r}"
-    auxiliary = ((parallel, f"contributed({most!r})"), (finished, "completed(none=0.0)"))
-    parts = (f"anneal({weight!r} * earned({score}, outcome){options})" for weight, score in auxiliary)
-    return " + ".join(["outcome", *parts])
+    scores = ((parallel, f"contributed({most!r})"), (finished, "completed(none=0.0)"))
+    return _with_annealed([(weight, f"earned({score}, outcome)") for weight, score in scores], end, how)

@@ -14,7 +14,7 @@ from podium.rewards.outcome import channel_of_rollouts
 from podium.trace.columns import B, F, Trace
 from podium.trace.vocabulary import EDGE_TYPES, EdgeType, decision, event
 
-__all__ = ["answers_of_the_lead", "invalid_calls", "invalid_turns", "tool_validity", "used_tool", "useful_calls"]
+__all__ = ["answers_of_the_lead", "tool_validity"]
 
 CALL, RESULT, RETURN, AGGREGATE = event("tool_call"), event("tool_result"), event("return"), event("aggregate")
 STOP = decision("stop")

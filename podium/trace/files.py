@@ -336,7 +336,8 @@ def complaints(file: str) -> Iterator[None]:
 def opened(file: str) -> Iterator[io.BufferedReader]:
     name = "standard input" if file == "-" else file
     with complaints(name):
-        raw = io.BufferedReader(sys.stdin.buffer.raw if file == "-" else _patient(file), BUFFER)  # type: ignore[union-attr]
+        source: Any = sys.stdin.buffer.raw if file == "-" else _patient(file)  # type: ignore[union-attr]
+        raw = io.BufferedReader(source, BUFFER)
         try:
             yield uncompressed(raw, name)
         finally:

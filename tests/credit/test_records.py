@@ -18,7 +18,7 @@ import podium.methods
 import podium.metrics
 import podium.rewards
 from podium.credit import BadCredit, Credit, apply
-from podium.credit.credit import read
+from podium.credit.credit import read_credit
 from podium.graph import units
 
 PACKAGES = (podium.credit, podium.graph, podium.methods, podium.metrics, podium.rewards)
@@ -43,7 +43,7 @@ def test_an_argument_that_a_step_does_not_take_is_bad_credit(wrong: str) -> None
 
 def test_what_is_no_expression_is_bad_credit() -> None:
     with pytest.raises(BadCredit):
-        read("center(")
+        read_credit("center(")
 
 
 def test_whoever_the_record_names_first_can_be_spawned_too() -> None:

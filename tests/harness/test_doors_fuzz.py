@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from podium.engine.chat import ReplyParts
 from podium.engine.client import EndpointFault
 from podium.engine.lines import Lines
-from podium.harness.commands import Program, _look, words
-from podium.harness.folder import Folder, checked
+from podium.harness.commands import Program, command_words, look_at
+from podium.harness.folder import Folder, path_names
 from podium.harness.mcp import _Answer, _content
 from podium.harness.model import actions_of
 from podium.harness.provenance import no_forgery, no_orders, quoted
@@ -93,9 +93,9 @@ def test_lines_are_the_same_however_they_are_cut(data: bytes, cuts: list[int]) -
 @given(st.text(max_size=40) | st.lists(st.text(max_size=8), max_size=4) | JSON)
 def test_command_lines(line: Any) -> None:
     with suppress(Fault):
-        argv = words(line)
+        argv = command_words(line)
         assert argv
-        _look(argv, KNOWN, Path("/nonexistent-podium"))
+        look_at(argv, KNOWN, Path("/nonexistent-podium"))
         assert argv[0] in KNOWN
         if argv[0] == "cat":
             assert not any(w.startswith("/") or ".." in w.split("/") for w in argv[1:])
@@ -104,7 +104,7 @@ def test_command_lines(line: Any) -> None:
 @given(st.text("./a~\0é", max_size=12) | JSON)
 def test_paths(path: Any) -> None:
     with suppress(Fault):
-        names = checked(path)
+        names = path_names(path)
         assert names
         assert not {"..", ".", ""} & set(names)
         assert not any("/" in name for name in names)

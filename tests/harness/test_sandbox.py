@@ -15,8 +15,8 @@ import pytest
 from msgspec.structs import replace
 
 from podium.harness import sandbox
-from podium.harness.commands import Program, command_tool, file_tools, python_tool, words
-from podium.harness.folder import Folder, checked
+from podium.harness.commands import Program, command_tool, command_words, file_tools, python_tool
+from podium.harness.folder import Folder, path_names
 from podium.harness.sandbox import Ended, Limits, NoIsolation, Sandbox, isolation, promises
 from podium.harness.types import Caller, Fault, Refused
 
@@ -265,7 +265,7 @@ def test_a_promise_that_a_trial_does_not_bear_out_refuses_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sandbox, "_known", [])
-    monkeypatch.setitem(sandbox.TRIALS, "network", ("true", "socket"))
+    monkeypatch.setitem(sandbox.TRIALS, "network", ("true", "socket", "nothing"))
     with pytest.raises(NoIsolation, match="a trial was not held to network"):
         ran(tmp_path, "true")
 
@@ -349,11 +349,11 @@ def test_tools_without_a_folder_are_refused() -> None:
 @pytest.mark.parametrize("line", ["", "  ", [], [""][:0], 7, None, ["a", 7], "cat 'open", ["a\0b"]])
 def test_a_line_that_makes_no_sense_is_a_fault(line: object) -> None:
     with pytest.raises(Fault):
-        words(line)  # type: ignore[arg-type]
+        command_words(line)  # type: ignore[arg-type]
 
 
 def test_quotes_make_words() -> None:
-    assert words("grep 'a; b | $c' \"it's\"") == ["grep", "a; b | $c", "it's"]
+    assert command_words("grep 'a; b | $c' \"it's\"") == ["grep", "a; b | $c", "it's"]
 
 
 # Whose folder it is -------------------------------------------------------------------------------------------------------
@@ -428,7 +428,7 @@ def test_a_pipe_with_nobody_at_its_end_is_no_file(tmp_path: Path) -> None:
 )
 def test_paths_that_are_none(path: object) -> None:
     with pytest.raises(Refused):
-        checked(path)  # type: ignore[arg-type]
+        path_names(path)  # type: ignore[arg-type]
 
 
 def test_a_folder_that_turns_into_a_link_leads_nowhere(tmp_path: Path) -> None:
@@ -448,9 +448,8 @@ def test_a_folder_that_turns_into_a_link_leads_nowhere(tmp_path: Path) -> None:
         assert process.stdout
         process.stdout.readline()
         stop = time.monotonic() + 60
-        while (
-            len(seen) < 2 or tries < 2000
-        ) and time.monotonic() < stop:  # until both have been met, and many times
+        both = {"own", "symlink"}  # until both have been met, and many times
+        while not (both <= seen and tries >= 2000) and time.monotonic() < stop:
             tries += 1
             try:
                 seen.add(Folder(inside).read("at/file"))
@@ -458,4 +457,4 @@ def test_a_folder_that_turns_into_a_link_leads_nowhere(tmp_path: Path) -> None:
                 seen.add(fault.kind)
         process.kill()
     assert "secret" not in seen
-    assert {"own", "symlink"} <= seen
+    assert both <= seen

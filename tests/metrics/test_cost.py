@@ -11,7 +11,7 @@ from scripted import run
 from podium.envs.draws import seeds
 from podium.envs.world import make, play
 from podium.metrics import BadMetrics, Prices, bill, forecast
-from podium.metrics.cost import fit, price_list
+from podium.metrics.cost import fit_model, price_list
 from podium.trace.columns import Text, Trace, concat
 
 PRICES = Prices(token_in=0.01, token_out=0.1, tool_call=0.5, decision=0.2, spawn=0.05, message=0.3)
@@ -78,7 +78,7 @@ def test_a_count_that_is_absent_leaves_a_lower_bound_and_no_price() -> None:
     assert free.agents_n == pytest.approx([5.8 - 2 * 0.9])
     assert (free.lacking_n.tolist(), np.isnan(free.orchestration_n).tolist()) == ([1], [True])
     # a forecast is not made from lower bounds
-    assert fit(concat([partial, team(2)]), PRICES) == pytest.approx(fit(team(2), PRICES))
+    assert fit_model(concat([partial, team(2)]), PRICES) == pytest.approx(fit_model(team(2), PRICES))
     assert forecast(concat([partial, team(2)]), PRICES).measured.n == 1
 
 
@@ -132,7 +132,7 @@ def test_a_total_of_both_kinds_is_a_price_where_both_cost_the_same() -> None:
 
 def test_a_model_by_hand() -> None:
     # Every worker costs 2.9; orchestration is .7 and .05 a worker.
-    model = fit(concat([team(2), team(3), team(5)]), PRICES)
+    model = fit_model(concat([team(2), team(3), team(5)]), PRICES)
     assert model == pytest.approx((2.9, 0.7, 0.05))
     assert model(np.array([10.0])) == pytest.approx([29 + 0.7 + 0.5])
 

@@ -13,7 +13,7 @@ from unsaid import SEEDS, edges, kind, mean, rows_of, same, team, total
 
 from podium import graph
 from podium.graph.labels import number
-from podium.metrics.cost import Prices, bill, fit, forecast
+from podium.metrics.cost import Prices, bill, fit_model, forecast
 from podium.rewards import score
 from podium.rewards.orchestration import combined, spawned
 from podium.trace.columns import Trace
@@ -259,14 +259,14 @@ def test_the_line_of_least_squares_through_what_orchestration_cost(seed: int) ->
     costs = bill(trace, PRICES)
     k = [float(sum(trace.rollout_a[a] == n for a in np.flatnonzero(spawned(trace)))) for n in range(len(trace))]
     there = [n for n in range(len(trace)) if not isnan(costs.agents_n[n])]
-    model = fit(trace, PRICES)
+    model = fit_model(trace, PRICES)
     assert model.agent == pytest.approx(sum(costs.agents_n[there]) / sum(k[n] for n in there))
     slope, base = np.polyfit([k[n] for n in there], costs.orchestration_n[there], 1)
     assert model.each == pytest.approx(slope)
     assert model.base == pytest.approx(base)
     for n in there:
         assert float(model(np.array(k[n]))) == pytest.approx(k[n] * model.agent + base + slope * k[n])
-    halves = [fit(trace[np.arange(half, len(trace), 2)], PRICES) for half in (0, 1)]
+    halves = [fit_model(trace[np.arange(half, len(trace), 2)], PRICES) for half in (0, 1)]
     predicted = [float(halves[1 - n % 2](np.array(k[n]))) for n in range(len(trace))]
     told = forecast(trace, PRICES)
     assert told.predicted.mean == pytest.approx(mean(predicted))

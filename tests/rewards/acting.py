@@ -8,7 +8,7 @@ import numpy as np
 from numpy.random import Generator
 
 from podium.registry import facts, find
-from podium.rewards.conformance import Scored, faults
+from podium.rewards.conformance import Scored, score_faults
 from podium.trace.columns import Text, Trace, concat
 from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES
 
@@ -132,5 +132,5 @@ def lawful(name: str, **options: Any) -> None:
     batches = [concat([thrown(dice) for _ in range(3)]) for _ in range(12)]
     function = find("score", name)
     score = Scored(name, facts("score", name)["unit"], lambda trace: function(trace, **options))
-    assert faults(score, batches) == []
+    assert score_faults(score, batches) == []
     assert len(np.unique(np.concatenate([score.of(b) for b in batches]))) > 1 or name == "one"

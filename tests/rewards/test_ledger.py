@@ -14,7 +14,7 @@ from podium.expression import parse, spell
 from podium.graph import units
 from podium.registry import register
 from podium.rewards import BadReward, Now, ledger, score
-from podium.rewards.ledger import Channel, copied, read, summed
+from podium.rewards.ledger import Channel, copied, read_reward, summed
 from podium.trace.columns import F, Text, Trace, concat
 
 
@@ -102,9 +102,9 @@ def test_pay_that_would_be_lost_is_refused() -> None:
 
 
 def test_a_named_reward_is_written_out() -> None:
-    assert spell(read("both")) == "outcome + 0.5 * of_calls"
-    assert spell(read("2 * both(0.25) - outcome")) == "2.0 * outcome + 0.5 * of_calls - outcome"
-    assert spell(read("anneal(both)")) == "anneal(outcome + 0.5 * of_calls)"
+    assert spell(read_reward("both")) == "outcome + 0.5 * of_calls"
+    assert spell(read_reward("2 * both(0.25) - outcome")) == "2.0 * outcome + 0.5 * of_calls - outcome"
+    assert spell(read_reward("anneal(both)")) == "anneal(outcome + 0.5 * of_calls)"
     assert score(two_calls(0.25, 0.5), "both", "team").tolist() == [1.0 + 0.125 + 0.25]
 
 

@@ -21,7 +21,7 @@ from podium.envs.world import make, play, worlds
 from podium.graph import units
 from podium.graph.labels import label, number
 from podium.registry import names
-from podium.rewards.conformance import LAWS, Scored, faults, renamed, reordered, scored
+from podium.rewards.conformance import LAWS, Scored, registered_score, renamed, reordered, score_faults
 from podium.trace.columns import F, Text, Trace, concat, differences
 from podium.trace.rules import check
 from podium.trace.vocabulary import event
@@ -101,7 +101,7 @@ def test_the_traces_are_varied_and_valid() -> None:
 
 @pytest.mark.parametrize("name", names("score"))
 def test_every_score_obeys_the_laws(name: str) -> None:
-    assert faults(scored(name), traces()) == []
+    assert score_faults(registered_score(name), traces()) == []
 
 
 def test_all_scores_state_what_they_are() -> None:
@@ -254,7 +254,7 @@ LIARS: dict[Callable[[Trace], F], str] = {
 
 @pytest.mark.parametrize("liar", LIARS, ids=lambda f: f.__name__)
 def test_each_law_bites_and_no_other(liar: Callable[[Trace], F]) -> None:
-    assert [f.split(":")[0] for f in faults(Scored(liar.__name__, "team", liar), traces())] == [LIARS[liar]]
+    assert [f.split(":")[0] for f in score_faults(Scored(liar.__name__, "team", liar), traces())] == [LIARS[liar]]
 
 
 READ_AS_ZERO: dict[str, Callable[[Trace], F]] = {  # for everything that may be absent, who reads it as 0
@@ -274,14 +274,14 @@ READ_AS_ZERO: dict[str, Callable[[Trace], F]] = {  # for everything that may be 
 @pytest.mark.parametrize("what", READ_AS_ZERO)
 def test_whatever_is_read_as_zero_is_named(what: str) -> None:
     liar = Scored("liar", "team", lambda trace: per_rollout(trace, READ_AS_ZERO[what](trace)))
-    assert faults(liar, traces()) == [f"absent is not zero: liar reads {what} that was not recorded as 0"]
+    assert score_faults(liar, traces()) == [f"absent is not zero: liar reads {what} that was not recorded as 0"]
 
 
 def test_the_number_of_an_agent_is_none_of_its_score() -> None:
     def by_number(trace: Trace) -> F:
         return (np.arange(trace.n_agents) - trace.first_of("a")[trace.rollout_a]).astype(float)
 
-    assert faults(Scored("by_number", "agent", by_number), traces()) == [
+    assert score_faults(Scored("by_number", "agent", by_number), traces()) == [
         "names and ids: by_number depends on names or ids"
     ]
 
@@ -291,9 +291,9 @@ def test_every_law_has_its_liar() -> None:
 
 
 def test_the_truth_passes() -> None:
-    assert faults(Scored("team", "team", team), traces()) == []
+    assert score_faults(Scored("team", "team", team), traces()) == []
     cost = Scored("cost", "agent", lambda t: np.bincount(t.agent_e, minlength=t.n_agents).astype(float))
-    assert faults(cost, traces()) == []
+    assert score_faults(cost, traces()) == []
 
 
 # the other forms of a trace are what they say
