@@ -47,6 +47,7 @@ BENCHES = (
     "lm_packed",
     "lm_generate",
     "lm_results",
+    "lm_loop",
     "view",
     "mutation",
 )

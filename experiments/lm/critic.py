@@ -67,9 +67,9 @@ class _Small:
             for pool, chance in zip(pools, chances, strict=True):
                 many = max(1, round(rows * float(pool.stands.sum()) / total))
                 at = self.dice.choice(len(chance), many, p=chance)
-                seen, entries = taken(pool.seen, at), entries_of(pool.seen, at)
-                scores = self.net.scores(w, seen, *self.net.context(w, seen))
-                part = self.loss(scores, seen.start, _rows(seen), pool.value[entries], pool.tried[entries])
+                states, entries = taken(pool.seen, at), entries_of(pool.seen, at)
+                scores = self.net.scores(w, states, *self.net.context(w, states))
+                part = self.loss(scores, states.start, _rows(states), pool.value[entries], pool.tried[entries])
                 whole = tape.add(whole, tape.mul(part, np.float32(1.0 / rows)))
             backward(whole)
             self.steps += 1
@@ -85,8 +85,8 @@ class _Small:
 
     def scores(self, seen: Seen) -> F:
         """A number for each entry."""
-        said: F = self.net.scores(self.late, seen, *self.net.context(self.late, seen)).astype(np.float64)
-        return said
+        scores: F = self.net.scores(self.late, seen, *self.net.context(self.late, seen)).astype(np.float64)
+        return scores
 
 
 class Imitation(_Small):
@@ -99,8 +99,8 @@ class Imitation(_Small):
 
     def says(self, seen: Seen) -> F:
         """log S of each entry."""
-        said: F = tape.log_softmax(self.scores(seen), seen.start)
-        return said
+        logp: F = tape.log_softmax(self.scores(seen), seen.start)
+        return logp
 
 
 class Critic(_Small):
@@ -137,6 +137,6 @@ def _rows(seen: Seen) -> N64:
 
 
 def _one(found: Sequence[Found]) -> Found:
-    held = tuple(np.concatenate([f.seen.held[i] for f in found if f.seen.held]) for i in range(2))
-    seen = replace(joined([f.seen for f in found]), held=(held[0], held[1]))
-    return Found(seen, *(np.concatenate([f[i] for f in found]) for i in range(1, 4)))
+    memory = tuple(np.concatenate([f.seen.held[i] for f in found if f.seen.held]) for i in range(2))
+    states = replace(joined([f.seen for f in found]), held=(memory[0], memory[1]))
+    return Found(states, *(np.concatenate([f[i] for f in found]) for i in range(1, 4)))

@@ -89,8 +89,8 @@ class Tried(NamedTuple):
 def above_others(earned: F) -> tuple[F, B]:
     """What options earned less the mean of those tried beside them, 0 where one was not tried; and which were."""
     there = ~np.isnan(earned)
-    held = np.where(there, earned, 0.0)
-    return np.where(there, held - held.sum(1, keepdims=True) / there.sum(1, keepdims=True), 0.0), there
+    value = np.where(there, earned, 0.0)
+    return np.where(there, value - value.sum(1, keepdims=True) / there.sum(1, keepdims=True), 0.0), there
 
 
 def explored(book: Book, seed: U, how: Practice, share: float) -> Play[Tried]:
@@ -108,7 +108,7 @@ def explored(book: Book, seed: U, how: Practice, share: float) -> Play[Tried]:
     player = _Player(book, every, lean=how.lean)
     wanders = np.append(uniform(seed, WANDER) < how.wander, np.zeros(room, np.bool_))
     free, running = np.arange(n, n + room)[::-1], np.full(n + room, -1)
-    found: list[N64] = []
+    parts: list[N64] = []
     earned, rows = np.full((1 << 10) * width, np.nan), 0
     while (view := world.view(state)) is not None:
         at = yield view
@@ -134,7 +134,7 @@ def explored(book: Book, seed: U, how: Practice, share: float) -> Play[Tried]:
             every[target], player.made[target] = every[source], player.made[source]
             running[target] = (rows + of) * width + option
             branch = view.take(mark[of]), target, option
-            found.append(at[mark])
+            parts.append(at[mark])
             rows += len(mark)
         world.act(state, view, chosen)
         if branch is not None:
@@ -144,7 +144,7 @@ def explored(book: Book, seed: U, how: Practice, share: float) -> Play[Tried]:
         running[done] = -1
         free = np.concatenate([free, done])
     straight = state.score[:n][~wanders[:n]]
-    where = np.concatenate([np.zeros(0, np.int64), *found])
+    where = np.concatenate([np.zeros(0, np.int64), *parts])
     return Tried(where, earned[: rows * width].reshape(rows, width), straight, player.decisions)
 
 
@@ -181,9 +181,9 @@ class Taken(NamedTuple):
 
 def sampled(book: Book, seed: U) -> Play[Taken]:
     """Episodes as the policy plays them."""
-    player, made = _Player(book, seed), list[tuple[N64, N64, N64]]()
-    score = yield from _played(book, seed, player, made)
-    state, option, row = (np.concatenate(some) for some in zip(*made, strict=True))
+    player, log = _Player(book, seed), list[tuple[N64, N64, N64]]()
+    score = yield from _played(book, seed, player, log)
+    state, option, row = (np.concatenate(some) for some in zip(*log, strict=True))
     return Taken(state, option, row, score, player.decisions)
 
 

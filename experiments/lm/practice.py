@@ -97,9 +97,9 @@ def some_of(pay: Pay, book: Book, tokens: int, dice: np.random.Generator) -> Pay
     if len(pay.state) <= many:
         return pay
     chance = _chances(pay.met, many)
-    kept = np.flatnonzero(dice.random(len(chance)) < chance)
-    more = 1 / chance[kept]
-    return Pay(pay.state[kept], pay.up[kept] * more[:, None], pay.down[kept] * more[:, None], pay.met[kept] * more)
+    rows = np.flatnonzero(dice.random(len(chance)) < chance)
+    more = 1 / chance[rows]
+    return Pay(pay.state[rows], pay.up[rows] * more[:, None], pay.down[rows] * more[:, None], pay.met[rows] * more)
 
 
 def _chances(met: F, many: int) -> F:
@@ -198,34 +198,34 @@ def practised(
         else:
             met = side_by_side(books, [explored(b, d, how, 0.0) for b, d in zip(books, dice, strict=True)])
     played: list[Taken | Tried] = [*taken, *met]
-    scores = [float(made.score.mean()) for made in played if len(made.score)]
+    scores = [float(one.score.mean()) for one in played if len(one.score)]
     watch.lap("rollout")
     if coach is None:
         pays = [
-            (book, trajectory_pay(made, len(book.world.options))) for book, made in zip(books, taken, strict=True)
+            (book, trajectory_pay(one, len(book.world.options))) for book, one in zip(books, taken, strict=True)
         ]
     else:
         stages = [worlds(learner.iteration, settings.worlds + k) for k in range(coach.stages)]
         coach.heard(books, stages)
         pays = [(book, critic_pay(book, np.arange(len(book)), how.heat)) for book in books]
     lot = np.random.default_rng([learner.seed, learner.iteration, 0xBA7C])
-    kept = [(book, some_of(pay, book, how.learned // settings.worlds, lot)) for book, pay in pays]
+    lessons = [(book, some_of(pay, book, how.learned // settings.worlds, lot)) for book, pay in pays]
     watch.lap("credit")
-    gradient, steps = _steps(learner, settings, how, kept, left, lot)
+    gradient, steps = _steps(learner, settings, how, lessons, left, lot)
     watch.lap("update")
     lecture = Lecture(
         learner.iteration,
         float(np.mean(scores)) if scores else None,
         each,
-        sum(made.decisions for made in played),
+        sum(one.decisions for one in played),
         sum(len(book.prompts) for book, _ in pays),
-        sum(len(pay.state) for _, pay in kept),
-        _entropy(kept),
+        sum(len(pay.state) for _, pay in lessons),
+        _entropy(lessons),
         gradient,
         steps,
         sum(book.tokens for book, _ in pays),
-        settings.epochs * _tokens(kept),
-        _mix(kept),
+        settings.epochs * _tokens(lessons),
+        _mix(lessons),
         learner.most_tokens,
         watch.seconds,
         {}

@@ -60,12 +60,12 @@ class RehearsalResult(NamedTuple):
 def imitable(book: Book) -> list[Found]:
     """What a model does in the states of a book, as often as they were met."""
     every = np.arange(len(book))
-    found = []
-    for at, seen, option in book.seen(every):
-        row = np.repeat(at, np.diff(seen.start))
+    parts = []
+    for at, states, option in book.seen(every):
+        row = np.repeat(at, np.diff(states.start))
         pi = np.exp(book.logp[row, option])
-        found.append(Found(seen, pi, np.ones_like(pi), book.visits[at]))
-    return found
+        parts.append(Found(states, pi, np.ones_like(pi), book.visits[at]))
+    return parts
 
 
 def lessons_of(book: Book, state: N64, earned: Any) -> list[Found]:
@@ -76,11 +76,11 @@ def lessons_of(book: Book, state: N64, earned: Any) -> list[Found]:
     of, count = of.ravel(), np.bincount(of.ravel()).astype(np.float64)
     total = np.zeros((len(rows), above.shape[1]))
     np.add.at(total, of, above)
-    mean, found = total / np.maximum(count, 1.0)[:, None], []
-    for at, seen, option in book.seen(rows[:, 0].astype(np.int64)):
-        row = np.repeat(at, np.diff(seen.start))
-        found.append(Found(seen, mean[row, option], rows[row, 1 + option].astype(np.float64), count[at]))
-    return found
+    mean, parts = total / np.maximum(count, 1.0)[:, None], []
+    for at, states, option in book.seen(rows[:, 0].astype(np.int64)):
+        row = np.repeat(at, np.diff(states.start))
+        parts.append(Found(states, mean[row, option], rows[row, 1 + option].astype(np.float64), count[at]))
+    return parts
 
 
 @dataclass

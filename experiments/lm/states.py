@@ -82,12 +82,12 @@ def log_odds(policy: PolicyModel, asked: Sequence[Asked]) -> list[tuple[N64, Any
     kinds: dict[int, list[int]] = {}
     for i, (_, fan) in enumerate(asked):
         kinds.setdefault(id(fan), []).append(i)
-    found = []
+    parts = []
     for some in kinds.values():
         fan, which = asked[some[0]][1], np.array(some)
         last = np.array([len(asked[i][0]) - 1 for i in some])[:, None] + fan.behind
-        found.append((which, _parted(hidden, head, fan, first[which][:, None] + fan.row, last)))
-    return found
+        parts.append((which, _parted(hidden, head, fan, first[which][:, None] + fan.row, last)))
+    return parts
 
 
 def _parted(hidden: Any, head: Any, fan: Fan, row: N64, last: N64) -> Any:
@@ -97,8 +97,8 @@ def _parted(hidden: Any, head: Any, fan: Fan, row: N64, last: N64) -> Any:
     given = row, last, fan.among, fan.at, fan.take, fan.counts
     row_t, last_t, among, at, take, counts = (torch.from_numpy(x).to(head.device) for x in given)
     with torch.autocast(head.device.type, enabled=False):
-        seen = hidden[row_t, last_t].float()  # [asked, places, width]
-        logits = seen @ head[torch.tensor(fan.tokens, device=head.device)].float().t()
+        ends = hidden[row_t, last_t].float()  # [asked, places, width]
+        logits = ends @ head[torch.tensor(fan.tokens, device=head.device)].float().t()
         logp = logits.masked_fill(~among, -torch.inf).log_softmax(-1)
         return (logp[:, at, take] * counts).sum(-1)
 
@@ -167,8 +167,8 @@ class Book:
     def hear(self, critic: Critic) -> None:
         """What a critic says of all states, from now on."""
         self.critic = critic
-        for first, seen, option in self._seen:
-            Book._describe(self, first, seen, option)
+        for first, states, option in self._seen:
+            Book._describe(self, first, states, option)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -176,29 +176,29 @@ class Book:
     def seen(self, states: N64) -> list[tuple[N64, Seen, N64]]:
         """The figures behind some states, by kind: which of them, what is seen there, and the option of each
         entry."""
-        found: dict[tuple[str, str], list[tuple[N64, Seen, N64]]] = {}
-        for first, seen, option in self._seen:
-            at = np.flatnonzero((states >= first) & (states < first + len(seen)))
+        groups: dict[tuple[str, str], list[tuple[N64, Seen, N64]]] = {}
+        for first, shown, option in self._seen:
+            at = np.flatnonzero((states >= first) & (states < first + len(shown)))
             if len(at):
                 rows = states[at] - first
-                part = at, taken(seen, rows), option[entries_of(seen, rows)]
-                found.setdefault((seen.kind, seen.role), []).append(part)
+                part = at, taken(shown, rows), option[entries_of(shown, rows)]
+                groups.setdefault((shown.kind, shown.role), []).append(part)
         return [
             (
                 np.concatenate([x[0] for x in some]),
                 joined([x[1] for x in some]),
                 np.concatenate([x[2] for x in some]),
             )
-            for some in found.values()
+            for some in groups.values()
         ]
 
     def _add(self, view: View) -> None:
         policy = self.team.policies[self.team.of(view.agent)]
         frame, ids = policy.model.frame, policy.model.ids
         for allowed, prompt in zip(view.allowed, text.prompts(self.world, view), strict=True):
-            asked = (*frame.open, *ids(prompt), *frame.ask)
+            context = (*frame.open, *ids(prompt), *frame.ask)
             self.unweighed.append((self, len(self.prompts)))
-            self.prompts.append(Prompt(policy.name, asked, tuple(np.flatnonzero(allowed).tolist())))
+            self.prompts.append(Prompt(policy.name, context, tuple(np.flatnonzero(allowed).tolist())))
 
     def asked(self, state: int) -> Asked:
         """A state as a model is asked."""
@@ -231,7 +231,7 @@ def _cuts(sizes: Sequence[tuple[int, int]], most_tokens: int) -> list[tuple[int,
     """Where (length, rows) in ascending order are cut so that forwards and the tokens of all of them, padding
     counted, cost least.
 
-    >>> _cuts([(10, 1), (10, 1), (500, 1)], 4_000), _cuts([(10, 60), (500, 60)], 60_000), _cuts([(10, 2), (10, 2)], 30)
+    >>> _cuts([(10, 1), (10, 1), (500, 1)], 4_000), _cuts([(10, 60), (500, 60)], 60_000), _cuts([(10, 2)] * 2, 30)
     ([(0, 3)], [(0, 1), (1, 2)], [(0, 1), (1, 2)])
     """
     ends = [i for i in range(1, len(sizes)) if sizes[i][0] != sizes[i - 1][0]] + [len(sizes)]
@@ -271,12 +271,12 @@ def weigh(places: Sequence[Place], most_tokens: int) -> None:
         policy = book.team.policies[book.prompts[state].policy]
         try:
             with torch.no_grad():
-                found = [(i, x.double().cpu().numpy()) for i, x in log_odds(policy, [b.asked(s) for b, s in lot])]
+                weighed = [(i, x.double().cpu().numpy()) for i, x in log_odds(policy, [b.asked(s) for b, s in lot])]
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
-            found = None  # the halves come when the error is gone, and with it what its frames held
-        if found is None:
+            weighed = None  # the halves come when the error is gone, and with it what its frames held
+        if weighed is None:
             if len(lot) == 1:
                 size = len(book.prompts[state].ids)
                 raise OutOfMemory(
@@ -286,7 +286,7 @@ def weigh(places: Sequence[Place], most_tokens: int) -> None:
                 torch.cuda.empty_cache()
             weigh(lot, max(most_tokens // 2, 1))
             continue
-        for which, logp in found:
+        for which, logp in weighed:
             if not np.isfinite(logp).all():
                 raise damaged(policy.model.name)
             for i, odds in zip(which.tolist(), logp, strict=True):
@@ -317,10 +317,10 @@ def _keys(view: View) -> list[bytes]:
     values, owner = view.items()
     columns = [view.facts, view.allowed] + ([] if view.about is None else [view.about])
     head = np.concatenate([np.asarray(c, np.float64) for c in columns], axis=1)
-    wide, (held, listed) = (
+    wide, (bounds, listed) = (
         head.shape[1] * 8,
         (np.ascontiguousarray(x, np.float64).tobytes() for x in (head, values)),
     )
     tag, item = f"{view.agent}/{view.kind}/".encode(), 8 * (values.shape[1] if values.ndim > 1 else 1)
     first = (np.searchsorted(owner, np.arange(len(view) + 1)) * item).tolist()
-    return [tag + held[i * wide : (i + 1) * wide] + listed[first[i] : first[i + 1]] for i in range(len(view))]
+    return [tag + bounds[i * wide : (i + 1) * wide] + listed[first[i] : first[i + 1]] for i in range(len(view))]

@@ -55,7 +55,7 @@ def mask_runs(trace: Trace) -> Masks:
     start = np.concatenate([[0], np.cumsum(np.maximum(many[:-1], 0))])
     run = np.repeat(runs, count)
     nth = np.arange(len(run)) - np.repeat(np.cumsum(count) - count, count)
-    name = np.array([*flat, -1])[start[trace.do_n.codes[run]] + nth]
+    name = np.array(flat, np.int64)[start[trace.do_n.codes[run]] + nth]
     acts = np.unique(_pair(trace.rollout_e, trace.name_a.codes[trace.agent_e], trace.agent_e >= 0, len(words)))
     partly = np.isin(run * len(words) + name, acts)
     made_n[run[partly]] = False

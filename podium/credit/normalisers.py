@@ -71,22 +71,19 @@ def _ranks(value: F, group: I) -> F:
 
 def _soft(credit: Credit, group: I, scored: I, tau: float) -> F:
     """Soft ranks, all groups of a size at once: a group of n different values costs n²."""
-    value = np.unique(credit.value[scored], return_inverse=True)
-    same = numbered_together(group[scored], value[1])  # equal values of a group are ranked once
+    _, different = np.unique(credit.value[scored], return_inverse=True)
+    same = numbered_together(group[scored], different)  # equal values of a group are ranked once
     n = count_of(same)
     of, v = np.zeros(n, np.int64), np.zeros(n)
     of[same], v[same] = group[scored], credit.value[scored]
     many, size = np.bincount(same, minlength=n), np.bincount(of)
     first, rank = np.cumsum(size) - size, np.empty(n)
-    for m in np.unique(size[size > 0]).tolist():
-        most = max(1, 2**22 // (m * m))
-        starts = first[size == m]
-        for some in np.split(starts, range(most, len(starts), most)):
-            at = some[:, None] + np.arange(m)
-            for k in range(0, m, max(1, 2**22 // m)):  # a large group a piece at a time
-                piece = at[:, k : k + max(1, 2**22 // m)]
-                off = np.clip((v[at][:, None, :] - v[piece][:, :, None]) / tau, -500, 500)
-                rank[piece] = 0.5 + (many[at][:, None, :] / (1.0 + np.exp(off))).sum(axis=2)
+    for m in set(size.tolist()):
+        at = first[size == m][:, None] + np.arange(m)
+        value, times = v[at], many[at]
+        for k in range(m):
+            with np.errstate(over="ignore"):  # far apart, e^x is infinite and 1 / (1 + e^x) is 0
+                rank[at[:, k]] = 0.5 + (times / (1.0 + np.exp((value - value[:, k : k + 1]) / tau))).sum(axis=1)
     ranks: F = rank[same]
     return ranks
 

@@ -57,8 +57,8 @@ class RowLora(nn.Module):  # type: ignore[misc]
 
     def renew(self) -> None:
         """The adapters as they are now."""
-        for held, new in zip((self.down, self.up), self._joined(), strict=True):
-            held.copy_(new)
+        for weight, new in zip((self.down, self.up), self._joined(), strict=True):
+            weight.copy_(new)
 
     def forward(self, x: Tensor) -> Tensor:
         low = (x @ self.down) * self.chosen.mask
@@ -123,10 +123,10 @@ class Joined(nn.Module):  # type: ignore[misc]
     def part(self, x: Tensor, number: int) -> Tensor:
         if number == 0 or self.seen is not x:
             self.seen, self.made = x, nn.functional.linear(x, self.weight, self.bias).split(self.sizes, -1)
-        found = self.made[number]
+        part = self.made[number]
         if number == len(self.sizes) - 1:  # nobody else will ask for it
             self.seen, self.made = None, ()
-        return found
+        return part
 
 
 class Part(nn.Module):  # type: ignore[misc]
@@ -142,20 +142,20 @@ class Part(nn.Module):  # type: ignore[misc]
 
 def _join(module: Any) -> list[Joined]:
     """Joins what can be joined."""
-    found = []
+    joined = []
     for part in list(module.modules()):
         for names in TOGETHER:
             layers = [getattr(part, name, None) for name in names]
             plain: list[Any] = [layer.base if isinstance(layer, RowLora) else layer for layer in layers]
             if not all(type(layer) is nn.Linear for layer in plain) or len({x.bias is None for x in plain}) > 1:
                 continue
-            found.append(Joined(plain))
+            joined.append(Joined(plain))
             for number, (name, layer) in enumerate(zip(names, layers, strict=True)):
                 if isinstance(layer, RowLora):
-                    layer.base = Part(found[-1], number)
+                    layer.base = Part(joined[-1], number)
                 else:
-                    setattr(part, name, Part(found[-1], number))
-    return found
+                    setattr(part, name, Part(joined[-1], number))
+    return joined
 
 
 class GenerationModule:
@@ -173,14 +173,14 @@ class GenerationModule:
         given = next(base.parameters()).dtype
         self.dtype = dtype = dtype or given
         self.mixed = given == torch.float32 and dtype.itemsize < 4 and _rms_only(base)
-        kept = {id(p) for p in base.parameters()} - _matrices(base) if self.mixed else set()
-        held = {
-            id(p): p if p.dtype == dtype or id(p) in kept else nn.Parameter(p.detach().to(dtype), False)
+        own = {id(p) for p in base.parameters()} - _matrices(base) if self.mixed else set()
+        copies = {
+            id(p): p if p.dtype == dtype or id(p) in own else nn.Parameter(p.detach().to(dtype), False)
             for p in base.parameters()
         }
-        self._copies = [(p, held[id(p)]) for p in base.parameters() if held[id(p)] is not p]
+        self._copies = [(p, copies[id(p)]) for p in base.parameters() if copies[id(p)] is not p]
         self.chosen = AdapterMask(names)
-        self.module = copy.deepcopy(base, held).eval()
+        self.module = copy.deepcopy(base, copies).eval()
         self._layers: list[RowLora | Joined] = [self._adapted(base, path) for path in _adapted(base) if names]
         cuda = next(base.parameters()).is_cuda
         with torch.no_grad():
@@ -204,8 +204,8 @@ class GenerationModule:
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def renew(self) -> None:
         """The weights as they are now: those that are copies, and adapters."""
-        for own, held in self._copies:
-            held.copy_(own)
+        for own, weight in self._copies:
+            weight.copy_(own)
         for layer in self._layers:
             layer.renew()
 
@@ -220,10 +220,10 @@ def _matrices(module: Any) -> set[int]:
 def _rms_only(module: Any) -> bool:
     """Whether all its norms are of the kind that `Norm` stands in for."""
     plain = (nn.Linear, nn.Embedding)
-    held = [
+    norms = [
         part for part in module.modules() if list(part.parameters(recurse=False)) and not isinstance(part, plain)
     ]
-    return all(hasattr(part, "variance_epsilon") for part in held)
+    return all(hasattr(part, "variance_epsilon") for part in norms)
 
 
 def _adapted(module: Any) -> list[str]:

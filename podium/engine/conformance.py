@@ -63,27 +63,27 @@ def _goes_on(engine: Engine, ids: Sequence[int], end: int, exact: float) -> bool
     before = Context(tuple(ids[:3]))
     engine.complete([Request(before, (0, 0), longest=2)])
     ways = [Context((*first.ids, *ids[:2]), before), Context(tuple(ids[1:3]), before)]
-    asked = [Request(way, (3, 0), longest=2) for way in ways]
-    plain = [one._replace(context=Context(one.context.all_ids())) for one in asked]
-    return _same(engine.complete(asked), engine.complete(plain), exact)
+    requests = [Request(way, (3, 0), longest=2) for way in ways]
+    plain = [one._replace(context=Context(one.context.all_ids())) for one in requests]
+    return _same(engine.complete(requests), engine.complete(plain), exact)
 
 
 def _log_probabilities(engine: Engine, ids: Sequence[int], end: int, exact: float) -> bool:
-    found = engine.complete(_requests(engine, ids))
-    return all(len(x.ids) == len(x.logp) > 0 and max(x.logp) <= 0 and min(x.logp) > -np.inf for x in found)
+    answers = engine.complete(_requests(engine, ids))
+    return all(len(x.ids) == len(x.logp) > 0 and max(x.logp) <= 0 and min(x.logp) > -np.inf for x in answers)
 
 
 def _ends(engine: Engine, ids: Sequence[int], end: int, exact: float) -> bool:
-    asked = _requests(engine, ids)
+    requests = _requests(engine, ids)
     return all(
         x.ended == (x.ids[-1] == end) and end not in x.ids[:-1] and (one.options or len(x.ids) <= one.longest)
-        for one, x in zip(asked, engine.complete(asked), strict=True)
+        for one, x in zip(requests, engine.complete(requests), strict=True)
     )
 
 
 def _options(engine: Engine, ids: Sequence[int], end: int, exact: float) -> bool:
     """One of them is said, by its probability, and these add up to 1."""
-    for one, x in zip(asked := _requests(engine, ids), engine.complete(asked), strict=True):
+    for one, x in zip(requests := _requests(engine, ids), engine.complete(requests), strict=True):
         if not one.options:
             if x.option != -1 or x.option_logp:
                 return False
@@ -95,25 +95,25 @@ def _options(engine: Engine, ids: Sequence[int], end: int, exact: float) -> bool
 
 
 def _greedy(engine: Engine, ids: Sequence[int], end: int, exact: float) -> bool:
-    found = engine.complete(_requests(engine, ids, greedy=True))
-    bound = [x for x in found if x.option_logp]
+    answers = engine.complete(_requests(engine, ids, greedy=True))
+    bound = [x for x in answers if x.option_logp]
     contexts: dict[tuple[tuple[int, ...], bool], set[tuple[int, ...]]] = {}
-    for one, x in zip(_requests(engine, ids), found, strict=True):
+    for one, x in zip(_requests(engine, ids), answers, strict=True):
         contexts.setdefault((one.context.ids, bool(one.options)), set()).add(x.ids)
     likeliest = all(sum(x.logp) >= max(sum(some) for some in x.option_logp) for x in bound)
     return likeliest and all(len(some) == 1 for some in contexts.values())
 
 
 def _by_dice(engine: Engine, ids: Sequence[int], end: int, exact: float) -> bool:
-    asked = [Request(Context(tuple(ids[:3])), (k, 0), longest=3) for k in SEEDS]
-    return len({x.ids for x in engine.complete(asked)}) > 1
+    requests = [Request(Context(tuple(ids[:3])), (k, 0), longest=3) for k in SEEDS]
+    return len({x.ids for x in engine.complete(requests)}) > 1
 
 
 def _digests(engine: Engine, ids: Sequence[int], end: int, exact: float) -> bool:
-    asked = _requests(engine, ids)
+    requests = _requests(engine, ids)
     return all(
         x.read is None or spelled(*np.array([x.read]).T) == [digest(np.array(one.context.all_ids()))]
-        for one, x in zip(asked, engine.complete(asked), strict=True)
+        for one, x in zip(requests, engine.complete(requests), strict=True)
     )
 
 

@@ -28,10 +28,10 @@ class FakeEngine:
 
     def complete(self, requests: Sequence[Request]) -> list[Completion]:
         """An answer to each."""
-        drawn = dice(requests)
+        numbers = dice(requests)
         return [
             self._option(one, u) if one.options else self._free(one)
-            for one, u in zip(requests, drawn.tolist(), strict=True)
+            for one, u in zip(requests, numbers.tolist(), strict=True)
         ]
 
     def _context(self, request: Request) -> tuple[int, ...]:

@@ -39,10 +39,10 @@ def score(
     inner = [choice for choice in options.choices if choice.after]
     some = max(1, AT_ONCE // max(1, len(threads)))
     for i in range(0, len(inner), some):
-        here = inner[i : i + some]
-        after = [at for at, _ in here for _ in threads]
-        logits = reader.read(np.tile(threads, len(here)), after, keep=False, columns=columns)
-        for j, (at, among) in enumerate(here):
+        choices = inner[i : i + some]
+        after = [at for at, _ in choices for _ in threads]
+        logits = reader.read(np.tile(threads, len(choices)), after, keep=False, columns=columns)
+        for j, (at, among) in enumerate(choices):
             parted[at] = log_softmax(_taken(logits[j * len(threads) : (j + 1) * len(threads)], among, columns))
     return parted
 
@@ -50,8 +50,8 @@ def score(
 def _taken(logits: Any, among: Sequence[int], columns: Sequence[int] | None) -> F:
     """The logits of some tokens, as numbers here."""
     at = list(among) if columns is None else [columns.index(token) for token in among]
-    held: F = logits[:, at].to("cpu", torch.float64).numpy()
-    return held
+    values: F = logits[:, at].to("cpu", torch.float64).numpy()
+    return values
 
 
 @dataclass
@@ -71,11 +71,11 @@ def _dice(some: Sequence[Pending], steps: int) -> F:
     """[steps, answers] for the next tokens of each; below 0 where the likeliest is said."""
     u = np.full((steps, len(some)), -1.0)
     for length in {len(p.address) for p in some if not p.greedy}:
-        here = [i for i, p in enumerate(some) if not p.greedy and len(p.address) == length]
-        seed, *rest = zip(*(some[i].address for i in here), strict=True)
-        done = np.array([len(some[i].ids) for i in here])
+        at = [i for i, p in enumerate(some) if not p.greedy and len(p.address) == length]
+        seed, *rest = zip(*(some[i].address for i in at), strict=True)
+        done = np.array([len(some[i].ids) for i in at])
         place = *(np.array(part, np.int64) for part in rest), done + np.arange(steps)[:, None]
-        u[:, here] = uniform(np.array(seed, np.uint64), SPEECH, *place)
+        u[:, at] = uniform(np.array(seed, np.uint64), SPEECH, *place)
     return u
 
 

@@ -48,7 +48,7 @@ def convert(file: Path, folder: Path) -> None:
     """Writes the folder of a GGUF file, whole or not at all."""
     try:
         reader = GGUFReader(file)
-        facts = {name: held.contents() for name, held in reader.fields.items()}
+        facts = {name: entry.contents() for name, entry in reader.fields.items()}
     except (OSError, ValueError) as error:
         raise BadModel(f"{file} cannot be read as GGUF: {error}") from None
     if facts.get("general.architecture") != "llama":
@@ -99,10 +99,10 @@ def named(name: str) -> str:
     >>> named("blk.3.attn_q.weight")
     'model.layers.3.self_attn.q_proj.weight'
     """
-    found = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.weight", name)
-    if found is None or found[2] not in NAMES:
+    match = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.weight", name)
+    if match is None or match[2] not in NAMES:
         raise BadModel(f"no place for the tensor {name!r}")
-    return (f"model.layers.{found[1]}." if found[1] else "") + NAMES[found[2]] + ".weight"
+    return (f"model.layers.{match[1]}." if match[1] else "") + NAMES[match[2]] + ".weight"
 
 
 def _weight(tensor: Any, config: LlamaConfig) -> Any:
@@ -146,12 +146,12 @@ def tokenizer_of(facts: dict[str, Any]) -> Any:
         number = facts.get(f"tokenizer.ggml.{which}_token_id")
         return None if number is None else words[number]
 
-    held = PreTrainedTokenizerFast(
+    fast = PreTrainedTokenizerFast(
         tokenizer_object=inner,
         bos_token=word("bos"),
         eos_token=word("eos"),
         unk_token=word("unknown"),
         pad_token=word("padding"),
     )
-    held.chat_template = facts.get("tokenizer.chat_template")
-    return held
+    fast.chat_template = facts.get("tokenizer.chat_template")
+    return fast

@@ -59,13 +59,13 @@ def placed(q: Tensor, k: Tensor, v: Tensor, at: Tensor, keys: Tensor, values: Te
     so many times one after another, packed as [times tokens heads / groups, groups, width]."""
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
     (tokens, heads, width), groups = q.shape, k.shape[1]
-    asked = q.new_empty(times * tokens * heads // groups, groups, width)
+    queries = q.new_empty(times * tokens * heads // groups, groups, width)
     strides = [n for x in (q, k, v) for n in x.stride()[:2]]
     wide = triton.next_power_of_2(width)
     _placed[(tokens,)](
-        q, k, v, at, keys, values, asked, *strides, tokens, heads, groups, width, times, wide, num_warps=1
+        q, k, v, at, keys, values, queries, *strides, tokens, heads, groups, width, times, wide, num_warps=1
     )
-    return asked
+    return queries
 
 
 @triton.jit
@@ -97,25 +97,25 @@ def _combined(
         most = tl.load(lse + head * queries + i)
         most = tl.where(most == float("inf"), float("-inf"), most)
     for time in tl.static_range(times):
-        here = tl.load(more_lse + group * rows + time * queries * each + row)
-        most = tl.maximum(most, tl.where(here == float("inf"), float("-inf"), here))
+        part_lse = tl.load(more_lse + group * rows + time * queries * each + row)
+        most = tl.maximum(most, tl.where(part_lse == float("inf"), float("-inf"), part_lse))
     base = tl.where(most == float("-inf"), 0.0, most)
-    found = tl.zeros((wide,), tl.float32)
+    total_out = tl.zeros((wide,), tl.float32)
     share = tl.full((), 0.0, tl.float32)
     if before:
-        here = tl.load(lse + head * queries + i)
-        weight = tl.where(here == float("inf"), 0.0, tl.exp(here - base))
+        part_lse = tl.load(lse + head * queries + i)
+        weight = tl.where(part_lse == float("inf"), 0.0, tl.exp(part_lse - base))
         share += weight
-        found += weight * tl.load(out + (i * heads + head) * width + lane, inside, 0.0).to(tl.float32)
+        total_out += weight * tl.load(out + (i * heads + head) * width + lane, inside, 0.0).to(tl.float32)
     for time in tl.static_range(times):
-        here = tl.load(more_lse + group * rows + time * queries * each + row)
-        weight = tl.where(here == float("inf"), 0.0, tl.exp(here - base))
+        part_lse = tl.load(more_lse + group * rows + time * queries * each + row)
+        weight = tl.where(part_lse == float("inf"), 0.0, tl.exp(part_lse - base))
         share += weight
         at = ((time * queries * each + row) * groups + group) * width + lane
-        found += weight * tl.load(more + at, inside, 0.0).to(tl.float32)
+        total_out += weight * tl.load(more + at, inside, 0.0).to(tl.float32)
     tl.store(
         total + (i * heads + head) * width + lane,
-        (found / tl.where(share > 0, share, 1.0)).to(total.dtype.element_ty),
+        (total_out / tl.where(share > 0, share, 1.0)).to(total.dtype.element_ty),
         inside,
     )
     tl.store(total_lse + head * queries + i, base + tl.log(share))
@@ -154,10 +154,10 @@ def combined(
 def _chunks(z, top, sums, size: tl.constexpr):
     """A chunk."""
     i = tl.program_id(0).to(tl.int64)
-    here = tl.load(z + i * size + tl.arange(0, size))
-    most = tl.max(here, 0)
+    chunk = tl.load(z + i * size + tl.arange(0, size))
+    most = tl.max(chunk, 0)
     tl.store(top + i, most)
-    tl.store(sums + i, tl.sum(tl.exp(here - tl.where(most == float("-inf"), 0.0, most)), 0))
+    tl.store(sums + i, tl.sum(tl.exp(chunk - tl.where(most == float("-inf"), 0.0, most)), 0))
 
 
 def chunks(z: Tensor) -> tuple[Tensor, Tensor]:

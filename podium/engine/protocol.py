@@ -119,7 +119,7 @@ def dice(requests: Sequence[Request]) -> F:
     """
     u = np.zeros(len(requests))
     for length in {len(r.address) for r in requests}:
-        here = [i for i, r in enumerate(requests) if len(r.address) == length]
-        seed, *rest = zip(*(requests[i].address for i in here), strict=True)
-        u[here] = uniform(np.array(seed, np.uint64), SPEECH, *(np.array(part, np.int64) for part in rest))
+        at = [i for i, r in enumerate(requests) if len(r.address) == length]
+        seed, *rest = zip(*(requests[i].address for i in at), strict=True)
+        u[at] = uniform(np.array(seed, np.uint64), SPEECH, *(np.array(part, np.int64) for part in rest))
     return u

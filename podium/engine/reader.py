@@ -38,9 +38,9 @@ def trunks(tokens: Sequence[Sequence[int]], least: int = SHARE, width: int = 1) 
     >>> trunks([(1, 2, 3, 4, 5), (7, 8, 9, 9), (1, 2, 3, 5, 5), (7, 8, 8, 8), (1, 1, 1, 1)], least=2)
     [(0, 3), (1, 2), (0, 3), (1, 2), (4, 0)]
     """
-    found = [(i, 0) for i in range(len(tokens))]
+    shares = [(i, 0) for i in range(len(tokens))]
     if len(tokens) < 2:
-        return found
+        return shares
     words = [array("I", some).tobytes() for some in tokens]
     order = sorted(range(len(words)), key=words.__getitem__)
     most = [max(0, len(some) - 2) // width * width for some in tokens]
@@ -48,8 +48,8 @@ def trunks(tokens: Sequence[Sequence[int]], least: int = SHARE, width: int = 1) 
     alike = [min(n, most[a], most[b]) for n, a, b in zip(alike, order, order[1:], strict=False)]
     for first, stop, length in _cut(alike, least)[1]:
         for i in order[first:stop]:
-            found[i] = min(order[first:stop]), length
-    return found
+            shares[i] = min(order[first:stop]), length
+    return shares
 
 
 def _alike(a: bytes, b: bytes) -> int:
@@ -75,9 +75,9 @@ def _cut(alike: Sequence[int], least: int) -> tuple[int, list[tuple[int, int, in
                 todo += missing
                 continue
             below = sum(best[part][0] for part in parts)
-            here = (j - i - 1) * depth if depth >= least else 0
+            saving = (j - i - 1) * depth if depth >= least else 0
             inner = [cut for part in parts for cut in best[part][1]]
-            best[i, j] = (here, [(i, j, depth)]) if here > below else (below, inner)
+            best[i, j] = (saving, [(i, j, depth)]) if saving > below else (below, inner)
         todo.pop()
     return best[0, len(alike) + 1]
 
@@ -147,9 +147,9 @@ class Reader:
         for i, (thread, some) in enumerate(zip(threads.tolist(), tokens, strict=True)):
             of[i] = first.setdefault((int(self.adapter_number[thread]), int(self.state[thread]), tuple(some)), i)
         leads = np.unique(of)
-        said = [some for _, _, some in first]
+        new = [some for _, _, some in first]
         how = self._kept if keep else self._glimpsed
-        logits = finite(how(threads[leads], said, columns), self.policy.model.name)
+        logits = finite(how(threads[leads], new, columns), self.policy.model.name)
         if len(leads) == len(of):
             return logits
         if keep:
@@ -198,17 +198,17 @@ class Reader:
         ahead, rows = [0] * len(tokens), []
         width = self.runner.width if self.runner.way == "dense" else 1
         for adapter_number in np.unique(self.adapter_number[threads]).tolist():
-            here = np.flatnonzero(
+            empty = np.flatnonzero(
                 (self.adapter_number[threads] == adapter_number) & (self.length[threads] == 0)
             ).tolist()
-            held: dict[int, int] = {}
-            for i, (of, n) in zip(here, trunks([tokens[i] for i in here], SHARE, width), strict=True):
+            trunk_of: dict[int, int] = {}
+            for i, (of, n) in zip(empty, trunks([tokens[i] for i in empty], SHARE, width), strict=True):
                 if not n:
                     continue
-                if of not in held:
-                    held[of] = first = self._take(n)[0]
+                if of not in trunk_of:
+                    trunk_of[of] = first = self._take(n)[0]
                     rows.append(Row(tokens[i][:n], (0, 0), (first, 0), first, adapter_number))
-                self._graft(int(threads[i]), held[of], n)
+                self._graft(int(threads[i]), trunk_of[of], n)
                 ahead[i] = n
         if rows:
             self._read(rows, (0,))  # what may follow is nobody's question

@@ -178,15 +178,15 @@ class ModelRunner:
             return torch.cat([self._read_packed(some, only) for some in _cut(rows, self.at_once)])
         logits: list[Any] = [None] * len(rows)
         for width in (1, self.width):
-            here = [i for i, row in enumerate(rows) if (len(row.tokens) == 1) == (width == 1)]
-            todo = {i: _blocks(rows[i], width) for i in here}
+            numbers = [i for i, row in enumerate(rows) if (len(row.tokens) == 1) == (width == 1)]
+            todo = {i: _blocks(rows[i], width) for i in numbers}
             while todo:
                 for some in (list(todo)[i : i + self.rows] for i in range(0, len(todo), self.rows)):
                     blocks = [todo[i].pop(0) for i in some]
-                    found = self._read_block(blocks, width, only)
+                    part = self._read_block(blocks, width, only)
                     for j, i in enumerate(some):
                         if not todo[i]:
-                            logits[i] = found[j]
+                            logits[i] = part[j]
                 todo = {i: left for i, left in todo.items() if left}
         return torch.stack(logits)
 
@@ -221,9 +221,9 @@ class ModelRunner:
         policy = np.full(self.rows, -1)
         for i, row in enumerate(blocks):
             n = len(row.tokens)
-            here = slice(row.length % width, row.length % width + n)
-            token[i, here], place[i, here] = row.tokens, row.length + np.arange(n)
-            at[i, here] = row.new + row.done + np.arange(n)
+            span = slice(row.length % width, row.length % width + n)
+            token[i, span], place[i, span] = row.tokens, row.length + np.arange(n)
+            at[i, span] = row.new + row.done + np.arange(n)
             last[i] += row.length % width + n - 1
             state[:, i], policy[i] = (*row.trunk, *row.own, row.new), row.policy
             self.tokens += n
@@ -232,8 +232,8 @@ class ModelRunner:
         token_, place_, at_, state_, last_, policy_ = sent
         plan = self._dense(at_.flatten(), state_, place_, keys)
         policies = policy_.repeat_interleave(width)
-        found = self._forward(plan, token_.flatten(), place_.flatten(), policies, last_, columns)
-        return found[: len(blocks)]
+        logits = self._forward(plan, token_.flatten(), place_.flatten(), policies, last_, columns)
+        return logits[: len(blocks)]
 
     def _dense(self, at: Tensor, state: Tensor, place: Tensor, keys: int) -> Dense:
         """Each token sees its context up to its place."""
@@ -361,8 +361,8 @@ class _Step:
         state[:, : len(rows)] = np.array(given, np.int64).reshape(-1, 6).T
         dice = np.zeros((len(self.u), self.size))
         dice[: len(u), : len(rows)] = u
-        for held, new in ((self.state, state), (self.u, dice), (self.runs, self._pieces(rows))):
-            held.copy_(send(held.device, new)[0], non_blocking=True)
+        for own, new in ((self.state, state), (self.u, dice), (self.runs, self._pieces(rows))):
+            own.copy_(send(own.device, new)[0], non_blocking=True)
         self.number.zero_()
 
     def _pieces(self, rows: Sequence[Row]) -> NDArray[np.int32]:
@@ -433,25 +433,25 @@ def _blocks(row: Row, width: int) -> list[Row]:
     >>> [(r.tokens, r.length) for r in _blocks(Row((1, 2, 3, 4), (0, 0), (64, 3), 67), 4)]
     [((1,), 3), ((2, 3, 4), 4)]
     """
-    found, done = [], 0
+    blocks, done = [], 0
     while done < len(row.tokens):
         n = min(width - (row.length + done) % width, len(row.tokens) - done)
-        found.append(row._replace(tokens=row.tokens[done : done + n], done=row.done + done))
+        blocks.append(row._replace(tokens=row.tokens[done : done + n], done=row.done + done))
         done += n
-    return found
+    return blocks
 
 
 def _cut(rows: Sequence[Row], at_once: int) -> list[list[Row]]:
     """Rows in their order, so many tokens together; a row alone may have more."""
-    found: list[list[Row]] = [[]]
+    parts: list[list[Row]] = [[]]
     count = 0
     for row in rows:
-        if found[-1] and count + len(row.tokens) > at_once:
-            found.append([])
+        if parts[-1] and count + len(row.tokens) > at_once:
+            parts.append([])
             count = 0
-        found[-1].append(row)
+        parts[-1].append(row)
         count += len(row.tokens)
-    return found
+    return parts
 
 
 def _shared(trunks: Sequence[tuple[int, int]], size: int) -> tuple[int, int]:

@@ -14,8 +14,8 @@ __all__ = ["compile_layers", "head_logits", "send"]
 
 def send(device: torch.device, *columns: NDArray[Any]) -> list[Tensor]:
     """Columns on a device, without waiting for what it is doing."""
-    here = [torch.from_numpy(np.ascontiguousarray(c)) for c in columns]
-    return [c.pin_memory().to(device, non_blocking=True) for c in here] if device.type == "cuda" else here
+    tensors = [torch.from_numpy(np.ascontiguousarray(c)) for c in columns]
+    return [c.pin_memory().to(device, non_blocking=True) for c in tensors] if device.type == "cuda" else tensors
 
 
 def compile_layers(model: Any) -> None:

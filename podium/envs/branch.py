@@ -56,16 +56,16 @@ def branch(world: World, trace: Trace, dos: Sequence[Do], policy: Policy, seeds:
     step = np.zeros(len(dos), np.int64)
     while (view := world.view(state)) is not None:
         at, row = step[view.row], view.row
-        before, here = at < cut[row], (at == cut[row]) & (forced[row] >= 0)
+        before, parting = at < cut[row], (at == cut[row]) & (forced[row] >= 0)
         recorded = np.minimum(start[row] + at, len(taken) - 1)
-        chosen = np.where(here, forced[row], taken[recorded])
+        chosen = np.where(parting, forced[row], taken[recorded])
         state.logp[row] = np.where(before, trace.logp_e[rows[recorded]], np.nan)
         logp_o = None
-        if (free := np.flatnonzero(~before & ~here)).size:
+        if (free := np.flatnonzero(~before & ~parting)).size:
             open_ = view.take(free)
             chosen[free], state.logp[row[free]], logp_o = answer_of(policy(open_))
         if seeds is not None:
-            state.seed[row[here]] = seeds[row[here]]
+            state.seed[row[parting]] = seeds[row[parting]]
         step[row] += 1
         world.act(state, view, checked(world, view, chosen))
         if logp_o is not None:
@@ -109,14 +109,14 @@ def _agents(trace: Trace, do: Do) -> tuple[str, ...]:
 
 
 def _seed(trace: Trace, rollout: int) -> int:
-    told, done = str(trace.seed_n[rollout]), trace.do_n[rollout]
+    seed, done = str(trace.seed_n[rollout]), trace.do_n[rollout]
     if done is not None and msgspec.json.decode(done)["what"] != "choose":
         raise BadParameter(f"run {trace.trace_id_n[rollout]} was itself changed ({done}): branch from its parent")
-    if not told.isdecimal():
+    if not seed.isdecimal():
         raise BadParameter(
-            f"run {trace.trace_id_n[rollout]} changed its seed on the way ({told}): branch from its parent"
+            f"run {trace.trace_id_n[rollout]} changed its seed on the way ({seed}): branch from its parent"
         )
-    return int(told)
+    return int(seed)
 
 
 def _told(started: U, seeds: U | None) -> list[str]:

@@ -58,7 +58,7 @@ def _glances(start: bytes) -> Iterator[_Glance]:
         at = end + 1
 
 
-def detect(start: bytes, name: str) -> float:
+def is_claude_code(start: bytes, name: str) -> float:
     if re.search(r"agent-[^/\\]*\.meta\.json$", name):
         return 0.9
     fields = set(top_fields(start))
@@ -80,7 +80,7 @@ def detect(start: bytes, name: str) -> float:
     return 0.7 if {b"parentUuid", b"sessionId"} <= fields or {b"messageId", b"snapshot"} <= fields else 0.0
 
 
-def group(start: bytes, name: str) -> Iterable[str]:
+def claude_code_keys(start: bytes, name: str) -> Iterable[str]:
     """A session is known by its id and by its first record, which a copy or a resumed session has too."""
     path = re.split(r"[/\\:]", name)
     if "subagents" in path:
@@ -100,7 +100,7 @@ def group(start: bytes, name: str) -> Iterable[str]:
         yield f"uuid:{first}"
 
 
-@register("importer", title="Claude Code", detect=detect, group=group)
+@register("importer", title="Claude Code", detect=is_claude_code, group=claude_code_keys)
 def claude_code(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     """A session of Claude Code, from its main file, the files of its sub-agents, and copies of them."""
     named = (g.sessionId or g.session_id for s in sources for g in _glances(s.start))

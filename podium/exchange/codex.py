@@ -22,7 +22,7 @@ from podium.exchange.build import PERSON, Run
 from podium.exchange.jsons import seconds
 from podium.exchange.lines import ERRORS, records
 from podium.exchange.reading import Source
-from podium.exchange.spans import amount
+from podium.exchange.spans import figure_of
 from podium.registry import register
 from podium.trace.vocabulary import DECISIONS, EVENT_TYPES, EdgeType, EventType
 
@@ -119,7 +119,7 @@ _record = msgspec.json.Decoder(Record)
 _item = msgspec.json.Decoder(Item)
 
 
-def detect(start: bytes, name: str) -> float:
+def is_codex(start: bytes, name: str) -> float:
     line = start.split(b"\n", 1)[0][:600]
     if b'"type":"session_meta"' in line.replace(b'": "', b'":"') and b'"payload"' in line:
         return 0.95
@@ -127,7 +127,7 @@ def detect(start: bytes, name: str) -> float:
     return 0.8 if b'"payload"' in line and any(kind in line.replace(b'": "', b'":"') for kind in kinds) else 0.0
 
 
-def group(start: bytes, name: str) -> list[str]:
+def codex_keys(start: bytes, name: str) -> list[str]:
     """Threads belong together that name each other, or one session."""
     head = start.split(b"\n", 1)[0] if b"\n" in start else start
     names = re.findall(
@@ -136,7 +136,7 @@ def group(start: bytes, name: str) -> list[str]:
     return [one.decode(errors="replace") for one in dict.fromkeys(names)]
 
 
-@register("importer", title="Codex rollouts", detect=detect, group=group)
+@register("importer", title="Codex rollouts", detect=is_codex, group=codex_keys)
 def codex(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     """The run of one session: the thread of the person and those of its sub-agents."""
     faults: list[tuple[str, int | None, str]] = []
@@ -596,27 +596,29 @@ class _Reader:
         """The counter runs through a thread. Where it drops, it was set back, and what the last turn used is its
         increment."""
         total = info.total_token_usage if info else None
-        if info is None or total is None or amount(total.total_tokens) is None:
+        if info is None or total is None or figure_of(total.total_tokens) is None:
             return
         before, last = self.counted, info.last_token_usage
         increment = _less(total, before) if before is not None else total
-        drops = before is not None and (amount(total.total_tokens) or 0.0) < (amount(before.total_tokens) or 0.0)
+        drops = before is not None and (figure_of(total.total_tokens) or 0.0) < (
+            figure_of(before.total_tokens) or 0.0
+        )
         if (drops or (before is None and self.thread.parent)) and last is not None:
             increment = last
         self.counted = total
-        if not amount(increment.total_tokens):
+        if not figure_of(increment.total_tokens):
             return
         row = self.uncounted if self.uncounted >= 0 else self.turn if self.turn >= 0 else self.before
         self._close()
         if row < 0:
             return
-        read, write = amount(increment.cached_input_tokens), amount(increment.cache_write_input_tokens)
-        given = amount(increment.input_tokens)
+        read, write = figure_of(increment.cached_input_tokens), figure_of(increment.cache_write_input_tokens)
+        given = figure_of(increment.input_tokens)
         figures = {
             "tokens_in": None if given is None else max(0.0, given - (read or 0.0) - (write or 0.0)),
             "cache_read": read,
             "cache_write": write,
-            "tokens_out": amount(increment.output_tokens),
+            "tokens_out": figure_of(increment.output_tokens),
         }
         event = self.run.events[row]
         self.run.set(row, **{k: v + (event.get(k) or 0.0) for k, v in figures.items() if v is not None})
@@ -625,7 +627,7 @@ class _Reader:
 
 def _less(total: Counts, before: Counts) -> Counts:
     def less(name: str) -> float | None:
-        now, then = amount(getattr(total, name)), amount(getattr(before, name))
+        now, then = figure_of(getattr(total, name)), figure_of(getattr(before, name))
         return None if now is None else max(0.0, now - (then or 0.0))
 
     return Counts(*(less(name) for name in Counts.__struct_fields__))

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from podium.exchange.lines import ERRORS
-from podium.exchange.spans import Kind, Span, amount
+from podium.exchange.spans import Kind, Span, figure_of
 
 __all__ = ["CONTENT", "MARKS", "SESSIONS", "WANTED", "span_of"]
 
@@ -201,7 +201,7 @@ def _figures(span: Span, a: Mapping[str, Any]) -> None:
 def _amount(a: Mapping[str, Any], field: str) -> float | None:
     for key in FIELDS[field]:
         if key in a:
-            return amount(a[key])
+            return figure_of(a[key])
     return None
 
 

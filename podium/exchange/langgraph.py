@@ -25,13 +25,13 @@ MODES = {"tasks", "debug", "updates", "values", "messages", "custom", "checkpoin
 ROOT = "graph"
 
 
-def detect(start: bytes, name: str) -> float:
+def is_langgraph(start: bytes, name: str) -> float:
     head = start[:8192]
     task = b'"triggers"' in start and b'"name"' in start and (b'"interrupts"' in start or b'"input"' in start)
     return 0.85 if task and (b'"mode"' in head or b'"tasks"' in head or b'"debug"' in head) else 0.0
 
 
-@register("importer", title="LangGraph streams", detect=detect)
+@register("importer", title="LangGraph streams", detect=is_langgraph)
 def langgraph(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     """The run of one stream."""
     for source in sources:

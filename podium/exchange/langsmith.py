@@ -15,7 +15,7 @@ from podium.exchange.build import Run
 from podium.exchange.jsons import objects, seconds
 from podium.exchange.otlp import Collected
 from podium.exchange.reading import Source
-from podium.exchange.spans import Kind, Span, amount
+from podium.exchange.spans import Kind, Span, figure_of
 from podium.registry import register
 
 __all__ = ["STEPS", "langsmith"]
@@ -26,14 +26,14 @@ STEPS = frozenset(
 KINDS: dict[str, Kind] = {"llm": "model", "tool": "tool", "retriever": "tool"}
 
 
-def detect(start: bytes, name: str) -> float:
+def is_langsmith(start: bytes, name: str) -> float:
     named = b'"run_type"' in start and (
         b'"dotted_order"' in start or b'"parent_run_id"' in start or b'"child_runs"' in start
     )
     return 0.9 if named else 0.0
 
 
-@register("importer", title="LangSmith runs", detect=detect)
+@register("importer", title="LangSmith runs", detect=is_langsmith)
 def langsmith(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     """The runs of LangSmith's run trees; trees of one thread are the tasks of one run."""
     collected = Collected("langsmith", keep)
@@ -113,18 +113,18 @@ def _is_send(one: Any) -> bool:
 def _usage(span: Span, item: dict[str, Any], outputs: Any) -> None:
     """Tokens: from the messages generated, else from what LangSmith summed on the run."""
     usages = list(_usages(outputs))
-    given = [amount(u.get("input_tokens")) for u in usages]
-    out = [amount(u.get("output_tokens")) for u in usages]
+    given = [figure_of(u.get("input_tokens")) for u in usages]
+    out = [figure_of(u.get("output_tokens")) for u in usages]
     details = [u.get("input_token_details") for u in usages]
-    read = [amount(d.get("cache_read")) for d in details if isinstance(d, dict)]
-    write = [amount(d.get("cache_creation")) for d in details if isinstance(d, dict)]
+    read = [figure_of(d.get("cache_read")) for d in details if isinstance(d, dict)]
+    write = [figure_of(d.get("cache_creation")) for d in details if isinstance(d, dict)]
     span.cache_read, span.cache_write = _sum(read), _sum(write)
     total_in, span.tokens_out = _sum(given), _sum(out)
     if not usages:
-        total_in, span.tokens_out = amount(item.get("prompt_tokens")), amount(item.get("completion_tokens"))
+        total_in, span.tokens_out = figure_of(item.get("prompt_tokens")), figure_of(item.get("completion_tokens"))
     if total_in is not None:
         span.tokens_in = max(0.0, total_in - (span.cache_read or 0.0) - (span.cache_write or 0.0))
-    span.cost = amount(item.get("total_cost"))
+    span.cost = figure_of(item.get("total_cost"))
 
 
 def _usages(outputs: Any) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,7 @@ from podium.exchange.build import Run
 from podium.exchange.jsons import objects, seconds
 from podium.exchange.otlp import Collected
 from podium.exchange.reading import Source
-from podium.exchange.spans import Kind, Span, amount
+from podium.exchange.spans import Kind, Span, figure_of
 from podium.registry import register
 
 __all__ = ["openai_agents"]
@@ -34,11 +34,11 @@ KINDS: dict[str, Kind] = {
 _OBJECT = re.compile(rb'"object"\s*:\s*"trace(\.span)?"')
 
 
-def detect(start: bytes, name: str) -> float:
+def is_openai_agents(start: bytes, name: str) -> float:
     return 0.9 if _OBJECT.search(start[:8192]) and (b'"span_data"' in start or b'"workflow_name"' in start) else 0.0
 
 
-@register("importer", title="traces of the OpenAI Agents SDK", detect=detect)
+@register("importer", title="traces of the OpenAI Agents SDK", detect=is_openai_agents)
 def openai_agents(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     """The runs of the SDK's traces; traces of one group are the tasks of one run."""
     collected = Collected("openai-agents", keep)
@@ -93,9 +93,9 @@ def _usage(span: Span, usage: Any) -> None:
         return
     details = usage.get("input_tokens_details")
     read = usage.get("cached_input_tokens", details.get("cached_tokens") if isinstance(details, dict) else None)
-    span.cache_read, span.cache_write = amount(read), amount(usage.get("cache_write_input_tokens"))
-    given = amount(usage.get("input_tokens", usage.get("prompt_tokens")))
-    span.tokens_out = amount(usage.get("output_tokens", usage.get("completion_tokens")))
+    span.cache_read, span.cache_write = figure_of(read), figure_of(usage.get("cache_write_input_tokens"))
+    given = figure_of(usage.get("input_tokens", usage.get("prompt_tokens")))
+    span.tokens_out = figure_of(usage.get("output_tokens", usage.get("completion_tokens")))
     if given is not None:
         span.tokens_in = max(0.0, given - (span.cache_read or 0.0) - (span.cache_write or 0.0))
 

@@ -271,7 +271,7 @@ class Collected:
             yield run
 
 
-def detect(start: bytes, name: str) -> float:
+def is_otlp(start: bytes, name: str) -> float:
     """OTLP says so. A whole file without a trace of an agent's work is none of ours."""
     if b'"resourceSpans"' in start[:4096] or b'"resource_spans"' in start[:4096]:
         whole = len(start) < START - 1
@@ -281,7 +281,7 @@ def detect(start: bytes, name: str) -> float:
     return 0.0
 
 
-@register("importer", title="OTLP traces (JSON or protobuf)", detect=detect)
+@register("importer", title="OTLP traces (JSON or protobuf)", detect=is_otlp)
 def otlp(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     """The runs of OTLP files."""
     collected = Collected("opentelemetry", keep)

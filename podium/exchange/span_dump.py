@@ -21,13 +21,13 @@ __all__ = ["duration", "span_dump"]
 _PERIOD = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?)?")
 
 
-def detect(start: bytes, name: str) -> float:
+def is_span_dump(start: bytes, name: str) -> float:
     dump = b'"context"' in start and b'"trace_id"' in start and b'"parent_id"' in start and b'"start_time"' in start
     nested = b'"span_id"' in start and b'"parent_span_id"' in start and b'"span_name"' in start
     return 0.8 if (dump and any(mark in start for mark in MARKS)) or nested else 0.0
 
 
-@register("importer", title="OpenTelemetry spans as JSON (OpenInference, Monocle, TRAIL)", detect=detect)
+@register("importer", title="OpenTelemetry spans as JSON (OpenInference, Monocle, TRAIL)", detect=is_span_dump)
 def span_dump(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     """The runs of dumped spans."""
     collected = Collected("opentelemetry", keep)

@@ -437,7 +437,7 @@ def _complains(output: bytes | str | None) -> bool:
     return len(start) < SHORT and _ERROR.match(start) is not None
 
 
-def amount(value: Any) -> float | None:
+def figure_of(value: Any) -> float | None:
     """A figure that a log gives as a number or as text; None where it is none."""
     if isinstance(value, bool) or value is None:
         return None

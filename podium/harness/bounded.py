@@ -71,7 +71,7 @@ def in_thread(work: Callable[[], Any]) -> asyncio.Future[Any]:
 
 
 class Bounded:
-    """Runs coroutines, each within its seconds. One that is late is cancelled and left behind; `end` waits for it."""
+    """Runs coroutines, each within its seconds. A late one is cancelled and left behind; `end` waits for it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

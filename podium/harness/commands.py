@@ -1,8 +1,8 @@
 """Tools that act in an agent's folder: commands and Python in the sandbox, files by path.
 
 What an agent asks for is looked at before anything runs, and what it then tries is watched. Either way an attempt
-at more than it may do is a `Refused`, which the run records as a safety event. The sandbox is the wall; the look is so
-that the record says what was tried.
+at more than it may do is a `Refused`, which the run records as a safety event. The sandbox is the wall; the look is
+so that the record says what was tried.
 """
 
 from __future__ import annotations

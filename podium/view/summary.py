@@ -169,8 +169,8 @@ def _stated(trace: Trace) -> float:
 
 
 def _counts(codes: Any, words: tuple[str, ...]) -> dict[str, int]:
-    found = np.bincount(codes[codes >= 0], minlength=len(words))
-    return {word: int(n) for word, n in zip(words, found, strict=True) if n}
+    counts = np.bincount(codes[codes >= 0], minlength=len(words))
+    return {word: int(n) for word, n in zip(words, counts, strict=True) if n}
 
 
 def _by_day(run: RunColumns, started: float | None) -> list[Spending]:
@@ -181,8 +181,8 @@ def _by_day(run: RunColumns, started: float | None) -> list[Spending]:
     first = int(day_e[run.bill.turn_e].min())
     count = int(day_e[run.bill.turn_e].max()) - first + 1
     names = [str(date(1970, 1, 1) + timedelta(days=first + n)) for n in range(count)]
-    found = tallies(run, np.maximum(day_e - first, -1), count)
-    return [Spending(name, one) for name, one in zip(names, found, strict=True) if one.turns]
+    bills = tallies(run, np.maximum(day_e - first, -1), count)
+    return [Spending(name, one) for name, one in zip(names, bills, strict=True) if one.turns]
 
 
 # ---- tasks
@@ -209,7 +209,10 @@ def _tasks(run: RunColumns) -> list[Task]:
     waited = _waited(run, task_e, count)
     prompts = _prompts(run, task_e, count)
     return [
-        Task(n, prompts[n], float(begun[n] - start), float(max(0.0, ended[n] - begun[n] - waited[n])), int(calls[n]), bills[n])
+        Task(
+            n, prompts[n], float(begun[n] - start), float(max(0.0, ended[n] - begun[n] - waited[n])), int(calls[n]),
+            bills[n],
+        )
         for n in range(count)
     ]  # fmt: skip
 
@@ -238,8 +241,8 @@ def _prompts(run: RunColumns, task_e: I, count: int) -> list[str | None]:
 def _unpacked(text: str) -> str:
     """The text itself, where it is JSON: spans have it as a list, or under the name of its part.
 
-    >>> _unpacked('["Look it up."]'), _unpacked('{"role": "assistant", "content": "Done."}'), _unpacked("[1] is open")
-    ('Look it up.', 'Done.', '[1] is open')
+    >>> [_unpacked(text) for text in ('["Look it up."]', '{"role": "assistant", "content": "Done."}', "[1] is open")]
+    ['Look it up.', 'Done.', '[1] is open']
     """
     if text[:1] not in ("{", "["):
         return text

@@ -77,6 +77,10 @@ def test_only_where_told_and_only_decisions_of_runs_that_branched_from_none() ->
     with pytest.raises(BadCredit, match="row 2 is not"):
         asks(trace, 1, rows=np.array([2]))
     assert asks(trace, 0) == []
+    bare = runs(run("decide lead", decides("x"), team=1.0))
+    assert {d.row for d in asks(bare, 9)} == {1}
+    with pytest.raises(BadCredit, match="row 0 is not a decision with options"):
+        asks(bare, 1, rows=np.array([0]))
     assert asks(runs(run("say a", team=1.0)), 3) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -137,6 +138,15 @@ def test_tokens_have_their_rows_advantage_where_the_policy_sampled_them() -> Non
     near(advantages(rows, "dr_grpo"), [0.5, -0.5])
     value = np.sqrt(0.5) * np.array([[1.0, NAN, 1.0], [-1.0, NAN, NAN]])
     near(advantages(rows, "rema", per="token"), value, 1e-5)
+
+
+def test_a_row_whose_tokens_are_paid_differently_has_no_one_advantage() -> None:
+    rows = {"task": ["q", "q"], "rollout": [0, 1], "reward": [1.0, 0.5], "length": [1, 2]}
+    ahead = replace(METHODS["dr_grpo"], credit='to("token") >> togo("agent", 0.5)')
+    near(advantages(rows, ahead, per="token"), [[1.0, NAN], [0.75, 0.5]])
+    with pytest.raises(BadBatch, match="pays tokens of row 1 differently: ask for per='token'"):
+        advantages(rows, ahead)
+    near(advantages(rows | {"length": [1, 1]}, ahead), [1.0, 0.5])  # of one token there is one
 
 
 def test_rows_with_one_turn_number_are_generated_at_once() -> None:

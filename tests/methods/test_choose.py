@@ -66,6 +66,7 @@ def test_a_hundred_turns_are_long() -> None:
         (["decide l lead", "say a>b pro", "say b>a con"], "both"),
         (["decide l lead", "say a>l lead", "say l>a lead"], "neither"),  # answering the lead is no debate
         (["decide l lead", "say a>a lead"], "neither"),  # nor is talking to oneself
+        (["decide l lead", "spawn a>b", "return b>a"], "neither"),  # nor is doing what one was told to
         (["say a"], "cannot tell"),
         (["say a", on("aggregate b", votes=[(0, "x")])], "debate"),
     ],

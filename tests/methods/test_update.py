@@ -96,7 +96,9 @@ def test_worked_examples() -> None:
         "truncated",
         "skip_zeros",
     ]
-    assert read_schedule("warm_up(critic) >> round_robin(every=3)").stages[1]["every"] == 3
+    schedule = read_schedule("warm_up(critic) >> round_robin(every=3)")
+    assert schedule.stages[1]["every"] == 3
+    assert [t.name for t in schedule.terms] == ["warm_up", "round_robin"]
     assert METHODS["dapo"].update == "clip(token, 0.2, 0.28)"
 
 

@@ -50,6 +50,10 @@ def test_the_interval_of_differences_is_students() -> None:
     told = _of_differences(np.array([1.0, 2.0, 3.0, nan]))
     near([told.mean, told.n], [2.0, 3])
     near([told.mean - told.low, told.high - told.mean], [4.30265273 / np.sqrt(3)] * 2)
+    two, one = _of_differences(np.array([1.0, 3.0])), _of_differences(np.array([1.0]))
+    near([two.mean - two.low, two.high - two.mean], [12.70620474] * 2, 1e-6)  # t(1); deviation √2 over √2
+    near([one.mean, one.n], [1.0, 1])
+    assert np.isnan([one.low, one.high]).all()
 
 
 def test_work_that_is_not_on_the_critical_path_makes_no_bottleneck() -> None:

@@ -337,6 +337,7 @@ def test_under_other_names_everybody_does_what_he_did_and_nobody_stays_nobody(se
     for was, now in ((trace.agent_e, other.agent_e), (trace.to_e, other.to_e)):
         assert now.tolist() == [-1 if a < 0 else old.tolist().index(a) for a in was.tolist()]
     assert other.rollout_a.tolist() == trace.rollout_a.tolist()
+    assert not set(other.trace_id_n.strings()) & set(trace.trace_id_n.strings())
 
 
 def test_other_names_are_a_valid_trace_and_labels_still_point_to_their_event() -> None:

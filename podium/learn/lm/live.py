@@ -23,11 +23,11 @@ from podium.audit.permissions import role_of_agents
 from podium.engine.models import PolicyTeam, in_parts, role_of
 from podium.envs.draws import U, seeds, uniform
 from podium.harness import Team, play
+from podium.harness.office import Speak
 from podium.harness.replay import replayed
 from podium.harness.run import to_the_end
 from podium.harness.team import BadTeam
 from podium.learn.lm.batch_server import BatchServer, RunHandle
-from podium.learn.lm.office import Speak
 from podium.learn.lm.settings import Settings, generating
 from podium.learn.lm.text_world import PlaySettings, rollouts_of
 from podium.learn.loop import Rollouts
@@ -305,8 +305,8 @@ def judge_live(
     tasks, dice = live.questions(n, seed, held_out), seeds(0x0DD + seed, n)
 
     def some(part: slice) -> list[Trace]:
-        server, here = BatchServer(team, play_settings(settings), "judged", greedy=True), tasks[part]
-        return play_runs(server, live.make, here, dice[part], [live.name] * len(here), part.start)[0]
+        server, own = BatchServer(team, play_settings(settings), "judged", greedy=True), tasks[part]
+        return play_runs(server, live.make, own, dice[part], [live.name] * len(own), part.start)[0]
 
     with generating(settings):
         return concat([trace for traces in in_parts(team, n, some) for trace in traces])

@@ -1,7 +1,8 @@
 """A training run of a live team of the harness on disk: a recipe that names a team instead of a world.
 
-The folder is that of other runs of language models (`podium.learn.lm.run`). A line of an iteration also says of each role how large
-its credit was and how long its part of the gradient (`roles`). Times on record are counted (`live.counted_clock`): the same seed gives the same bytes, as far as the team's own tools do.
+The folder is that of other runs of language models (`podium.learn.lm.run`). A line of an iteration tells of each
+role how large its credit was and how long its part of the gradient (`roles`). Times on record are counted
+(`live.counted_clock`): the same seed gives the same bytes, as far as the team's own tools do.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import numpy as np
 
 from podium.engine.models import PolicyTeam
 from podium.envs.draws import seeds
+from podium.harness import office
 from podium.harness.find import find
 from podium.harness.team import LEAD, BadTeam, Team
 from podium.harness.types import shown
 from podium.harness.understand import content_of
 from podium.learn.folder import BadRecipe, table_of
-from podium.learn.lm import office
 from podium.learn.lm.batch_server import BatchServer
 from podium.learn.lm.live import (
     Live,
@@ -52,7 +53,8 @@ TEAMS = {"office": lambda: Live("office", office.office, office.AGENTS, office.q
 
 
 def find_live(spec: str) -> Live:
-    """A live team by its name: `office`, `my_team.py:name` or `package.module:name`. What is named is a Live, or a function without arguments that makes one.
+    """A live team by its name: `office`, `my_team.py:name` or `package.module:name`. What is named is a Live, or a
+    function without arguments that makes one.
 
     >>> find_live("office").agents
     ('lead', 'worker', 'critic')
@@ -87,19 +89,19 @@ def read(recipe: str | Mapping[str, Any], where: str, model: str | None = None) 
     if unknown := [key for key in table if key not in known]:
         raise BadRecipe(f"{where}: no setting {unknown[0]!r} for a live team; {alternatives(unknown[0], known)}")
     lm = table.pop("lm", {})
-    asked = converted(table, LiveRecipe, where)
-    if asked.method not in METHODS:
+    parsed = converted(table, LiveRecipe, where)
+    if parsed.method not in METHODS:
         raise BadRecipe(
-            f"{where}: no method called {asked.method!r}; {alternatives(asked.method, sorted(METHODS), 'method')}"
+            f"{where}: no method called {parsed.method!r}; {alternatives(parsed.method, sorted(METHODS), 'method')}"
         )
-    if why := cannot(METHODS[asked.method]):
+    if why := cannot(METHODS[parsed.method]):
         raise BadRecipe(f"{where}: {why}")
-    settings = _fitting(settings_of(lm, asked.method, where, model), asked.method, where)
-    asked = replace(asked, iterations=settings.iterations or asked.iterations, lm=settings)
+    settings = _fitting(settings_of(lm, parsed.method, where, model), parsed.method, where)
+    parsed = replace(parsed, iterations=settings.iterations or parsed.iterations, lm=settings)
     for name, low in {"iterations": 1, "seed": 0, "patience": 0}.items():
-        if getattr(asked, name) < low:
-            raise BadRecipe(f"{where}: {name} must be {low} or more, got {getattr(asked, name)}")
-    return asked
+        if getattr(parsed, name) < low:
+            raise BadRecipe(f"{where}: {name} must be {low} or more, got {getattr(parsed, name)}")
+    return parsed
 
 
 def _fitting(how: Settings, method: str, where: str) -> Settings:
@@ -112,11 +114,13 @@ def _fitting(how: Settings, method: str, where: str) -> Settings:
         )
     if how.episodes < max(2, how.worlds):
         raise BadRecipe(
-            f"{where}: lm.episodes must be {max(2, how.worlds)} or more, the runs of one task (lm.worlds), got {how.episodes}"
+            f"{where}: lm.episodes must be {max(2, how.worlds)} or more, the runs of one task (lm.worlds), "
+            f"got {how.episodes}"
         )
     if isinstance(how.endpoint, str) and how.endpoint and "branches" in METHODS[method].needs:
         raise BadRecipe(
-            f'{where}: {method} needs branches, and nobody knows what else an endpoint could have said; expected another method, such as method = "grpo"'
+            f"{where}: {method} needs branches, and nobody knows what else an endpoint could have said; expected "
+            'another method, such as method = "grpo"'
         )
     return how
 
@@ -133,8 +137,8 @@ class LiveRun(ModelRun[LiveRecipe]):
         self.live = sound(find_live(recipe.team), recipe.team, recipe.lm)
         if recipe.patience and np.isnan(self.live.optimum):
             raise BadRecipe(
-                f"{recipe.team} does not say its optimum, so there is no regret to be patient with: expected patience = 0, "
-                f"got {recipe.patience}"
+                f"{recipe.team} does not say its optimum, so there is no regret to be patient with: expected "
+                f"patience = 0, got {recipe.patience}"
             )
         super().__init__(recipe, path)
         if not (path / "asked.json").exists():
@@ -158,7 +162,8 @@ class LiveRun(ModelRun[LiveRecipe]):
         return _regret(self.live.optimum, worth(earned(trace))["reward"])
 
     def played(self, most: int = 3) -> tuple[Trace, Trace]:
-        """Runs on held-out tasks before training and after, their likeliest answers; a few of each are kept as traces, and what all earned as judged.json."""
+        """Runs on held-out tasks before training and after, their likeliest answers; a few of each are kept as
+        traces, and what all earned as judged.json."""
         with self._threads():
             before, after = (
                 judge_live(of, self.settings, self.live, self.settings.judged)
@@ -170,7 +175,7 @@ class LiveRun(ModelRun[LiveRecipe]):
         return self._sampled(before, after, most)
 
     def told(self) -> dict[str, Any]:
-        """What there is to say of the run in the end: success and reward, before and after, beside the optimum; credit and gradient of each role."""
+        """The run in the end: success and reward before and after, the optimum, credit and gradient by role."""
         judgement = msgspec.json.decode((self.folder / "judged.json").read_bytes())
         lines = self.lines
         return {
@@ -187,7 +192,7 @@ class LiveRun(ModelRun[LiveRecipe]):
 
 
 def worth(reward_n: F) -> dict[str, float]:
-    """The share of runs that earned more than one half, and the mean of what they earned; of those that were scored.
+    """The share of runs that earned more than one half, and the mean that they earned; of those that were scored.
 
     >>> worth(np.array([1.0, 0.9, 0.0, np.nan]))["success"]
     0.6666666666666666
@@ -202,16 +207,16 @@ def _regret(optimum: float, value: float) -> float:
 
 
 def sound(live: Live, where: str, how: Settings) -> Live:
-    """The live team, if it has a Team, roles that are in it, one who judges, and as many tasks as will be asked for. Raises BadTeam."""
+    """The live team, if it has a Team, roles that are in it, one who judges, and enough tasks. Raises BadTeam."""
     try:
-        made: Any = live.make(_nobody)
+        team: Any = live.make(_nobody)
     except Exception as error:
         raise BadTeam(f"{where}: its team cannot be made: {shown(error)}") from None
-    if not isinstance(made, Team):
-        raise BadTeam(f"{where}: expected a function from speak to a Team, got one to {type(made).__name__}")
-    if made.verify is None:
+    if not isinstance(team, Team):
+        raise BadTeam(f"{where}: expected a function from speak to a Team, got one to {type(team).__name__}")
+    if team.verify is None:
         raise BadTeam(f"{where}: nobody says what an answer is worth; expected Team(..., verify=...)")
-    roles = (LEAD, *made.cast)
+    roles = (LEAD, *team.cast)
     if not live.agents or not set(live.agents) <= set(roles):
         came = ", ".join(live.agents) or "none"
         raise BadTeam(f"{where}: expected roles that a model speaks for, out of {', '.join(roles)}, got {came}")
@@ -239,8 +244,8 @@ def _tasks(live: Live, where: str, n: int, held_out: bool) -> list[Any]:
 
 
 def rehearse(live: Live, recipe: LiveRecipe, team: PolicyTeam) -> None:
-    """Two runs of one task, their branches and their credit, by the untrained model: what cannot be trained says so before anything is
-    written."""
+    """Two runs of one task, their branches and their credit, by the untrained model: what cannot be trained says so
+    before anything is written."""
     where, method, dice = recipe.team, METHODS[recipe.method], seeds(recipe.seed, 2)
     server = BatchServer(team, play_settings(recipe.lm), "0")
     with generating(recipe.lm):
@@ -254,7 +259,8 @@ def rehearse(live: Live, recipe: LiveRecipe, team: PolicyTeam) -> None:
         )
     if np.isnan(earned(concat(traces))).any():
         raise BadTeam(
-            f"{where}: a run has no reward; expected verify(task, answer) to give a number for any answer{_fault(forest)}"
+            f"{where}: a run has no reward; expected verify(task, answer) to give a number for any answer"
+            f"{_fault(forest)}"
         )
     half: F = np.arange(len(forest), dtype=np.float64) % 2  # a method may pay nothing where all earn alike
     mixed = with_step_rewards(replace(forest, reward_n={"team": half}))

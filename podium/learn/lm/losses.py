@@ -103,8 +103,8 @@ def loss(update: Update, logp: Any, old: Any, credit: Any, share: Any, group: An
     if update.loss.name == "mirror":
         low, high, tau = (update.loss[name] for name in ("low", "high", "tau"))
         inside = (rho >= low) & (rho <= high)
-        held = torch.where(inside, rho, rho.detach().clamp(low, high))
-        return -(paid * held).sum() + tau * (share * (logp - old) ** 2).sum()
+        bounded = torch.where(inside, rho, rho.detach().clamp(low, high))
+        return -(paid * bounded).sum() + tau * (share * (logp - old) ** 2).sum()
     low, high = (update.loss.arguments.get(side) for side in ("low", "high"))
     bound = (
         torch.where(paid >= 0, 1 + (SIDES if high is None else high), 1 - (SIDES if low is None else low)) * paid

@@ -63,8 +63,8 @@ def save(path: Path, tables: Mapping[str, Mapping[str, Any]], numbers: Mapping[s
     save_file(
         flat, beside, {"numbers": msgspec.json.encode(numbers).decode()}
     )  # one key: their order would not be the same twice
-    with beside.open("rb") as held:
-        os.fsync(held.fileno())
+    with beside.open("rb") as file:
+        os.fsync(file.fileno())
     os.replace(beside, path)
 
 
@@ -72,11 +72,11 @@ def load(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
     """The tables and numbers that were saved, to the bit. Raises OSError, KeyError or ValueError."""
     tables: dict[str, dict[str, Any]] = {}
     try:
-        with safe_open(path, "pt") as held:
-            for key in held.keys():  # noqa: SIM118 (not a dict)
+        with safe_open(path, "pt") as file:
+            for key in file.keys():  # noqa: SIM118 (not a dict)
                 table, _, name = key.partition("/")
-                tables.setdefault(table, {})[name] = held.get_tensor(key)
-            numbers = msgspec.json.decode((held.metadata() or {})["numbers"], type=dict[str, int])
+                tables.setdefault(table, {})[name] = file.get_tensor(key)
+            numbers = msgspec.json.decode((file.metadata() or {})["numbers"], type=dict[str, int])
     except SafetensorError as error:
         raise ValueError(str(error)) from None
     return tables, numbers

@@ -37,8 +37,8 @@ def hidden_states(model: Any, tree: Tree, way: str | None = None) -> Tensor:
     device = weight.device
     dtype = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else weight.dtype
     token, position = (c[None] for c in send(device, tree.token, tree.position))
-    told = attention.plan(tree, device, dtype, way)
-    out = decoder(input_ids=token, position_ids=position, use_cache=False, **told)
+    plan = attention.plan(tree, device, dtype, way)
+    out = decoder(input_ids=token, position_ids=position, use_cache=False, **plan)
     hidden: Tensor = out.last_hidden_state[0]  # where the rest is autocast it is float32, and so is the head
     return hidden
 
@@ -128,10 +128,10 @@ def _picked_among(hidden: Tensor, weight: Tensor, parent: I64, token: I64, among
 def _sampled(model: Any, tree: Tree, way: str | None = None) -> Tensor:
     """log p of the sampled nodes, in order."""
     nodes = np.flatnonzero(tree.sampled)
-    kept = inner(tree)
+    nodes_in = inner(tree)
     place = np.full(len(tree), -1, np.int64)
-    place[kept] = np.arange(len(kept))
-    hidden = hidden_states(model, take(tree, kept), way)
+    place[nodes_in] = np.arange(len(nodes_in))
+    hidden = hidden_states(model, take(tree, nodes_in), way)
     head = model.get_output_embeddings()
     if type(head) is not nn.Linear or head.bias is not None:
         raise NotImplementedError(f"the head must be one matrix, and is {head!r}")
@@ -151,18 +151,18 @@ def _sampled(model: Any, tree: Tree, way: str | None = None) -> Tensor:
 def log_probs(model: Any, tree: Tree, *, most_tokens: int | None = None, way: str | None = None) -> Tensor:
     """[k] log p(token_k | what is above it) of the sampled nodes, 0 elsewhere. Differentiable, which in parts keeps
     what all of them need."""
-    found, nodes = [], []
+    parts, nodes = [], []
     with attention.using(model.get_decoder().config):
         for part in partition(tree, most_tokens):
             piece = part_of(tree, part)
             if piece.sampled.any():
-                found.append(_sampled(model, piece, way))
+                parts.append(_sampled(model, piece, way))
                 nodes.append(part.first - len(part.above) + np.flatnonzero(piece.sampled))
     device = model.get_output_embeddings().weight.device
     out = torch.zeros(len(tree), dtype=torch.float32, device=device)
-    if not found:
+    if not parts:
         return out
-    return out.index_copy(0, send(device, np.concatenate(nodes))[0], torch.cat(found))
+    return out.index_copy(0, send(device, np.concatenate(nodes))[0], torch.cat(parts))
 
 
 @dataclass(frozen=True)

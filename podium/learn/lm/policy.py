@@ -1,6 +1,7 @@
 """Language models as the policy of the loop: gradient steps on the packed token trees of credited traces.
 
-What is trained on is read off traces alone: tokens, contexts, log-probabilities and options. So it works as well on one that was stored.
+What is trained on is read off traces alone: tokens, contexts, log-probabilities and options. So it works as well on
+one that was stored.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class _Steps(NamedTuple):
 
 
 class LmPolicy:
-    """Everything that the next iteration depends on, beside the weights in the team: an AdamW for all, and how far it has come.
+    """All that the next iteration depends on, beside the weights in the team: an AdamW, and how far it has come.
 
     The rate falls by 1 - iteration / `iterations`, and so does the entropy bonus of the settings.
     """
@@ -213,9 +214,9 @@ class LmPolicy:
         batches: list[Batch] = []
         for policy in policies:
             some = [
-                made
+                tree
                 for i, ((trace, pay), family) in enumerate(zip(pays, families, strict=True))
-                if (made := trees(trace, pay, policy, self.team, family, among[i, policy.name])) is not None
+                if (tree := trees(trace, pay, policy, self.team, family, among[i, policy.name])) is not None
             ]
             if some:
                 batches.append((policy, *_joined(some)))
@@ -228,8 +229,8 @@ class LmPolicy:
     def _weighed(
         self, update: Update, pays: Paid, policies: Sequence[PolicyModel], among: dict[tuple[int, str], Among]
     ) -> Paid:
-        """With `truncated` and a ratio, that is to the policy before its first step, π_0, and a token counts min(π_0 / π_acted, most)
-        times: π_acted is on record."""
+        """With `truncated` and a ratio, that is to the policy before its first step, π_0, and a token counts
+        min(π_0 / π_acted, most) times: π_acted is on record."""
         most = filter_of(update, "truncated")
         if most is None or update.loss.name == "reinforce":
             return pays
@@ -237,14 +238,14 @@ class LmPolicy:
         for i, (trace, pay) in enumerate(pays):
             old_k = pay.old_k.copy()
             for policy in policies:
-                if (made := trees(trace, pay, policy, self.team, None, among[i, policy.name])) is None:
+                if (one := trees(trace, pay, policy, self.team, None, among[i, policy.name])) is None:
                     continue
-                tree, columns = made
+                tree, columns = one
                 longest = max(self.most_tokens, int(tree.position.max()) + 1)
                 with computing(self.settings), torch.no_grad():
                     logp = packed.log_probs(policy.activate(), tree, most_tokens=longest).double().cpu().numpy()
-                held = columns["share"] > 0
-                old_k[columns["place"][held]] = logp[held]
+                own = columns["share"] > 0
+                old_k[columns["place"][own]] = logp[own]
             weight_k = np.minimum(np.exp(np.nan_to_num(old_k - trace.logp_k)), most["most"])
             weighed.append((trace, pay._replace(share_k=pay.share_k * weight_k, old_k=old_k)))
         return weighed
@@ -293,8 +294,8 @@ class LmPolicy:
     def _by_role(
         self, traces: Sequence[Trace], credit: Sequence[Credit], update: Update
     ) -> dict[str, dict[str, float]]:
-        """Of each role how large its credit is (root mean square, and the mean), how many tokens are paid, and the length of its part
-        of the gradient, on its own; nothing is learned."""
+        """Of each role how large its credit is (root mean square, and the mean), how many tokens are paid, and the
+        length of its part of the gradient, on its own; nothing is learned."""
         roles: dict[str, dict[str, float]] = {}
         for trace, given in zip(traces, credit, strict=True):
             pay = self._token_credit(trace, given, update, plain=True)
@@ -316,9 +317,9 @@ class LmPolicy:
     def _gradient_of(self, update: Update, trace: Trace, pay: TokenCredit) -> float:
         """The length of the gradient of what is paid here, on its own."""
         batches = [
-            (policy, *made)
+            (policy, *one)
             for policy in self.team.policies.values()
-            if not policy.frozen and (made := trees(trace, pay, policy, self.team)) is not None
+            if not policy.frozen and (one := trees(trace, pay, policy, self.team)) is not None
         ]
         self._accumulate(update, _normalised(batches))
         length = _length([w.grad for w in own_weights(self.team).values() if w.grad is not None])
@@ -331,7 +332,7 @@ def apply_gradient(
 ) -> None:
     """One step of AdamW by gradients whose length by policy is given; they are forgotten then.
 
-    They are made no longer than they may be: all together, or each policy's with the schedule joint(optimizer=agent).
+    They are made no longer than they may be: all together, or each policy's by joint(optimizer=agent).
     """
     settings, stage = policy.settings, policy.schedule and policy.schedule.stages[0]
     if stage and stage.arguments.get("optimizer") == "agent":
@@ -359,19 +360,19 @@ def _length(grads: Sequence[torch.Tensor]) -> float:
 
 
 def _joined(some: Sequence[tuple[Tree, dict[str, Any]]]) -> tuple[Tree, dict[str, Any]]:
-    """Trees of several traces as one, so that they go through the model together; their turns and runs are told apart."""
+    """Trees of several traces as one, to go through the model together; their turns and runs stay apart."""
     columns: dict[str, list[Any]] = {}
     above = {"turn": 0, "run": 0}
-    for _, held in some:
-        for name, values in held.items():
+    for _, own in some:
+        for name, values in own.items():
             columns.setdefault(name, []).append(values + above.get(name, 0))
         above = {name: int(columns[name][-1].max()) + 1 for name in above}
     return join([tree for tree, _ in some]), {name: np.concatenate(parts) for name, parts in columns.items()}
 
 
 def _normalised(batches: list[Batch], scaled: bool = False, by_runs: bool = False) -> list[Batch]:
-    """Batches whose shares add up to 1, or are so many times one over the number of runs; `scaled`: with credit in units of its own
-    root mean square."""
+    """Batches whose shares add up to 1, or are so many times one over the number of runs; `scaled`: with credit in
+    units of its own root mean square."""
     total = sum(float(columns["share"].sum()) for _, _, columns in batches)
     square = sum(float((columns["share"] * columns["credit"] ** 2).sum()) for _, _, columns in batches)
     unit = np.sqrt(square / max(total, 1e-12)) + 1e-12 if scaled else 1.0
@@ -402,14 +403,14 @@ class _Objective:
 
     def __call__(self, logp: Any, nodes: Any) -> Any:
         (at,) = send(self.device, nodes)
-        here = {k: v[at] for k, v in self.columns.items()}
+        own = {k: v[at] for k, v in self.columns.items()}
         number = None if self.group is None else torch.unique(self.group[at], return_inverse=True)[1]
-        total = loss(self.update, logp, here["old"], here["credit"], here["share"], number)
+        total = loss(self.update, logp, own["old"], own["credit"], own["share"], number)
         now = logp.detach()
-        self.off.append((here["share"] * (now - here["old"]).abs()).sum())
-        self.moved.append(divergence(here["old"], now, here["share"]))
+        self.off.append((own["share"] * (now - own["old"]).abs()).sum())
+        self.moved.append(divergence(own["old"], now, own["share"]))
         if self.reference is not None:
-            apart = divergence(logp, self.reference[at], here["share"])
+            apart = divergence(logp, self.reference[at], own["share"])
             self.far.append(apart.detach())
             total = total + self.beta * apart
         return total
@@ -431,8 +432,7 @@ class _Sum(NamedTuple):
 
 
 def halving(policy: LmPolicy, once: Callable[[], T], longest: Callable[[], int], advice: str = "") -> T:
-    """Gradients as `once` leaves them in the weights. Out of memory: the same again with half as many tokens at once, unless the longest
-    does not fit."""
+    """Gradients as `once` leaves them in the weights; out of memory the same with half as many tokens at once."""
     while True:
         try:
             return once()
@@ -445,14 +445,15 @@ def halving(policy: LmPolicy, once: Callable[[], T], longest: Callable[[], int],
                 torch.cuda.empty_cache()
             if policy.most_tokens // 2 < (most := longest()):
                 raise BadModel(
-                    f"out of memory in the update with {policy.most_tokens} tokens at once, and one branch has {most}{advice}"
+                    f"out of memory in the update with {policy.most_tokens} tokens at once, and one branch has "
+                    f"{most}{advice}"
                 ) from None
             policy.most_tokens //= 2
 
 
 @contextmanager
 def _checkpointing(module: Any, wanted: bool) -> Iterator[None]:
-    """Activations computed again backwards, where that is wanted. Only here: with it on, transformers keeps no context between reads."""
+    """Activations computed again backwards, where that is wanted: with it on, transformers keeps no context."""
     if not wanted:
         yield
         return

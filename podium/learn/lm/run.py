@@ -252,8 +252,8 @@ class ModelRun(ABC, Generic[R]):
             if shapes != {k: tuple(w.shape) for k, w in weights.items()}:
                 raise BadRecipe(f"{path} is of another model; expected the checkpoint of this run")
             with torch.no_grad():
-                for table, held in (("w", weights), ("m", self.learner.m), ("v", self.learner.v)):
-                    for name, w in held.items():
+                for table, tensors in (("w", weights), ("m", self.learner.m), ("v", self.learner.v)):
+                    for name, w in tensors.items():
                         w.copy_(tables[table][name])
             for name in NUMBERS:
                 setattr(self.learner, name, numbers[name])

@@ -1,7 +1,8 @@
-"""Episodes of a world's text face under language models, as traces that hold every token; and the source of rollouts made of them.
+"""Episodes of a world's text face under language models, as traces that hold every token; and the source of them.
 
-A decision is a generation: its event owns the tokens that were given to the model for it, then those that the model said. An agent that
-decides again goes on with its own context: it is given what changed. Nothing here becomes text and tokens again.
+A decision is a generation: its event owns the tokens that were given to the model for it, then those that the model
+said. An agent that decides again goes on with its own context: it is given what changed. No token is made text and
+tokenised again.
 """
 
 from __future__ import annotations
@@ -113,8 +114,8 @@ class TextActor:
         chosen, logp = np.full(len(view), self.home), np.zeros(len(view))
         for row in view.row[late].tolist():
             self.turns[row].append(None)
-        if len(here := np.flatnonzero(~late)):
-            chosen[here], logp[here] = self._decide(view.take(here), number[here])
+        if len(open_rows := np.flatnonzero(~late)):
+            chosen[open_rows], logp[open_rows] = self._decide(view.take(open_rows), number[open_rows])
         return chosen, logp
 
     def endpoints(self) -> dict[str, list[Turn]]:
@@ -157,7 +158,7 @@ class TextActor:
     def _contexts(
         self, policy: PolicyModel, rows: list[int], agent: str, prompts: list[str]
     ) -> list[tuple[int, Context]]:
-        """What each row is to answer to: its prompt, or what changed since its agent spoke last, behind what it holds."""
+        """What each row is to answer to: its prompt, or what changed since its agent spoke last."""
         frame, longest = policy.model.frame, policy.model.longest - self._room(policy)
         last: list[Turn | None] = []
         shown = list(prompts)
@@ -195,8 +196,8 @@ class TextActor:
         return max(self.settings.longest, *map(len, policy.model.ids_of(self.world.options))) + 1
 
     def _understand(self, view: View, i: int, turn: Turn, policy: PolicyModel) -> tuple[int, Turn]:
-        """Free text, read by the grammar. What cannot be read, or was not said, is a fault, and the first option that ends or else
-        is allowed is taken."""
+        """Free text, read by the grammar. What cannot be read, or was not said, is a fault: it stops, if it can, or
+        takes the first option."""
         allowed, answer = view.allowed[i], turn.answer
         default = self.home if self.home >= 0 and allowed[self.home] else int(np.argmax(allowed))
         if answer.fault is not None:
@@ -209,7 +210,7 @@ class TextActor:
             return default, turn._replace(fault=str(error) if answer.ended else f"{error}{long}")
 
     def forced(self, sources: Sequence[int], numbers: Sequence[int], options: Sequence[str]) -> TextActor:
-        """The same talk in branches: of each its episode here, the decision at which it parts, and the option that it is made to take."""
+        """The same talk in branches: of each its episode, the decision where it parts, and its option."""
         actor = TextActor(
             self.world,
             self.team,
@@ -228,7 +229,7 @@ class TextActor:
         return actor
 
     def force(self, turn: Turn, option: str) -> Turn:
-        """A turn in which another option is said. How likely the policy was to say it is known if its options were weighed."""
+        """A turn in which another option is said; how likely that was is known if its options were weighed."""
         model = self.team.policies[turn.policy].model
         ids = (*model.ids(option), model.end)
         labels = [line[2:].partition(" (about ")[0] for line in turn.prompt.split("\n") if line.startswith("- ")]
@@ -289,7 +290,8 @@ def record_in_parts(
 
 
 def with_branches(trace: Trace, actor: TextActor, share: float) -> Trace:
-    """The episodes and branches of a share of their decisions: every option that was not taken, then the policy, with the same dice."""
+    """The episodes and branches of a share of their decisions: every other option, then the policy, with the same
+    dice."""
     rows, _ = choices(actor.world, trace)
     run = trace.rollout_e[rows]
     number = np.arange(len(rows)) - np.searchsorted(run, run)
@@ -320,16 +322,16 @@ def with_tokens(trace: Trace, actor: TextActor) -> Trace:
     turns = [turn for _, _, turn in numbered]
     rows, before = every[begun + number], np.array([turn.before for turn in turns], np.int64)
     given = np.array([len(turn.context.ids) for turn in turns], np.int64)
-    said = np.array([len(turn.answer.ids) for turn in turns], np.int64)
+    answered = np.array([len(turn.answer.ids) for turn in turns], np.int64)
     start = np.array([turn.context.length for turn in turns], np.int64) - given
-    drawn = np.array(
+    own = np.array(
         [turn.how != "forced" for turn in turns], np.bool_
     )  # what it was made to say was given to it too
     token: list[int] = []
     for turn in turns:
         token += turn.context.ids
         token += turn.answer.ids
-    said_k = np.repeat(np.tile([False, True], len(turns)), np.stack([given, said], 1).ravel())
+    said_k = np.repeat(np.tile([False, True], len(turns)), np.stack([given, answered], 1).ravel())
     logp_k = np.full(len(token), np.nan)
     logp_k[said_k] = np.fromiter(chain.from_iterable(turn.answer.logp for turn in turns), np.float64)
     return replace(
@@ -337,15 +339,17 @@ def with_tokens(trace: Trace, actor: TextActor) -> Trace:
         context_e=_put(trace, rows, np.where(before >= 0, every[begun + np.maximum(before, 0)], -1), -1),
         start_e=_put(trace, rows, start, -1),
         valid_e=_put(trace, rows, [turn.fault is None for turn in turns], np.array(trace.valid_e, np.int64)),
-        tokens_in_e=_put(trace, rows, start + given + np.where(drawn, 0, said), np.array(trace.tokens_in_e, float)),
-        tokens_out_e=_put(trace, rows, np.where(drawn, said, 0), np.array(trace.tokens_out_e, float)),
+        tokens_in_e=_put(
+            trace, rows, start + given + np.where(own, 0, answered), np.array(trace.tokens_in_e, float)
+        ),
+        tokens_out_e=_put(trace, rows, np.where(own, answered, 0), np.array(trace.tokens_out_e, float)),
         model_e=_words(trace, rows, [actor.engines[turn.policy].model for turn in turns]),
         version_e=_words(trace, rows, [_version(actor, turn) for turn in turns]),
         extra_e={**trace.extra_e, **_fields(trace, rows, turns)},
-        owner_k=np.repeat(rows, given + said),
+        owner_k=np.repeat(rows, given + answered),
         token_k=np.array(token, np.int64),
         logp_k=logp_k,
-        mask_k=(said_k & np.repeat(drawn, given + said)).astype(np.int64),
+        mask_k=(said_k & np.repeat(own, given + answered)).astype(np.int64),
         logp_o=_option_logp(trace, rows, turns),
     )
 
@@ -369,7 +373,7 @@ def _words(trace: Trace, rows: N64, values: Sequence[str | None]) -> Text:
 
 
 def _fields(trace: Trace, rows: N64, turns: Sequence[Turn]) -> dict[str, Text]:
-    """How each answer came about, what was wrong with it, and the digest of all ids that the model read and said."""
+    """How each answer came about, what was wrong with it, and the digest of all ids read and said."""
     faults = [None if t.fault is None else msgspec.json.encode(t.fault).decode() for t in turns]
     length, h1, h2 = np.array([t.answer.read or (-1, 0, 0) for t in turns], np.int64).reshape(-1, 3).T
     known = length >= 0
@@ -398,8 +402,8 @@ def _option_logp(trace: Trace, rows: N64, turns: Sequence[Turn]) -> F:
 
 
 def scores(world: World, team: PolicyTeam, seed: U, settings: PlaySettings) -> F:
-    """What episodes earn when the likeliest is always said; NaN where an endpoint did not answer. In parts where all at once do not
-    fit into memory."""
+    """What episodes earn when the likeliest is always said; NaN where an endpoint did not answer. In parts where
+    memory is short."""
     parts = in_parts(team, len(seed), lambda part: _scores(world, team, seed[part], settings))
     check_endpoints([turns for _, turns in parts])
     return np.concatenate([np.zeros(0), *(score for score, _ in parts)])
@@ -429,7 +433,7 @@ def check_endpoints(some: Sequence[dict[str, list[Turn]]]) -> None:
 
 @contextmanager
 def collector_off() -> Iterator[None]:
-    """Without the collector of cycles: what rollouts make is kept and has none, and to look for them takes a third of the time."""
+    """Without the collector of cycles: what rollouts make has none, and to look takes a third of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -466,7 +470,7 @@ def rollouts_of(trace: Trace, score: F) -> Rollouts:
 
 @dataclass
 class TextWorlds:
-    """A source: episodes of worlds that are drawn by iteration and number, and branches where the method needs them."""
+    """A source: episodes of worlds drawn by iteration and number, and branches where the method needs them."""
 
     settings: Settings
     play: PlaySettings

@@ -1,4 +1,4 @@
-"""Credit on tokens, and the token trees that a policy is trained on: read off traces alone, so it works as well on stored ones."""
+"""Credit on tokens, and the token trees that a policy is trained on: read off traces alone, also stored ones."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def token_credit(
     by_run: bool = False,
     skip_zeros: bool = False,
 ) -> TokenCredit:
-    """The credit of each token, in units of its root mean square. Tokens of units without credit (NaN) are not trained.
+    """The credit of each token, in units of its root mean square. Units without credit (NaN) are left out.
 
-    Where other options were forced beside the one that was taken, all of them count as much as the policy would have said them, π_old:
-    Σ_k π_k A_k ∇ log π_k is then over all options. Elsewhere what was said counts once. Copies of events in branches count nothing, nor
-    does a token that nothing else could have come for. `entropy` h adds -h (log π + H) to the credit of a choice: the gradient of h
-    times the entropy H of its options; `by_role` it is that of each role's mean. `by_run` every run counts the same, whatever its
-    length. With `skip_zeros` what is paid 0 is not trained.
+    Where other options were forced beside the one that was taken, all of them count as the policy would have said
+    them, π_old: Σ_k π_k A_k ∇ log π_k is then over all options. Elsewhere what was said counts once. Copies of
+    events in branches count nothing, nor does a token that nothing else could have come for. `entropy` h adds
+    -h (log π + H) to the credit of a choice: the gradient of h times the entropy H of its options; `by_role`
+    that of each role's mean. `by_run` every run counts the same. With `skip_zeros` what is paid 0 is not trained.
 
-    `even` e weighs K options by (1 - e) π_k + e / K instead. With two, of which one is better by Δ, the logit of that rises by
+    `even` e weighs K options by (1 - e) π_k + e / K instead. With two, one better by Δ, the logit of that rises by
     Δ [q_1 (1 - π)² + q_2 π²] > 0: the way is the same, and an option that is never said is not forgotten.
     """
     owner = trace.owner_k
@@ -102,7 +102,8 @@ def _value(trace: Trace, credit: Credit) -> F:
 
 
 def _odds(trace: Trace) -> tuple[F, F, F]:
-    """Of each decision whose options were weighed, the entropy of their probabilities, that of the one taken, and how many there are; NaN elsewhere."""
+    """Of each decision whose options were weighed, the entropy of their probabilities, the probability of the one
+    taken, and how many there are; NaN elsewhere."""
     spread_e, chosen, many = (np.full(trace.n_events, np.nan) for _ in range(3))
     pi_o = np.exp(trace.logp_o) if "pi" not in trace.extra_e else option_probability(trace)
     rows = np.unique(trace.event_o[~np.isnan(pi_o)])
@@ -134,10 +135,10 @@ def trees(
     family: N64 | None = None,
     among: Among | None = None,
 ) -> tuple[Tree, dict[str, Any]] | None:
-    """The token tree of what a policy is trained on, and columns over its sampled nodes: credit, share, old, turn, run, and which
-    token of the trace each is (`place`).
+    """The token tree of what a policy is trained on, and columns over its sampled nodes: credit, share, old, turn,
+    run, and which token of the trace each is (`place`). None where there is nothing to train.
 
-    `family` are the runs, by place, whose branches are wanted, with those that came from them. None where there is nothing to train.
+    `family` are the runs, by place, whose branches are wanted, with those that came from them.
     `among` is `among_of` of the trace, if it is known already.
     """
     trained_e = _trained_events(trace, pay, policy, team, family)
@@ -201,8 +202,8 @@ def _leaves(trace: Trace, trained_e: NDArray[np.bool_]) -> list[int]:
 def _columns(
     trace: Trace, pay: TokenCredit, tree: Tree, token: N64, trained_k: NDArray[np.bool_]
 ) -> dict[str, NDArray[Any]]:
-    """Columns over the nodes of a tree, 0 where a node is not trained; `token` is which token each row of it lists."""
-    columns, held = {}, trained_k[token]
+    """Columns over the nodes of a tree, 0 where one is not trained; `token` is which token each row of it lists."""
+    columns, own = {}, trained_k[token]
     for name, values in (
         ("credit", pay.credit_k),
         ("share", pay.share_k),
@@ -212,7 +213,7 @@ def _columns(
         ("place", np.arange(len(trace.owner_k))),
     ):
         column = np.zeros(len(tree), values.dtype)
-        column[tree.node[held]] = values[token[held]]
+        column[tree.node[own]] = values[token[own]]
         columns[name] = column
     return columns
 
@@ -257,7 +258,7 @@ def among_of(trace: Trace, policy: PolicyModel) -> Among:
         option = menus[menu].number.get(tuple(token[start:stop]))
         if option is None:
             raise BadModel(
-                f"event {trace.id_e[row]}: what was said is none of its options in the tokens of {policy.model.name}"
+                f"event {trace.id_e[row]}: what was said is none of its options in tokens of {policy.model.name}"
             )
         choices = zip(place[start:stop], menus[menu].among(option), strict=True)
         among |= [(k, ids) for k, ids in choices if len(ids) > 1]

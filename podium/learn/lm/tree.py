@@ -124,7 +124,8 @@ def tree_of(
     different events never do. A node is trained if `mask` says so in any row; rows that pass through it must agree
     on its weight. `among` has for each row None or for each token None or the ids it was sampled among.
 
-    >>> t = tree_of([[5, 6, 7], [5, 6, 8]], [[0, 0, 1.0], [0, 0, 2.0]], [[0, 0, -1.0]] * 2, [[0, 0, 1]] * 2, [[-1, -1, 0], [-1, -1, 1]])
+    >>> weight, old, owner = [[0, 0, 1.0], [0, 0, 2.0]], [[0, 0, -1.0]] * 2, [[-1, -1, 0], [-1, -1, 1]]
+    >>> t = tree_of([[5, 6, 7], [5, 6, 8]], weight, old, [[0, 0, 1]] * 2, owner)
     >>> t.token.tolist(), t.parent.tolist(), t.through.tolist(), t.weight.tolist()
     ([5, 6, 7, 8], [-1, 0, 1, 1], [2, 2, 1, 1], [0.0, 0.0, 1.0, 2.0])
     """

@@ -21,8 +21,7 @@ from podium.engine.protocol import Completion  # noqa: E402
 from podium.engine.reader import Reader  # noqa: E402
 from podium.engine.runner import ModelRunner  # noqa: E402
 from podium.envs.draws import seeds  # noqa: E402
-from podium.harness import replay  # noqa: E402
-from podium.learn.lm import office  # noqa: E402
+from podium.harness import office, replay  # noqa: E402
 from podium.learn.lm.batch_server import BatchServer  # noqa: E402
 from podium.learn.lm.live import branch_runs, choices_as_decisions, judge_live, play_runs  # noqa: E402
 from podium.learn.lm.live_run import find_live  # noqa: E402

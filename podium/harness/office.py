@@ -66,8 +66,8 @@ def verify(task: Mapping[str, Any], answer: Any) -> float:
     """What an answer, with the rounds that it took, is worth."""
     if not isinstance(answer, dict):
         return 0.0
-    asked = next(ask for ask, words in WORDS.items() if task["word"] in words)
-    right = TOOLS[list(TOOLS)[ASKS.index(asked)]](task["a"], task["b"])
+    number = next(k for k, words in enumerate(WORDS.values()) if task["word"] in words)
+    right = [*TOOLS.values()][number](task["a"], task["b"])
     return float(answer.get("value") == str(right)) - PRICE * (int(answer.get("rounds", 1)) - 1)
 
 
@@ -97,13 +97,13 @@ def office(speak: Speak) -> Team:
             by = "nothing" if last.fault else last.tool
             return Return(content={"value": None if last.fault else last.content, "by": by})
         args = {"a": see.task["a"], "b": see.task["b"]}
-        told = f"you are: worker\nasked: {see.task['ask']} of {args['a']} and {args['b']}"
-        return await said(see, "delegate", told, see.tools, lambda tool: Call(tool=tool, args=args))
+        prompt = f"you are: worker\nasked: {see.task['ask']} of {args['a']} and {args['b']}"
+        return await said(see, "delegate", prompt, see.tools, lambda tool: Call(tool=tool, args=args))
 
     async def critic(see: See) -> Any:
         shown = see.task
-        told = f"you are: critic\nquestion: {shown['question']}\nreport: {shown['value']} by {shown['by']}"
-        return await said(see, "communicate", told, VERDICTS, lambda verdict: Return(content=verdict))
+        prompt = f"you are: critic\nquestion: {shown['question']}\nreport: {shown['value']} by {shown['by']}"
+        return await said(see, "communicate", prompt, VERDICTS, lambda verdict: Return(content=verdict))
 
     free: dict[str, Any] = {"seconds": None}  # a step waits until all others have been asked
     return Team(
@@ -126,8 +126,8 @@ def _hire(task: Mapping[str, Any], number: int) -> Make:
         names, right = list(TOOLS), ASKS.index(ask)
         other = (right + 1 + (task["a"] + task["b"]) % 2) % len(names)
         tools = [name for i, name in enumerate(names) if i in (right, other)]
-        told = {"a": task["a"], "b": task["b"], "ask": ask}
-        return Spawn(role="worker", name=f"worker {number}", tools=tools, task=told)
+        part = {"a": task["a"], "b": task["b"], "ask": ask}
+        return Spawn(role="worker", name=f"worker {number}", tools=tools, task=part)
 
     return hired
 
