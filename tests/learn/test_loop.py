@@ -27,22 +27,30 @@ from podium.trace.forest import Forest
 
 ROOT = Path(podium.__file__).parent
 SMALL = Recipe(iterations=2, rows=60, worlds=2, epochs=1, parts=2, episodes=60)
-PAIRS = [  # every kind of branching and of fit
-    (OURS, "costly_search"),
-    (OURS, "relay"),
-    (OURS, "expedition"),
-    ("grpo", "crew"),
-    ("gigpo", "relay"),
-    ("magrpo", "costly_search"),
-    ("c3_value_only", "costly_search"),
-    ("mappo", "jury"),
+PAIRS: list[tuple[str, str, dict[str, Any]]] = [  # every kind of branching, of fit, of regime and of budget
+    (OURS, "costly_search", {}),
+    (OURS, "relay", {}),
+    (OURS, "expedition", {}),
+    (OURS, "crew", {"regime": "decoupled"}),
+    (OURS, "crew", {"regime": "joint", "schedule": "alternate", "staleness": 1}),
+    (OURS, "costly_search", {"decisions": 200}),
+    (OURS, "expedition", {"decisions": 200}),
+    ("grpo", "crew", {}),
+    ("grpo", "crew", {"regime": "frozen"}),
+    ("gigpo", "relay", {}),
+    ("parl", "scouts", {}),
+    ("magrpo", "costly_search", {}),
+    ("magrpo", "scouts", {"decisions": 200}),
+    ("c3_value_only", "costly_search", {}),
+    ("mappo", "jury", {}),
+    ("coma", "jury", {}),
+    ("qmix", "relay", {}),
 ]
 
 
-def policy_of(world: str) -> NetPolicy:
-    return NetPolicy(
-        network(training(world, 0, 0, 0), SMALL), SMALL, begin(network(training(world, 0, 0, 0), SMALL), 0)
-    )
+def policy_of(world: str, recipe: Recipe = SMALL) -> NetPolicy:
+    net = network(training(world, 0, 0, 0), recipe)
+    return NetPolicy(net, recipe, begin(net, 0))
 
 
 def weights(policy: NetPolicy) -> dict[str, bytes]:
@@ -50,10 +58,13 @@ def weights(policy: NetPolicy) -> dict[str, bytes]:
     return {f"{t}{k}": x.tobytes() for t in ("w", "m", "v") for k, x in getattr(learner, t).items()}
 
 
-@pytest.mark.parametrize(("name", "world"), PAIRS)
-def test_credit_from_files_is_what_the_update_used(name: str, world: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "world", "settings"), PAIRS)
+def test_credit_from_files_is_what_the_update_used(
+    name: str, world: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
     """To the bit; and so is the update, made again from the files alone."""
-    method, policy = METHODS[name], policy_of(world)
+    recipe = replace(SMALL, **settings)
+    method, policy = METHODS[name], policy_of(world, recipe)
     used: list[Any] = []
 
     def keep(number: int, rollouts: Any, credit: Any) -> None:
@@ -63,9 +74,9 @@ def test_credit_from_files_is_what_the_update_used(name: str, world: str, tmp_pa
     def worlds(i: int, k: int) -> Any:
         return training(world, 0, i + 1, k)
 
-    source, rule = WorldSource(worlds, method, by_doubt=name == OURS), SMALL.rule(method)
-    done = next(learn(source, policy, method, rule, SMALL.iterations, keep))
-    again = policy_of(world)
+    source, rule = WorldSource(worlds, method, by_doubt=name == OURS), recipe.rule(method)
+    done = next(learn(source, policy, method, rule, recipe.iterations, keep))
+    again = policy_of(world, recipe)
     again.learner = StoredRuns(tmp_path).learner()
     stored = StoredRuns(tmp_path).rollouts(again)
     assert not any(isinstance(one.trace, Forest) for one in stored)
@@ -77,7 +88,7 @@ def test_credit_from_files_is_what_the_update_used(name: str, world: str, tmp_pa
             assert getattr(mine, column).tobytes() == getattr(theirs, column).tobytes()
         assert mine.seen.items.tobytes() == theirs.seen.items.tobytes()
     assert learned.paid == used[0].paid == done.change.paid
-    once = next(learn(StoredRuns(tmp_path), again, method, rule, SMALL.iterations))
+    once = next(learn(StoredRuns(tmp_path), again, method, rule, recipe.iterations))
     assert once.change == done.change
     assert weights(again) == weights(policy)
 
