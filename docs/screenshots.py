@@ -1,4 +1,4 @@
-"""The pictures of the page in `docs/img`, from runs that it records itself: `python docs/screenshots.py` (after `make browser`)."""
+"""The pictures of the page in `docs/img`, from runs that it records itself: `python -m docs.screenshots` (after `make browser`)."""
 
 from __future__ import annotations
 

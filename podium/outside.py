@@ -19,7 +19,7 @@ from typing import Any
 from podium.errors import WrongUse, shown
 from podium.registry import entries, name_of
 
-__all__ = ["BadFile", "beside", "load_file", "load_module", "names_a_file", "use"]
+__all__ = ["BadFile", "importing_beside", "load_file", "load_module", "names_a_file", "use"]
 
 _SPEC = re.compile(r"[^\s()\"']+\.py:\w+|[\w.]+:\w+")
 _loaded: dict[str, tuple[float, ModuleType]] = {}  # by path: when the file was changed, and what it holds
@@ -88,7 +88,7 @@ def load_module(where: str) -> ModuleType:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules.setdefault(spec.name, module)
-        with beside(where):
+        with importing_beside(where):
             spec.loader.exec_module(module)
         return module
     except BadFile:
@@ -98,7 +98,7 @@ def load_module(where: str) -> ModuleType:
 
 
 @contextmanager
-def beside(where: str) -> Iterator[None]:
+def importing_beside(where: str) -> Iterator[None]:
     """While something of a file runs, it can import what lies beside it."""
     folder = str(Path(where).resolve().parent)
     sys.path.insert(0, folder)

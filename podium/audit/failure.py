@@ -106,7 +106,7 @@ def _bindings(trace: Trace) -> tuple[I, I]:
 
 def _longest_chain(trace: Trace, work_e: F, src: I, dst: I) -> F:
     path_n = np.zeros(len(trace))
-    np.maximum.at(path_n, trace.rollout_e, sweep.longest(np.nan_to_num(work_e), src, dst))
+    np.maximum.at(path_n, trace.rollout_e, sweep.done_times(np.nan_to_num(work_e), src, dst))
     return path_n
 
 

@@ -34,7 +34,7 @@ def view(
         bool | None,
         typer.Option(
             "--content/--no-content",
-            help="Keep what was said in other systems' logs, without keys and addresses. A served page does, a file not.",
+            help="Keep the content of logs of other systems, without keys. A served page does, a file does not.",
         ),
     ] = None,
     port: Annotated[int, number("port", "Which port of this machine; 0 takes one that is free.")] = 0,

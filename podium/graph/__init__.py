@@ -4,7 +4,7 @@ from podium.graph.ancestry import ancestors, descendants
 from podium.graph.path import CriticalPath, SerialTime, critical_path, inferred_work, serial_time, work
 from podium.graph.people import persons, team_work, waiting
 from podium.graph.schedule import Schedule, with_workers
-from podium.graph.spans import Concurrency, Lives, concurrency, lives, mean, peak
+from podium.graph.spans import Concurrency, Lives, concurrency, lives, mean_busy, peak
 from podium.graph.steps import critical_steps, lead
 from podium.graph.taint import carriers, taint, through
 from podium.graph.units import UNITS, call_of
@@ -26,7 +26,7 @@ __all__ = [
     "inferred_work",
     "lead",
     "lives",
-    "mean",
+    "mean_busy",
     "peak",
     "persons",
     "serial_time",

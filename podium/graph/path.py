@@ -62,7 +62,7 @@ def critical_path(trace: Trace, work_e: F | None = None) -> CriticalPath:
     """
     given_e = work(trace) if work_e is None else work_e
     cost_e = np.where(np.isnan(given_e), 0.0, given_e)
-    done_e = sweep.longest(cost_e, trace.src_x, trace.dst_x)
+    done_e = sweep.done_times(cost_e, trace.src_x, trace.dst_x)
     known_n = any_by(trace.rollout_e, ~np.isnan(given_e), len(trace))
     time_n = np.full(len(trace), -np.inf)
     np.maximum.at(time_n, trace.rollout_e, done_e)

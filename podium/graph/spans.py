@@ -10,7 +10,7 @@ from podium.graph.grouping import changes, ends, first_by, last_by, rows_by, row
 from podium.trace.columns import F, I, Trace
 from podium.trace.vocabulary import event
 
-__all__ = ["Concurrency", "Lives", "concurrency", "covered", "lives", "mean", "peak", "wall_clock"]
+__all__ = ["Concurrency", "Lives", "concurrency", "covered", "lives", "mean_busy", "peak", "wall_clock"]
 
 SPAWN, DESPAWN = event("spawn"), event("despawn")
 
@@ -83,7 +83,7 @@ def peak(trace: Trace) -> F:
     return np.where(np.isinf(peak_n), np.nan, peak_n)
 
 
-def mean(trace: Trace) -> F:
+def mean_busy(trace: Trace) -> F:
     """The average number of busy agents from the first piece of work to the end of the last, per rollout.
 
     mean = ∫ busy(t) dt / (t_last - t_first)

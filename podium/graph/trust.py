@@ -21,7 +21,7 @@ from podium.graph.units import call_of
 from podium.trace.columns import Trace
 from podium.trace.vocabulary import event
 
-__all__ = ["WRITERS", "table", "trusting", "writer"]
+__all__ = ["WRITERS", "declared_writers", "trusting", "writer"]
 
 WRITERS = {"anyone": 0, "user": 1, "team": 1, "unknown": -1}  # who can write it -> the `trusted` of a result
 RESULT = event("tool_result")
@@ -29,7 +29,7 @@ _PATH = Path(__file__).parent / "tools.json"
 
 
 @cache
-def table() -> Mapping[str, str]:
+def declared_writers() -> Mapping[str, str]:
     """The declared table: a tool's name, or a pattern of names with *, and who can write what it returns."""
     return msgspec.json.decode(_PATH.read_bytes(), type=dict[str, str])
 
@@ -39,7 +39,7 @@ def writer(tool: str, writers: Mapping[str, str]) -> str | None:
     a longer pattern more than a shorter one.
 
     >>> tools = ("WebFetch", "mcp__linear__list_issues", "mcp__my_Browser__open", "search")
-    >>> [writer(tool, table()) for tool in tools]
+    >>> [writer(tool, declared_writers()) for tool in tools]
     ['anyone', 'user', 'anyone', None]
     """
     if tool in writers:
@@ -57,7 +57,7 @@ def trusting(trace: Trace, own: Mapping[str, str]) -> Trace:
     call_e = call_of(trace)
     tool_e = trace.tool_e.codes
     tool_e = np.where((tool_e < 0) & (call_e >= 0), tool_e[call_e], tool_e)
-    own_e, declared_e = _trusted(trace, own)[tool_e], _trusted(trace, table())[tool_e]
+    own_e, declared_e = _trusted(trace, own)[tool_e], _trusted(trace, declared_writers())[tool_e]
     marked_e = np.where(trace.trusted_e >= 0, trace.trusted_e, declared_e)
     trusted_e = np.where(result_e, np.where(own_e >= 0, own_e, marked_e), trace.trusted_e)
     return replace(trace, trusted_e=trusted_e.astype(trace.trusted_e.dtype))

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from podium.harness.team import BadTeam, Team
 from podium.harness.topologies import TEAMS
 from podium.harness.types import shown
-from podium.outside import BadFile, beside, load_module
+from podium.outside import BadFile, importing_beside, load_module
 from podium.registry import alternatives
 
 __all__ = ["find", "find_team", "recorded_team"]
@@ -56,7 +56,7 @@ def find(spec: str, kind: type[T], ours: Mapping[str, Callable[[], T]]) -> T:
     if not where:
         known = alternatives(spec, ours)
         raise BadTeam(f"no team {spec!r}; {known}, or say FILE.py:NAME or MODULE:NAME for one of yours")
-    with beside(where) if where.endswith(".py") else nullcontext():
+    with importing_beside(where) if where.endswith(".py") else nullcontext():
         try:
             module = load_module(where)
         except BadFile as error:

@@ -81,7 +81,7 @@ def busy_agents(trace: Trace) -> F:
     start_e = np.maximum(trace.t_e, first_n[trace.rollout_e])
     end_e = np.minimum(trace.end_e, last_n[trace.rollout_e])
     time_n = span_n - graph.waiting(trace, start_e, np.maximum(0.0, end_e - start_e))
-    busy_n: F = graph.mean(team) * span_n / np.where(time_n > 0, time_n, np.nan)
+    busy_n: F = graph.mean_busy(team) * span_n / np.where(time_n > 0, time_n, np.nan)
     return busy_n
 
 
@@ -93,7 +93,7 @@ def _starts(trace: Trace) -> Trace:
 def _headroom(trace: Trace, start_e: F, every_e: F) -> F:
     work_e = graph.team_work(trace, every_e)
     keep = np.flatnonzero(trace.type_x != TEMPORAL)
-    done_e = sweep.longest(np.where(np.isnan(work_e), 0.0, work_e), trace.src_x[keep], trace.dst_x[keep])
+    done_e = sweep.done_times(np.where(np.isnan(work_e), 0.0, work_e), trace.src_x[keep], trace.dst_x[keep])
     path_n = np.zeros(len(trace))
     np.maximum.at(path_n, trace.rollout_e, done_e)
     return (wall_clock(trace) - graph.waiting(trace, start_e, every_e)) / np.where(path_n > 0, path_n, np.nan)

@@ -228,7 +228,7 @@ class Column(NamedTuple):
     kind: Kind
 
 
-def column(kind: Kind) -> Any:
+def _column(kind: Kind) -> Any:
     return field(metadata={"kind": kind})
 
 
@@ -243,96 +243,96 @@ class Trace(_Referred):
     """One run or many. Build it with `Trace.of`, which fills in what you leave out."""
 
     # rollouts: one row a run
-    trace_id_n: Text = column("text")
-    task_id_n: Text = column("text")
-    system_n: Text = column("text")
-    topology_n: I = column("code")
-    group_n: Text = column("text")  # runs of one task that are compared with each other
-    batch_n: I = column("int")
-    parent_n: Text = column("text")  # the trace this run branched from ...
-    branch_n: I = column("int")  # ... the row there at which it did ...
-    do_n: Text = column("text")  # ... and what was done there, as JSON: what, value
-    harness_n: Text = column("text")
-    env_n: Text = column("text")
-    params_n: Text = column("text")  # JSON
-    seed_n: Text = column("text")  # JSON
-    clock_skew_n: F = column("float")  # seconds by which clocks may disagree
-    reward_n: Mapping[str, F] = column("floats")
-    cost_n: Mapping[str, F] = column("floats")
-    metric_n: Mapping[str, F] = column("floats")
-    measured_n: I = column("tri")  # whether it states metrics, be there any or none
-    tells_n: I = column("tri")  # 0: what it earned is not what its own choices earn, because it explored
-    cut_n: I = column("int")  # the row at which the stretch of the task ended that its branch is paid for ...
-    earned_n: F = column("float")  # ... what it had earned there ...
-    value_n: F = column("float")  # ... and what is expected of the rest, by which it is bootstrapped
+    trace_id_n: Text = _column("text")
+    task_id_n: Text = _column("text")
+    system_n: Text = _column("text")
+    topology_n: I = _column("code")
+    group_n: Text = _column("text")  # runs of one task that are compared with each other
+    batch_n: I = _column("int")
+    parent_n: Text = _column("text")  # the trace this run branched from ...
+    branch_n: I = _column("int")  # ... the row there at which it did ...
+    do_n: Text = _column("text")  # ... and what was done there, as JSON: what, value
+    harness_n: Text = _column("text")
+    env_n: Text = _column("text")
+    params_n: Text = _column("text")  # JSON
+    seed_n: Text = _column("text")  # JSON
+    clock_skew_n: F = _column("float")  # seconds by which clocks may disagree
+    reward_n: Mapping[str, F] = _column("floats")
+    cost_n: Mapping[str, F] = _column("floats")
+    metric_n: Mapping[str, F] = _column("floats")
+    measured_n: I = _column("tri")  # whether it states metrics, be there any or none
+    tells_n: I = _column("tri")  # 0: what it earned is not what its own choices earn, because it explored
+    cut_n: I = _column("int")  # the row at which the stretch of the task ended that its branch is paid for ...
+    earned_n: F = _column("float")  # ... what it had earned there ...
+    value_n: F = _column("float")  # ... and what is expected of the rest, by which it is bootstrapped
 
     # agents: everyone named in a run, whether or not they act
-    rollout_a: I = column("rollout")
-    name_a: Text = column("text")
+    rollout_a: I = _column("rollout")
+    name_a: Text = _column("text")
 
     # events
-    rollout_e: I = column("rollout")
-    id_e: Names = column("name")
-    position_e: I = column("int")  # place in the file it was read from, -1 where that is its row
-    t_e: F = column("float")
-    end_e: F = column("float")
-    type_e: I = column("code")
-    agent_e: I = column("agent")
-    from_e: I = column("agent")
-    to_e: I = column("agent")
-    role_e: Text = column("text")
-    tool_e: Text = column("text")
-    content_ref_e: Text = column("text")
-    trusted_e: I = column("tri")
-    valid_e: I = column("tri")
-    truncated_e: I = column("tri")  # its cause lies outside the record
-    tokens_in_e: F = column("float")
-    tokens_out_e: F = column("float")
-    cache_read_e: F = column("float")  # tokens read from a cache, not among tokens_in
-    cache_write_e: F = column("float")  # tokens read and written to a cache, not among tokens_in
-    cache_write_1h_e: F = column("float")  # those of them that the cache keeps for an hour
-    task_e: I = column("int")  # which of the tasks that a run was given, from 0
-    cost_e: F = column("float")
-    stage_e: I = column("int")
-    decision_e: I = column("code")
-    chosen_e: Text = column("text")
-    logp_e: F = column("float")
-    call_e: I = column("int")  # which call of the policy decided it, of those that decided many at once
-    chance_e: F = column("float")  # how likely the decision was to be branched
-    model_e: Text = column("text")
-    version_e: Text = column("text")  # of the policy
-    context_e: I = column("row")  # the generation whose context this one extends
-    start_e: I = column("int")  # place of its first token in that context
-    random_e: Text = column("text")  # JSON: the random state a replay needs
-    reward_e: Mapping[str, F] = column("floats")
-    extra_e: Mapping[str, Text] = column("texts")  # JSON of fields Podium does not know
+    rollout_e: I = _column("rollout")
+    id_e: Names = _column("name")
+    position_e: I = _column("int")  # place in the file it was read from, -1 where that is its row
+    t_e: F = _column("float")
+    end_e: F = _column("float")
+    type_e: I = _column("code")
+    agent_e: I = _column("agent")
+    from_e: I = _column("agent")
+    to_e: I = _column("agent")
+    role_e: Text = _column("text")
+    tool_e: Text = _column("text")
+    content_ref_e: Text = _column("text")
+    trusted_e: I = _column("tri")
+    valid_e: I = _column("tri")
+    truncated_e: I = _column("tri")  # its cause lies outside the record
+    tokens_in_e: F = _column("float")
+    tokens_out_e: F = _column("float")
+    cache_read_e: F = _column("float")  # tokens read from a cache, not among tokens_in
+    cache_write_e: F = _column("float")  # tokens read and written to a cache, not among tokens_in
+    cache_write_1h_e: F = _column("float")  # those of them that the cache keeps for an hour
+    task_e: I = _column("int")  # which of the tasks that a run was given, from 0
+    cost_e: F = _column("float")
+    stage_e: I = _column("int")
+    decision_e: I = _column("code")
+    chosen_e: Text = _column("text")
+    logp_e: F = _column("float")
+    call_e: I = _column("int")  # which call of the policy decided it, of those that decided many at once
+    chance_e: F = _column("float")  # how likely the decision was to be branched
+    model_e: Text = _column("text")
+    version_e: Text = _column("text")  # of the policy
+    context_e: I = _column("row")  # the generation whose context this one extends
+    start_e: I = _column("int")  # place of its first token in that context
+    random_e: Text = _column("text")  # JSON: the random state a replay needs
+    reward_e: Mapping[str, F] = _column("floats")
+    extra_e: Mapping[str, Text] = _column("texts")  # JSON of fields Podium does not know
 
     # edges
-    src_x: I = column("row")
-    dst_x: I = column("row")
-    type_x: I = column("code")
-    inferred_x: I = column("tri")
-    rule_x: Text = column("text")  # by which rule it was inferred
+    src_x: I = _column("row")
+    dst_x: I = _column("row")
+    type_x: I = _column("code")
+    inferred_x: I = _column("tri")
+    rule_x: Text = _column("text")  # by which rule it was inferred
 
     # tokens, each owned by one generation
-    owner_k: I = column("row")
-    token_k: I = column("int")
-    logp_k: F = column("float")
-    mask_k: I = column("tri")  # 1: sampled by the policy, 0: given to it
+    owner_k: I = _column("row")
+    token_k: I = _column("int")
+    logp_k: F = _column("float")
+    mask_k: I = _column("tri")  # 1: sampled by the policy, 0: given to it
 
     # votes that an aggregate combined
-    event_v: I = column("row")
-    source_v: I = column("row")
-    value_v: Text = column("text")
-    weight_v: F = column("float")
+    event_v: I = _column("row")
+    source_v: I = _column("row")
+    value_v: Text = _column("text")
+    weight_v: F = _column("float")
 
     # options that a decision had, in their order
-    event_o: I = column("row")
-    label_o: Text = column("text")
-    number_o: I = column("int")  # what the source calls it, where that is a number
-    item_o: I = column("int")  # the item of the observation that it is about
-    logp_o: F = column("float")  # under the policy, exact
-    behaviour_o: F = column("float")  # under the policy that acted, among the options that were tried there
+    event_o: I = _column("row")
+    label_o: Text = _column("text")
+    number_o: I = _column("int")  # what the source calls it, where that is a number
+    item_o: I = _column("int")  # the item of the observation that it is about
+    logp_o: F = _column("float")  # under the policy, exact
+    behaviour_o: F = _column("float")  # under the policy that acted, among the options that were tried there
 
     @staticmethod
     def of(**given: Any) -> Trace:

@@ -269,9 +269,9 @@ def _documents(data: bytes, file: str) -> Iterator[Read]:
         for number, line in enumerate(data.split(b"\n"), 1):
             if line.strip():
                 where = f"{file}:{number}"
-                yield _finished(survey.read(line, where), where)
+                yield _finished(survey.read_document(line, where), where)
     else:
-        yield _finished(survey.read(data, file), file)
+        yield _finished(survey.read_document(data, file), file)
 
 
 def _finished(loose: Loose | list[Place], file: str) -> Read:
@@ -336,7 +336,8 @@ def complaints(file: str) -> Iterator[None]:
 def opened(file: str) -> Iterator[io.BufferedReader]:
     name = "standard input" if file == "-" else file
     with complaints(name):
-        raw = io.BufferedReader(sys.stdin.buffer.raw if file == "-" else _patient(file), BUFFER)  # type: ignore[union-attr]
+        source: Any = sys.stdin.buffer.raw if file == "-" else _patient(file)  # type: ignore[union-attr]
+        raw = io.BufferedReader(source, BUFFER)
         try:
             yield uncompressed(raw, name)
         finally:

@@ -21,9 +21,9 @@ N64 = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Forest:
-    """Runs, parents first. Not a trace: its edges may come from rows of a run's parent, and an agent is named only in
-    runs whose own rows name it. An own row that repeats one of the parent's that is later than the branch is in both.
-    """
+    """Runs, parents first. Not a trace: its edges may come from rows of a run's parent, and an agent is named only
+    in runs whose own rows name it. An own row that repeats one of the parent's that is later than the branch is in
+    both."""
 
     rows: Trace  # the own rows of each run
     parent_n: I  # the place of each run's parent, -1 for none

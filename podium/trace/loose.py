@@ -1,7 +1,7 @@
 """From what a file says to a trace: words into codes, names into rows, causes first.
 
-A reader (survey document, event log) reads events into a `Block`, or several; `loose` makes a `Loose` of it: events in
-the order of the file, edges as they were written. `settle` turns that into a trace of one rollout and says which
+A reader (survey document, event log) reads events into a `Block`, or several; `loose` makes a `Loose` of it: events
+in the order of the file, edges as they were written. `settle` turns that into a trace of one rollout and says which
 structural rules were broken on the way.
 """
 

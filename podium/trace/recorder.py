@@ -28,7 +28,7 @@ from podium.trace.depth import TOO_DEEP, is_deep
 from podium.trace.files import load
 from podium.trace.log import header_line
 from podium.trace.vocabulary import DECISIONS, EVENT_TYPES, Decision, EdgeType, EventType
-from podium.trace.wire import LOG_VERSION, Closing, ClosingLine, Extension, Header, HeaderLine, LogEvent, RunFields
+from podium.trace.wire import LOG_VERSION, Closing, ClosingLine, Extension, Header, HeaderLine, LogEvent
 
 __all__ = ["Name", "Recorder", "Span"]
 
@@ -72,14 +72,16 @@ class Recorder:
         env, params, harness, parent, branch, do, batch, clock_skew_s."""
         self.folder = Path(folder)
         self._clock = clock
-        fields = {
+        given = {
             "trace_id": trace_id,
             "task_id": task_id,
             "system": system,
             "topology": topology,
             "run": run or None,
         }
-        self._told = msgspec.convert({k: v for k, v in fields.items() if v is not None}, _Told)
+        stated = {"trace_id": self.folder.name} | {k: v for k, v in given.items() if v is not None}
+        self._header = msgspec.convert(stated | {"version": LOG_VERSION, "writer": "w"}, Header)
+        self._named = trace_id is not None
         self._lock = threading.Lock()
         self._open()
         _live.add(self)
@@ -88,21 +90,20 @@ class Recorder:
         """A segment of its own: a new writer."""
         self.folder.mkdir(parents=True, exist_ok=True)
         joined = _header_there(self.folder)
-        header = msgspec.structs.asdict(self._told)
+        trace_id = self._header.trace_id
         if joined is None:
             self._zero = self._clock()
-            header["trace_id"] = header["trace_id"] or self.folder.name
         else:
-            if header["trace_id"] not in (None, joined.trace_id):
-                raise ValueError(f"{self.folder} holds the run {joined.trace_id!r}, not {header['trace_id']!r}")
-            header["trace_id"] = joined.trace_id
+            if self._named and trace_id != joined.trace_id:
+                raise ValueError(f"{self.folder} holds the run {joined.trace_id!r}, not {trace_id!r}")
+            trace_id = joined.trace_id
             self._zero = self._clock() if joined.clock is msgspec.UNSET else joined.clock
             if self._clock() < self._zero:
                 raise ValueError(
                     f"the clock shows less than at the start of the run in {self.folder}: not the same clock"
                 )
-        fields = {k: v for k, v in header.items() if v is not None}
-        self.writer, self._file = _new_segment(self.folder, fields, self._zero)
+        header = msgspec.structs.replace(self._header, trace_id=trace_id, clock=self._zero)
+        self.writer, self._file = _new_segment(self.folder, header)
         self._count = count()
         self._lines: deque[bytes] = deque()
         self._outcome: dict[str, dict[str, float]] = {}
@@ -293,16 +294,6 @@ class Span:
         self._fields.update(fields)
 
 
-class _Told(msgspec.Struct, forbid_unknown_fields=True):
-    """What the caller said of the run."""
-
-    trace_id: str | None = None
-    task_id: str | None = None
-    system: str | None = None
-    topology: str | None = None
-    run: RunFields | None = None
-
-
 def _explained(line: dict[str, Any], error: ValidationError) -> str:
     message = f"{line['type']} by {line['agent']!r}: {error}"
     if line["type"] not in EVENT_TYPES:
@@ -372,16 +363,15 @@ def _header_there(folder: Path) -> Header | None:
     return None
 
 
-def _new_segment(folder: Path, fields: dict[str, Any], zero: float) -> tuple[str, int]:
+def _new_segment(folder: Path, header: Header) -> tuple[str, int]:
     """A segment that did not exist, its header in it from the moment it is there; the writer's name and the
     file."""
     taken = [int(m[1]) for p in os.listdir(folder) if (m := re.fullmatch(r"w(\d+)\.jsonl", p))]
     for number in count(max(taken, default=-1) + 1):
         writer = f"w{number}"
-        header = Header(version=LOG_VERSION, writer=writer, clock=zero, **fields)
         handle, temporary = tempfile.mkstemp(dir=folder, prefix=".new.")
         try:
-            _write_all(handle, header_line(header))
+            _write_all(handle, header_line(msgspec.structs.replace(header, writer=writer)))
             os.fsync(handle)
             os.chmod(temporary, 0o644)
             os.link(temporary, folder / f"{writer}.jsonl")

@@ -19,7 +19,7 @@ from podium.trace.vocabulary import EDGE_TYPES
 from podium.trace.wire import Costs, Document, Edge, Event
 from podium.trace.write import costs, event_objects, figures, run_fields
 
-__all__ = ["explain", "read", "write"]
+__all__ = ["explain", "read_document", "write"]
 
 MOST_EXPLAINED = 100
 _FIELDS = {f.name: f for f in msgspec.structs.fields(Document)}
@@ -78,7 +78,7 @@ def top_fields(start: bytes) -> Iterator[bytes]:
             yield token[1]
 
 
-def read(data: bytes, file: str) -> Loose | list[Place]:
+def read_document(data: bytes, file: str) -> Loose | list[Place]:
     """The run in a document, or the ways in which it is not one. What is not JSON raises Unreadable."""
     try:
         head, events, edges = _plain(data) or _any(data, file)

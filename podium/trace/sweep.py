@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from podium.trace.columns import B, F, I
 
-__all__ = ["latest", "longest", "reach"]
+__all__ = ["done_times", "latest", "reach"]
 
 
 def reach(seed_e: B, src_x: I, dst_x: I) -> B:
@@ -55,12 +55,12 @@ def latest(mark_e: B, src_x: I, dst_x: I) -> NDArray[np.int64]:
     return found_e[up_e]
 
 
-def longest(work_e: F, src_x: I, dst_x: I) -> F:
+def done_times(work_e: F, src_x: I, dst_x: I) -> F:
     """When each event is done if it waits only for its causes. Work is at least 0.
 
         done_j = work_j + max(0, done_i : i → j)
 
-    >>> longest(np.array([1.0, 2.0, 4.0, 1.0]), np.array([0, 0, 1, 2]), np.array([1, 2, 3, 3])).tolist()
+    >>> done_times(np.array([1.0, 2.0, 4.0, 1.0]), np.array([0, 0, 1, 2]), np.array([1, 2, 3, 3])).tolist()
     [1.0, 3.0, 5.0, 6.0]
     """
     took_e = work_e.copy()

@@ -91,15 +91,15 @@ class Library:
         self.stamp = self.changed()
         self.runs: list[tuple[str, Trace]] = list(self.extra)
         self.trainings: list[TrainingFolder] = []
-        self.kept: list[range] = []  # of each training the runs that were kept
+        self.kept_runs: list[range] = []  # of each training the runs that were kept
         self.unreadable: list[str] = []
         for path in self.paths:
             if is_training(path):
                 training = TrainingFolder(Path(path))
-                kept = training.runs()
-                self.kept.append(range(len(self.runs), len(self.runs) + len(kept)))
+                runs = training.runs()
+                self.kept_runs.append(range(len(self.runs), len(self.runs) + len(runs)))
                 self.trainings.append(training)
-                self.runs += kept
+                self.runs += runs
             else:
                 self._read_runs(path)
         if not self.runs and not self.trainings and self.unreadable:
@@ -330,11 +330,11 @@ def _training(library: Library, words: Mapping[str, str]) -> bytes:
     number = words["training"]
     if not number.isdecimal() or int(number) >= len(library.trainings):
         raise NoAnswer(f"there is no training {number}; there are {len(library.trainings)}")
-    kept = [
+    runs = [
         {"run": i, "file": Path(library.runs[i][0]).name, "name": library.runs[i][1].trace_id_n[0]}
-        for i in library.kept[int(number)]
+        for i in library.kept_runs[int(number)]
     ]
-    return json_of(library.trainings[int(number)].facts() | {"runs": kept})
+    return json_of(library.trainings[int(number)].facts() | {"runs": runs})
 
 
 def _events(library: Library, words: Mapping[str, str]) -> bytes:

@@ -1,11 +1,12 @@
 """What ran one after the other and could have run side by side, and what that would have saved.
 
-Two kinds of it are looked for. *Reads*: turns in a row of one agent that each make one call, and that call only reads. *Sub-agents*:
-agents that one agent launched for one task, each after the one before it had returned.
+Two kinds of it are looked for. *Reads*: turns in a row of one agent that each make one call, and that call only
+reads. *Sub-agents*: agents that one agent launched for one task, each after the one before it had returned.
 
-The later of two waits for the earlier if its input has a word of its own (a name of a file, an identifier, a number) that is in what the
-earlier gave back. Without such a word, they are taken to be independent: this is inferred, and needs the content. The savings are an
-upper bound: the model time of all turns but the first, and all of the calls but the longest,
+The later of two waits for the earlier if its input has a word of its own (a name of a file, an identifier, a
+number) that is in what the earlier gave back. Without such a word, they are taken to be independent: this is
+inferred, and needs the content. The savings are an upper bound: the model time of all turns but the first, and all
+of the calls but the longest,
 
     reads       Σ_{i>1} turn_i + Σ_i call_i - max_i call_i
     sub-agents  Σ_i agent_i - max_i agent_i
@@ -28,8 +29,8 @@ from podium.view.columns import RETURN, SPAWN, RunColumns, content_of, marks, st
 __all__ = ["Apart", "only_reads", "ran_apart"]
 
 READS = frozenset(
-    "Read Grep Glob LS NotebookRead WebFetch WebSearch ToolSearch web_search web_fetch read_file list_dir list_directory "
-    "grep_search file_search codebase_search search_files view_image".split()
+    "Read Grep Glob LS NotebookRead WebFetch WebSearch ToolSearch web_search web_fetch read_file list_dir "
+    "list_directory grep_search file_search codebase_search search_files view_image".split()
 )
 SHELLS = frozenset("Bash PowerShell exec_command shell local_shell shell_command exec run_command".split())
 COMMANDS = frozenset("cat head tail ls grep egrep rg find fd wc stat file pwd which tree nl cut sort uniq".split())
@@ -53,7 +54,8 @@ def only_reads(tool: str | None, raw: str | None) -> bool:
 
     >>> only_reads("Read", None), only_reads("Bash", '{"command": "cd src && git log -3 | head"}')
     (True, True)
-    >>> only_reads("Bash", '{"command": "make test"}'), only_reads("Bash", '{"command": "cat a > b"}'), only_reads("Edit", None)
+    >>> make, write = '{"command": "make test"}', '{"command": "cat a > b"}'
+    >>> only_reads("Bash", make), only_reads("Bash", write), only_reads("Edit", None)
     (False, False, False)
     """
     if tool in READS:
@@ -110,14 +112,14 @@ def _reads_apart(run: RunColumns) -> Iterator[Apart]:
 def _chains(run: RunColumns) -> Iterator[list[int]]:
     """Turns in a row of one agent that make one call each, which only reads and succeeds: those calls."""
     trace = run.trace
-    made = np.bincount(run.turn_of_e[run.turn_of_e >= 0], minlength=trace.n_events)
+    calls_of_turn = np.bincount(run.turn_of_e[run.turn_of_e >= 0], minlength=trace.n_events)
     call_of_turn = np.full(trace.n_events, -1)
     calls = np.flatnonzero(run.call_e & (run.turn_of_e >= 0))
     call_of_turn[run.turn_of_e[calls]] = calls
     tools = trace.tool_e
     able = np.isin(tools.codes, [i for i, word in enumerate(tools.words) if word in READS | SHELLS])
     result = run.result_of_e
-    single = (made == 1) & able[call_of_turn] & (result[call_of_turn] >= 0)
+    single = (calls_of_turn == 1) & able[call_of_turn] & (result[call_of_turn] >= 0)
     single &= trace.valid_e[result[call_of_turn]] != 0
     turns = np.flatnonzero(run.model_e)
     turns = turns[np.argsort(trace.agent_e[turns], kind="stable")]
@@ -143,7 +145,7 @@ def _chains(run: RunColumns) -> Iterator[list[int]]:
 
 
 def _waits(run: RunColumns, group: Sequence[int], call: int) -> bool:
-    """Whether an input has a word of its own that is in what the calls before it gave back, or has no word of its own."""
+    """Whether an input has no word of its own, or one that is in what the calls before it gave back."""
     inputs = [_words(content_of(run.trace, c)) for c in group]
     new = _words(content_of(run.trace, call)).difference(*inputs)
     results = [content_of(run.trace, int(run.result_of_e[c])) or "" for c in group]

@@ -1,4 +1,4 @@
-"""What the figures of a run are made of: which events are turns of a model, calls of tools, or the person's, and what was said."""
+"""What the figures of a run are made of: turns of a model, calls of tools, the person's events, content."""
 
 from __future__ import annotations
 
@@ -74,15 +74,18 @@ def run_columns(trace: Trace, prices: Sequence[PriceRow]) -> RunColumns:
 
 
 def _turn_of(trace: Trace, acts_e: B, priced_e: B) -> I:
-    """For each call the turn of its agent that caused it. A decision that follows a turn which read what came back is part of that turn."""
+    """For each call the turn of its agent that caused it.
+
+    A decision that follows a turn which read what came back is part of that turn.
+    """
     src, dst = trace.src_x, trace.dst_x
     own_x = (trace.agent_e[src] == trace.agent_e[dst]) & acts_e[src]
     turn_e = np.full(trace.n_events, -1, np.int64)
     stated_x = own_x & (trace.type_x != TEMPORAL)
     for such_x in (own_x, stated_x):  # what is stated goes before what only follows
-        found = np.full(trace.n_events, -1, np.int64)
-        np.maximum.at(found, dst[such_x], src[such_x])
-        turn_e = np.where(found >= 0, found, turn_e)
+        latest = np.full(trace.n_events, -1, np.int64)
+        np.maximum.at(latest, dst[such_x], src[such_x])
+        turn_e = np.where(latest >= 0, latest, turn_e)
     before_e = turn_e.copy()
     rows = np.flatnonzero((trace.type_e == CALL) & (turn_e >= 0))
     made_by = turn_e[rows]
@@ -162,11 +165,11 @@ def marks(text: str | None) -> set[str]:
     >>> sorted(marks("Look at src/podium/view.py and runColumns, not at the others (line 1204)"))
     ['1204', 'runColumns', 'view.py']
     """
-    found = set()
+    names = set()
     for word in _SPLIT.split(text or ""):
         bare = re.split(r"[/\\]", word.strip(".-*~"))[-1]
         if len(bare) >= LEAST_MARK and not (
             bare.isalpha() and (bare.islower() or bare.istitle() or bare.isupper())
         ):
-            found.add(bare)
-    return found
+            names.add(bare)
+    return names

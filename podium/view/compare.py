@@ -47,7 +47,7 @@ def _branch(parent: Trace, child: Trace, swapped: bool = False) -> dict[str, Any
         return None
     row = int(child.branch_n[0])
     do = child.do_n[0]
-    told: dict[str, Any] = {
+    branch: dict[str, Any] = {
         "row": row if row >= 0 else None,
         "do": None if do is None else msgspec.json.decode(do),
         "swapped": swapped,
@@ -55,7 +55,9 @@ def _branch(parent: Trace, child: Trace, swapped: bool = False) -> dict[str, Any
         "shared": None,
     }
     if 0 <= row < parent.n_events and parent.t_e[row] == parent.t_e[row]:
-        told["t"] = float(parent.t_e[row] - np.nanmin(parent.t_e))
+        branch["t"] = float(parent.t_e[row] - np.nanmin(parent.t_e))
     if max(parent.n_events, child.n_events) <= MOST_ALIGNED:
-        told["shared"] = shared(parent, child).tolist()  # for each event of the branch its row in the parent, or -1
-    return told
+        branch["shared"] = shared(
+            parent, child
+        ).tolist()  # for each event of the branch its row in the parent, or -1
+    return branch

@@ -19,8 +19,8 @@ MOST_LANES = 24
 
 def legend(trace: Trace) -> str:
     """What the marks mean, of those that this run has."""
-    here = [word for code, word in enumerate(EVENT_TYPES) if (trace.type_e == code).any()]
-    return "  ".join(f"{MARKS[word]} {word.replace('orchestrator_', '').replace('_', ' ')}" for word in here)
+    present = [word for code, word in enumerate(EVENT_TYPES) if (trace.type_e == code).any()]
+    return "  ".join(f"{MARKS[word]} {word.replace('orchestrator_', '').replace('_', ' ')}" for word in present)
 
 
 def lanes(trace: Trace, width: int = 72) -> list[Line]:

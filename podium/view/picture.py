@@ -31,15 +31,15 @@ MOST_LANES, MOST_EVENTS = 60, 4000
 
 def picture(trace: Trace) -> str:
     """The swim lanes of one run as SVG."""
-    drawn = np.flatnonzero(~np.isnan(trace.t_e))[:MOST_EVENTS]
-    if not len(drawn):
+    shown_e = np.flatnonzero(~np.isnan(trace.t_e))[:MOST_EVENTS]
+    if not len(shown_e):
         return "<p>No event says when it happened, so there is nothing to draw.</p>"
-    acting, first = np.unique(trace.agent_e[drawn], return_index=True)
+    acting, first = np.unique(trace.agent_e[shown_e], return_index=True)
     order = acting[np.argsort(first)][:MOST_LANES].tolist()
     lane = {agent: i for i, agent in enumerate(order)}
-    drawn = drawn[np.isin(trace.agent_e[drawn], order)]
-    start = float(trace.t_e[drawn].min())
-    end = float(max(trace.t_e[drawn].max(), np.nanmax([start, *trace.end_e[drawn]])))
+    shown_e = shown_e[np.isin(trace.agent_e[shown_e], order)]
+    start = float(trace.t_e[shown_e].min())
+    end = float(max(trace.t_e[shown_e].max(), np.nanmax([start, *trace.end_e[shown_e]])))
     scale = (WIDTH - LEFT - 30) / ((end - start) or 1.0)
 
     def x(t: float) -> float:
@@ -55,9 +55,9 @@ def picture(trace: Trace) -> str:
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
     ]
     parts += _lanes(trace, order)
-    parts += _edges(trace, set(drawn.tolist()), x, y)
-    parts += _events(trace, drawn, x, y)
-    parts += _foot(trace, drawn, len(order), height, start, end)
+    parts += _edges(trace, set(shown_e.tolist()), x, y)
+    parts += _events(trace, shown_e, x, y)
+    parts += _foot(trace, shown_e, len(order), height, start, end)
     return "".join([*parts, "</svg>"])
 
 
@@ -74,10 +74,10 @@ def _lanes(trace: Trace, order: list[int]) -> list[str]:
     return parts
 
 
-def _edges(trace: Trace, drawn: set[int], x: Any, y: Any) -> list[str]:
+def _edges(trace: Trace, shown_e: set[int], x: Any, y: Any) -> list[str]:
     parts = []
     for s, d, kind in zip(trace.src_x.tolist(), trace.dst_x.tolist(), trace.type_x.tolist(), strict=True):
-        if s in drawn and d in drawn and kind != edge("temporal") and trace.agent_e[s] != trace.agent_e[d]:
+        if s in shown_e and d in shown_e and kind != edge("temporal") and trace.agent_e[s] != trace.agent_e[d]:
             title = f"<title>{EDGE_TYPES[kind]}</title>"
             leaves = trace.end_e[s] if trace.t_e[s] < trace.end_e[s] <= trace.t_e[d] else trace.t_e[s]
             x1, x2 = x(leaves), x(trace.t_e[d])
@@ -87,10 +87,10 @@ def _edges(trace: Trace, drawn: set[int], x: Any, y: Any) -> list[str]:
     return parts
 
 
-def _events(trace: Trace, drawn: Any, x: Any, y: Any) -> list[str]:
+def _events(trace: Trace, shown_e: Any, x: Any, y: Any) -> list[str]:
     critical_e = graph.critical_path(trace).on_e
     parts = []
-    for row in drawn.tolist():
+    for row in shown_e.tolist():
         word = EVENT_TYPES[trace.type_e[row]]
         outline = ' stroke="#e01e1e" stroke-width="2"' if critical_e[row] else ""
         title = escape(f"{trace.id_e[row]}: {word.replace('_', ' ')}, t={trace.t_e[row]:g}")
@@ -107,19 +107,19 @@ def _events(trace: Trace, drawn: Any, x: Any, y: Any) -> list[str]:
     return parts
 
 
-def _foot(trace: Trace, drawn: Any, lanes: int, height: int, start: float, end: float) -> list[str]:
+def _foot(trace: Trace, shown_e: Any, lanes: int, height: int, start: float, end: float) -> list[str]:
     base = TOP + LANE * lanes + 14
     parts = [
         f'<text x="{LEFT}" y="{base}" font-size="11" fill="#5b6b7b">{start:g} s</text>',
         f'<text x="{WIDTH - 20}" y="{base}" font-size="11" fill="#5b6b7b" text-anchor="end">{end:g} s</text>',
     ]
     at = 16.0
-    for word in dict.fromkeys(EVENT_TYPES[c] for c in trace.type_e[drawn].tolist()):
+    for word in dict.fromkeys(EVENT_TYPES[c] for c in trace.type_e[shown_e].tolist()):
         label = word.replace("orchestrator_", "").replace("_", " ")
         parts.append(f'<circle cx="{at}" cy="{height - 16}" r="5" fill="{COLOURS[word]}"/>')
         parts.append(f'<text x="{at + 9}" y="{height - 12}" font-size="11" fill="#1c2530">{label}</text>')
         at += 30 + 6.2 * len(label)
-    left_out = trace.n_events - len(drawn)
+    left_out = trace.n_events - len(shown_e)
     if left_out:
         parts.append(f'<text x="16" y="20" font-size="11" fill="#5b6b7b">{left_out:,} events are not drawn</text>')
     return parts

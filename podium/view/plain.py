@@ -11,5 +11,5 @@ def plain(text: object) -> str:
     >>> print(plain("ann\\x1b[31m"))
     ann\\x1b[31m
     """
-    said = str(text)
-    return said if said.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in said)
+    line = str(text)
+    return line if line.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)

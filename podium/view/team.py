@@ -46,9 +46,9 @@ class Context(Struct):
 class Return(Struct):
     """What became of what a sub-agent returned.
 
-    `used`: words that only it brought up (names of files, identifiers, numbers) are in what its parent wrote later. `no trace`: none of
-    them is. `not read`: no later turn of its parent is in the log. `none`: it never returned. `not recorded`: the log, or what was kept
-    of it, does not say.
+    `used`: words that only it brought up (names of files, identifiers, numbers) are in what its parent wrote later.
+    `no trace`: none of them is. `not read`: no later turn of its parent is in the log. `none`: it never returned.
+    `not recorded`: the log, or what was kept of it, does not say.
     """
 
     fate: Fate
@@ -100,9 +100,10 @@ def agent_rows(run: RunColumns) -> list[Agent]:
         rows.append(
             Agent(
                 names[agent], names[parent] if parent >= 0 else None, depth,
-                None if spawn < 0 else trace.role_e[spawn], _launched_for(run, launching, spawn), models_a.get(agent, []),
-                int(count_a[agent]), begun_a[agent], ended_a[agent], busy_a[agent], int(calls_a[agent]), called_a[agent],
-                int(failed_a[agent]), bill, missing, contexts[agent], returns.get(agent),
+                None if spawn < 0 else trace.role_e[spawn], _launched_for(run, launching, spawn),
+                models_a.get(agent, []), int(count_a[agent]), begun_a[agent], ended_a[agent], busy_a[agent],
+                int(calls_a[agent]), called_a[agent], int(failed_a[agent]), bill, missing, contexts[agent],
+                returns.get(agent),
             )
         )  # fmt: skip
     return rows
@@ -146,7 +147,7 @@ def _lives(run: RunColumns) -> tuple[list[float], list[float], list[float]]:
 
 
 def _tree(parent_a: I, begun_a: list[float], run: RunColumns) -> list[tuple[int, int]]:
-    """Agents that acted or were launched, and their depth: children after their parents. The person is none of them."""
+    """Agents that acted or were launched, and their depth: children after parents. The person is none of them."""
     trace = run.trace
     there_a = np.zeros(trace.n_agents + 1, np.bool_)
     there_a[trace.agent_e[~run.person_e & (trace.type_e != RESULT)]] = True
@@ -223,9 +224,9 @@ def context_e(run: RunColumns) -> F:
 
 def compactions(run: RunColumns) -> B:
     """Events that say that a context was compacted."""
-    found = np.zeros(run.trace.n_events, np.bool_)
-    found[stated(run.trace, "compacted")] = True
-    return found
+    compacted_e = np.zeros(run.trace.n_events, np.bool_)
+    compacted_e[stated(run.trace, "compacted")] = True
+    return compacted_e
 
 
 def _contexts(run: RunColumns) -> list[Context]:
@@ -255,8 +256,8 @@ def _returns(run: RunColumns, parent_a: I) -> dict[int, Return]:
     by_agent: dict[int, list[int]] = {}
     for row in np.flatnonzero(trace.type_e == RETURN).tolist():
         by_agent.setdefault(int(trace.agent_e[row]), []).append(row)
-    kept = "content" in trace.extra_e
-    outputs = {int(p): _outputs(run, int(p)) for p in np.unique(parent_a[launched])} if kept else {}
+    readable = "content" in trace.extra_e
+    outputs = {int(p): _outputs(run, int(p)) for p in np.unique(parent_a[launched])} if readable else {}
     last_a = np.full(trace.n_agents, -1)  # the last turn of each agent
     turns = np.flatnonzero(run.model_e & (trace.agent_e >= 0))
     np.maximum.at(last_a, trace.agent_e[turns], turns)
@@ -269,7 +270,7 @@ def _returns(run: RunColumns, parent_a: I) -> dict[int, Return]:
             continue
         words, found, told = 0, 0, False
         for row in returns:
-            own = _own_marks(run, agent, row, outputs.get(parent, [])) if kept else None
+            own = _own_marks(run, agent, row, outputs.get(parent, [])) if readable else None
             if own is not None:
                 later = set().union(*(m for at, m in outputs[parent] if _after(run, at, row)), set())
                 words, found, told = words + len(own), found + len(own & later), True

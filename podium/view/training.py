@@ -25,8 +25,8 @@ __all__ = [
 
 
 BOARD_NOTES = (
-    "The gap lies between the best trivial policy and the optimum: at 0 % a method reaches the optimum, at 100 % it has learned nothing.",
-    "Each figure is a mean over seeds with its 95 % interval. Paid is the share of decisions that got credit: the coverage.",
+    "The gap lies between the best trivial policy and the optimum: 0 % is the optimum, 100 % is nothing learned.",
+    "A figure is a mean over seeds with its 95 % interval. Paid is the share of decisions that got credit.",
 )
 
 

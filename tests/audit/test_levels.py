@@ -14,7 +14,7 @@ from staged import granted, staged
 
 from podium.audit import Answer, Second, audit
 from podium.audit.report import described, report
-from podium.graph.trust import WRITERS, table, trusting
+from podium.graph.trust import WRITERS, declared_writers, trusting
 from podium.trace.columns import Trace
 from podium.trace.files import save
 
@@ -56,7 +56,7 @@ def test_trust_follows_who_can_write_what_a_tool_returns() -> None:
         assert (len(answer.suspects), answer.suspects.tells_n.tolist()) == (0, [True]), tool
     shell = asked("indirect_injection", staged(*(line.replace("WebFetch", "Bash") for line in WEB)))
     assert (len(shell.suspects), shell.suspects.tells_n.tolist()) == (0, [False])  # it depends on the command
-    assert set(table().values()) <= set(WRITERS)
+    assert set(declared_writers().values()) <= set(WRITERS)
 
 
 def test_the_users_table_comes_before_a_mark_and_a_mark_before_the_declared_table() -> None:

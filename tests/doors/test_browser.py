@@ -19,10 +19,12 @@ import pytest
 
 import podium
 from podium import graph
+from podium.harness.forest import shared
 from podium.trace.columns import Trace, concat
 from podium.view.answers import Library
 from podium.view.page import file_page
 from podium.view.serve import Server
+from podium.view.training import board_page
 from tests.verbs import verb
 from tests.view.conftest import HOSTILE, plain_run
 from tests.view.conftest import run as run  # a fixture
@@ -325,6 +327,113 @@ def test_an_agent_has_facts(opened: Callable[..., Any], run: Trace) -> None:
     tab.click("[role=treeitem] >> text=lead")
     tab.wait_for_selector(".panel h2:has-text('lead')")
     assert "Busy" in tab.text_content(".panel")
+
+
+def test_units_and_credit_of_an_event_are_there(opened: Callable[..., Any], run: Trace) -> None:
+    tab = opened(run, at="#screen=run/0&panel=event&event=2", methods=["puppeteer"])
+    tab.wait_for_selector(".panel >> text=Part of")
+    assert "puppeteer" in tab.text_content(".panel [aria-label='Credit by method']")
+    tab.click(".panel >> button:text-is('turn')")
+    tab.wait_for_selector(".panel h2:has-text('Turn of')")
+    place = graph.units.place(run, "turn")
+    rows = np.flatnonzero(place == place[2])
+    assert tab.locator(".panel ul.links li").count() == len(rows)
+    tokens = np.nansum([run.tokens_in_e[rows], run.tokens_out_e[rows]])
+    assert f"Tokens{tokens:.0f}" in tab.text_content(".panel table.facts")
+
+
+def test_pointing_at_a_decision_shows_its_options(opened: Callable[..., Any], run: Trace) -> None:
+    tab = opened(run)
+    x, y = board(
+        tab,
+        "[b.canvas.getBoundingClientRect().left + b.px(b.run.x0[0]), b.canvas.getBoundingClientRect().top + b.middle(0)]",
+    )
+    tab.mouse.move(x, y)
+    tab.wait_for_selector(".tip .more")
+    tip = tab.text_content(".tip")
+    assert "decision 1" in tip
+    assert "▸ 1" in tip
+    row = int(np.flatnonzero(run.tool_e.codes >= 0)[1])
+    x, y = board(
+        tab,
+        f"[b.canvas.getBoundingClientRect().left + b.px(b.run.x0[{row}]), b.canvas.getBoundingClientRect().top + b.middle({row})]",
+    )
+    tab.mouse.move(x, y)
+    tab.wait_for_selector(".tip .more")
+    assert HOSTILE in tab.text_content(".tip .more")
+
+
+def test_what_two_runs_share_stands_back(opened: Callable[..., Any], world_runs: Trace) -> None:
+    tab = opened(*world_runs, at="#screen=compare&a=0&b=6")
+    faded = tab.evaluate("() => window.podium.screen().boards.map((b) => b.faded.reduce((n, f) => n + f, 0))")
+    branch = shared(world_runs[0], world_runs[6])
+    assert faded == [int((branch >= 0).sum())] * 2
+    assert "Another option was taken: stop." in tab.text_content("main")
+
+
+def test_legends_keys_and_help_say_what_is_shown(opened: Callable[..., Any], run: Trace) -> None:
+    tab = opened(run)
+    for colour, entry in {"time": "the tool's time", "tool": "web", "safety": "came from outside"}.items():
+        tab.select_option("select >> nth=1", colour)
+        assert entry in tab.text_content(".legend")
+    tab.focus("canvas.lanes")
+    tab.keyboard.press("5")
+    assert tab.get_attribute("#tab-safety", "aria-selected") == "true"
+    tab.wait_for_selector(".panel >> text=Permissions")
+    tab.keyboard.press("b")
+    assert not tab.locator(".dock").is_visible()
+    tab.keyboard.press("b")
+    tab.keyboard.press("?")
+    assert "Each line is one agent" in tab.text_content("#help")
+
+
+def test_a_training_that_goes_on_is_followed(tab: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "asked.json").write_text('{"world": "scouts", "iterations": 3}')
+    line = (
+        '{{"iteration": {}, "regret": {}, "score": 0.5, "mix": {{}}, "gradients": {{"lead": 1.0}}, "paid": 0.9}}\n'
+    )
+    (folder / "iterations.jsonl").write_text(line.format(0, 0.5))
+    server = Server(Library([folder]))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        tab.goto(server.address)
+        tab.wait_for_selector("text=Still going: 1 iteration of 3 so far.")
+        time.sleep(1.2)
+        with (folder / "iterations.jsonl").open("a") as file:
+            file.write(line.format(1, 0.25) + '{"iteration": 2, "reg')
+        tab.wait_for_selector("text=Still going: 2 iterations of 3 so far.")
+        assert "regret 25 %" in tab.get_attribute("svg.chart >> nth=0", "aria-label")
+        assert tab.locator("svg.chart").count() == 4
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_board_shows_intervals(tab: Any, tmp_path: Path) -> None:
+    row = {
+        "env": "scouts",
+        "method": "parl",
+        "share_of_gap": 0.3,
+        "interval": [0.2, 0.4],
+        "regret": 0.02,
+        "paid": 0.8,
+        "seeds": 3,
+    }
+    (tmp_path / "board.html").write_text(board_page([row]), encoding="utf-8")
+    tab.goto((tmp_path / "board.html").as_uri())
+    tab.wait_for_selector("svg.chart")
+    assert tab.get_attribute("svg.chart", "aria-label") == "scouts: parl 30 %"
+    assert [cell.strip() for cell in tab.locator("main td").all_text_contents()] == [
+        "scouts",
+        "parl",
+        "30 %",
+        "20 % to 40 %",
+        "2 %",
+        "80 %",
+        "3",
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -100,7 +100,7 @@ def obeys_the_laws(trace: Trace) -> None:
     src, dst = trace.src_x[causal], trace.dst_x[causal]
     if not np.isnan(trace.t_e).all():
         assert (end_e[src] <= trace.t_e[dst] + 1e-9).all()
-        longest = sweep.longest(np.maximum(0.0, end_e - trace.t_e), src, dst).max()
+        longest = sweep.done_times(np.maximum(0.0, end_e - trace.t_e), src, dst).max()
         busy, until = 0.0, -np.inf
         for start, stop in sorted(zip(trace.t_e.tolist(), end_e.tolist(), strict=True)):
             busy += max(0.0, stop - max(start, until))

@@ -63,12 +63,12 @@ def test_sweeps_follow_their_recursions():
             done[j] = work[j] + max((done[s] for s in causes), default=0.0)
         assert sweep.reach(mark, run.src_x, run.dst_x).tolist() == hit
         assert sweep.latest(mark, run.src_x, run.dst_x).tolist() == found
-        assert sweep.longest(work, run.src_x, run.dst_x).tolist() == done
+        assert sweep.done_times(work, run.src_x, run.dst_x).tolist() == done
 
 
 def test_a_long_chain_is_no_trouble():
     n = 100_000
     row = np.arange(n - 1)
-    assert sweep.longest(np.ones(n), row, row + 1)[-1] == n
+    assert sweep.done_times(np.ones(n), row, row + 1)[-1] == n
     assert sweep.reach(np.arange(n) == 0, row, row + 1).all()
     assert (sweep.latest(np.arange(n) == 7, row, row + 1)[7:] == 7).all()

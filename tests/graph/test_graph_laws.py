@@ -34,7 +34,7 @@ VIEWS: dict[str, tuple[Callable[[Trace], Any], str]] = {
     "lives": (graph.lives, "  "),
     "concurrency": (graph.concurrency, "n  "),
     "peak": (graph.peak, ""),
-    "mean": (graph.mean, ""),
+    "mean_busy": (graph.mean_busy, ""),
     "with_workers": (lambda t: graph.with_workers(t, 2), "   "),
     "taint": (graph.taint, ""),
     "through": (graph.through, "e"),
@@ -133,7 +133,9 @@ def test_interleaving_moves_rows_and_nothing_else(view):
         np.testing.assert_array_equal(view(other), view(run)[old])
 
 
-@pytest.mark.parametrize("view", [graph.concurrency, graph.peak, graph.mean, graph.serial_time, graph.carriers])
+@pytest.mark.parametrize(
+    "view", [graph.concurrency, graph.peak, graph.mean_busy, graph.serial_time, graph.carriers]
+)
 def test_interleaving_leaves_totals_alone(view):
     rng = np.random.default_rng(17)
     for _ in range(40):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from made import kind, made, thrown
 
-from podium.graph import concurrency, lives, mean, peak, serial_time
+from podium.graph import concurrency, lives, mean_busy, peak, serial_time
 from podium.trace.columns import concat
 
 NAN = np.nan
@@ -46,18 +46,18 @@ def test_concurrency_worked_by_hand():
     assert rollout.tolist() == [0, 0, 0, 0]
     assert list(zip(t.tolist(), busy.tolist(), strict=True)) == [(0.0, 1), (2.0, 2), (4.0, 1), (6.0, 0)]
     assert peak(WORK).tolist() == [2.0]
-    assert mean(WORK).tolist() == [(4 + 4) / 6]
+    assert mean_busy(WORK).tolist() == [(4 + 4) / 6]
 
 
 def test_one_worker_alone_is_busy_once():
     run = made(["d a", "d a"], end_e=np.array([1.0, 2.0]))
-    assert peak(run).tolist() == mean(run).tolist() == [1.0]
+    assert peak(run).tolist() == mean_busy(run).tolist() == [1.0]
 
 
 def test_nothing_recorded_is_not_zero():
     both = concat([made(["d a"]), WORK])
     assert np.isnan(peak(both)[0])
-    assert np.isnan(mean(both)[0])
+    assert np.isnan(mean_busy(both)[0])
     assert peak(both)[1] == 2.0
     assert concurrency(made([])).t.tolist() == []
 

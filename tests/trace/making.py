@@ -357,7 +357,7 @@ def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
 
 def read_text(text: bytes, file: str = "f") -> files.Read:
     """What comes of a survey document."""
-    return files._finished(survey.read(text, file), file)
+    return files._finished(survey.read_document(text, file), file)
 
 
 def trace_of(document: dict[str, Any] | bytes) -> Trace:
