@@ -39,10 +39,10 @@ class _Order:
     n: int
     branching: Branching
     task: str
-    decisions: float  # to make in place of n episodes; 0: those
+    decisions: float | None  # to make in place of n episodes; None: those
 
     def carry_out(self) -> Collected:
-        if self.decisions:
+        if self.decisions is not None:
             return collect_decisions(
                 self.world, self.net, self.w, self.dice, self.branching, self.task, self.decisions
             )
@@ -140,7 +140,9 @@ def _order(policy: NetPolicy, world: World, number: int, n: int, each: int, how:
     seed, task = old.seed * 1_000_003 + old.iteration, f"{world.name} {old.iteration}.{number}"
     left = max(0, recipe.decisions * recipe.iterations - old.spent) / (recipe.iterations - old.iteration)
     first = number * (APART if recipe.decisions else each)
-    return _Order(world, policy.net, w, seed, first, n, how, task, left / recipe.worlds)
+    return _Order(
+        world, policy.net, w, seed, first, n, how, task, left / recipe.worlds if recipe.decisions else None
+    )
 
 
 def _rollouts(one: Collected, by_doubt: bool) -> Rollouts:
