@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 ROWS, TOKENS = 4096, 4096
+GROUP = 16  # rows of a task
 Figures = dict[str, Any]
 
 
@@ -51,6 +52,105 @@ def best_of(calls: dict[str, Callable[[], Any]], times: int = 7) -> Figures:
             call()
             seconds[name] = min(seconds[name], perf_counter() - start)
     return seconds
+
+
+def relay_trainer(method: Any, seed: int, steps: int, *, tree: bool, own: bool = False, lr: float = 0.01) -> Any:
+    """GRPOTrainer on the relay, with our credit, or as it is (`own`). What the last rollouts were is `trainer.rows`."""
+    import tempfile
+
+    import torch
+    from datasets import Dataset
+    from relay_task import DIGITS, network, play, tokenizer
+    from trl import GRPOConfig, GRPOTrainer
+
+    from podium.exchange.trainers.trl import PodiumGRPOTrainer, rollout_reward
+
+    dice = torch.Generator().manual_seed(seed)
+
+    def roll_out(prompts: list[Any], trainer: Any) -> Any:
+        digits = [int(p) for p in prompts[::GROUP]]
+        trainer.rows = play(trainer.model, digits, GROUP, dice, tree)
+        return dict(trainer.rows)
+
+    options = GRPOConfig(
+        output_dir=tempfile.mkdtemp(),
+        use_cpu=True,
+        per_device_train_batch_size=GROUP * DIGITS,
+        num_generations=GROUP,
+        max_completion_length=1,
+        max_steps=steps,
+        learning_rate=lr,
+        lr_scheduler_type="constant",
+        max_grad_norm=0.0,
+        beta=0.0,
+        report_to=[],
+        logging_steps=10**6,
+        save_strategy="no",
+        disable_tqdm=True,
+        seed=seed,
+        bf16=False,
+    )
+    rows = Dataset.from_list([{"prompt": str(i % DIGITS)} for i in range(DIGITS)])
+    about = {
+        "model": network(seed),
+        "args": options,
+        "processing_class": tokenizer(),
+        "reward_funcs": rollout_reward,
+        "rollout_func": roll_out,
+        "train_dataset": rows,
+    }
+    return GRPOTrainer(**about) if own else PodiumGRPOTrainer(**about, method=method)
+
+
+def trl_methods() -> dict[str, Any]:
+    """C3, Dr. MAS, and credit against the mean of what shares a prefix."""
+    from dataclasses import replace
+
+    from podium.methods import METHODS
+
+    c3 = METHODS["c3_reward_only"]
+    same = replace(c3, name="same_prefix", credit='same_prefix("mean", alone="zero")')
+    return {"c3_reward_only": (c3, True), "dr_mas": (METHODS["dr_mas"], False), "same_prefix": (same, True)}
+
+
+def trl_gradient() -> Figures:
+    """Three optimizer steps with each method; at each, how far the gradient is from ΣA·logp, row by row."""
+    import os
+
+    os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+    import torch
+    from transformers import TrainerCallback
+
+    import podium
+
+    torch.set_num_threads(1)
+    figures: Figures = {}
+    for name, (method, tree) in trl_methods().items():
+        trainer = relay_trainer(method, 0, 3, tree=tree)
+        apart, moved, sizes = [], [], []
+
+        class Compare(TrainerCallback):  # type: ignore[misc]
+            def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                rows = trainer.rows  # noqa: B023
+                batch = {k: v for k, v in rows.items() if k not in ("prompt_ids", "completion_ids", "logprobs")}
+                paid = podium.advantages(batch, method, per="row")  # noqa: B023
+                model = trainer.model  # noqa: B023
+                total: Any = 0.0
+                for prompt, ids, a in zip(rows["prompt_ids"], rows["completion_ids"], paid, strict=True):
+                    logits = model(input_ids=torch.tensor([prompt + ids])).logits[0, len(prompt) - 1 : -1]
+                    logp = torch.log_softmax(logits, -1)[torch.arange(len(ids)), torch.tensor(ids)]
+                    total = total - float(np.nan_to_num(a)) * logp.sum()
+                want = torch.autograd.grad(total / sum(map(len, rows["completion_ids"])), list(model.parameters()))
+                pairs = list(zip(model.parameters(), want, strict=True))
+                apart.append(max(float((p.grad - g).abs().max()) for p, g in pairs))  # noqa: B023
+                sizes.append(max(float(g.abs().max()) for g in want))  # noqa: B023
+
+        before = {k: v.clone() for k, v in trainer.model.state_dict().items()}
+        trainer.add_callback(Compare())
+        trainer.train()
+        moved = [float((v - before[k]).abs().max()) for k, v in trainer.model.state_dict().items()]
+        figures[name] = {"apart": max(apart), "size": min(sizes), "steps": len(apart), "moved": max(moved)}
+    return figures
 
 
 if __name__ == "__main__":

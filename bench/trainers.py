@@ -33,7 +33,17 @@ class Recipe(NamedTuple):
 
 ENVIRONMENTS = {
     "trl": Recipe(("trl==1.16.0",)),
-    "verl": Recipe(("transformers<5.11", "ray>=2.41,<3", "tensordict<=0.10.0", "verl==0.9.1")),
+    "verl": Recipe(
+        (
+            "transformers<5.11",
+            "ray>=2.41,<3",
+            "tensordict<=0.10.0",
+            "cachetools",
+            "fastapi",
+            "uvicorn",
+            "verl==0.9.1",
+        )
+    ),
     "verifiers": Recipe(("verifiers==0.4.0",)),
     "comlrl": Recipe(("comlrl==1.4.3",)),
     "worlds": Recipe(("stable-baselines3==2.9.2", "pettingzoo==1.27.0")),
