@@ -153,6 +153,108 @@ def trl_gradient() -> Figures:
     return figures
 
 
+VERL_METHODS = ("dr_mas", "c3_reward_only", "rema", "magrpo", "grpo")
+
+
+def relay_rows(seed: int, tree: bool) -> Any:
+    """Rows of the relay by an untrained network."""
+    import torch
+    from relay_task import DIGITS, network, play
+
+    return play(network(seed), list(range(DIGITS)), GROUP, torch.Generator().manual_seed(seed), tree)
+
+
+def proto_of(rows: Any, uid: list[str], width: int = 3) -> Any:
+    """The rows as verl's DataProto: answers padded, each reward on the last token."""
+    import torch
+    from verl import DataProto
+
+    n = len(uid)
+    lengths = torch.tensor([1 + i % width for i in range(n)])
+    mask = (torch.arange(width) < lengths[:, None]).long()
+    rewards = torch.zeros(n, width)
+    rewards[torch.arange(n), lengths - 1] = torch.tensor(rows["reward"])
+    tensors = {"response_mask": mask, "token_level_rewards": rewards, "responses": torch.ones(n, width).long()}
+    return DataProto.from_dict(tensors, non_tensors={"uid": np.array(uid, dtype=object)})
+
+
+def verl_advantages() -> Figures:
+    """verl's own way from batch to advantages, with five of our methods, beside podium.advantages."""
+    from verl.trainer.config.algorithm import AlgoConfig
+    from verl.trainer.ppo.ray_trainer import compute_advantage
+    from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
+
+    import podium
+    from podium.exchange.trainers.verl import row_ids
+
+    figures: Figures = {}
+    for name in VERL_METHODS:
+        rows = relay_rows(1, tree=name == "c3_reward_only")
+        data = proto_of(rows, row_ids(rows))
+        about = {name: rows[name] for name in ("task", "rollout", "agent", "role", "turn", "parent", "reward")}
+        if name == "grpo":  # of rows alone: a rollout each
+            data = proto_of(rows, [str(task) for task in rows["task"]])
+            about = {"task": rows["task"], "reward": rows["reward"]}
+        want = podium.advantages(about | {"mask": data.batch["response_mask"]}, name, unpaid=0.0)
+        kind = f"podium_{name}"
+        legacy = compute_advantage(data, kind, config=AlgoConfig()).batch["advantages"].clone()
+        keys = [f"u_{i}_0" for i in range(len(data))]
+        latest = compute_advantage_for_multi_trajectories(data, keys, kind, config=AlgoConfig())
+        apart = max(float((a - want).abs().max()) for a in (legacy, latest.batch["advantages"]))
+        figures[name] = {"apart": apart, "size": float(want.abs().max()), "rows": len(data)}
+    return figures | {"loop": verl_loop()}
+
+
+def verl_loop() -> Figures:
+    """An agent loop that plays the relay by a server of one network: its outputs, through verl, are the trace's credit."""
+    import asyncio
+    from types import SimpleNamespace
+
+    import torch
+    from relay_task import WORDS, network, speak
+    from verl import DataProto
+    from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
+
+    from podium.exchange.trainers.generations import generations, token_credit
+    from podium.exchange.trainers.rows import trace_of_rows
+    from podium.exchange.trainers.verl import team_loop
+
+    model, dice, traces = network(0), torch.Generator().manual_seed(3), []
+
+    class Server:
+        async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: Any) -> Any:
+            said = speak(model, [prompt_ids], dice)
+            return SimpleNamespace(token_ids=said.ids, log_probs=said.logp)
+
+    async def play(prompt: Any, generate: Any) -> Any:
+        rows: Any = {name: [] for name in "task rollout agent role turn reward tokens mask logp".split()}
+        for run in range(6):
+            plan = await generate([WORDS.index("P"), int(prompt)])
+            answer = await generate([WORDS.index("S"), *plan.token_ids])
+            reward = float(answer.token_ids[0] % 2)
+            for turn, (who, said, before) in enumerate(
+                (("planner", plan, [WORDS.index("P"), int(prompt)]), ("solver", answer, [WORDS.index("S"), *plan.token_ids]))
+            ):
+                one = ("q", run, who, who, turn, reward, before + said.token_ids, [0, 0, 1], [0.0, 0.0, *said.log_probs])
+                for values, value in zip(rows.values(), one, strict=True):
+                    values.append(value)
+        traces.append(trace_of_rows(rows).trace)
+        return traces[-1]
+
+    loop = object.__new__(team_loop(play, "dr_mas"))
+    loop.server_manager = Server()
+    outputs = [one.as_dict() for one in asyncio.run(loop.run({}, raw_prompt="2", uid="u"))]
+    tensors = {
+        "response_mask": torch.stack([one["response_mask"] for one in outputs]),
+        "token_level_rewards": torch.stack([one["rm_scores"] for one in outputs]),
+    }
+    data = DataProto.from_dict(tensors, non_tensors={"uid": np.array(["u"] * len(outputs), dtype=object)})
+    keys = [f"u_0_{i}" for i in range(len(outputs))]
+    got = compute_advantage_for_multi_trajectories(data, keys, "podium_carried").batch["advantages"][:, 0]
+    want = [one.credit[0] for one in generations(traces[0], token_credit(traces[0], "dr_mas"))]
+    return {"apart": float((got - torch.tensor(want)).abs().max()), "size": max(map(abs, want)), "rows": len(want)}
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     print(json.dumps(globals()[sys.argv[1]](*sys.argv[2:])))
