@@ -1,7 +1,8 @@
 """A task for two agents and a model of a few thousand weights: what trainers are compared on (`bench/trainer_compare.py`).
 
-The planner reads a digit and writes one token. The solver reads that token and writes one. The team earns 1 if it is the
-digit. The model starts at random, so the two must agree on a code. It runs in any environment with torch.
+The planner reads a digit and should write its letter; the solver reads what the planner wrote and, if that is a letter,
+should write its digit. The team earns half a point for each, and is paid the sum: nobody says whose half it was. The
+network starts at random. It runs in any environment with torch.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tokenizers import Tokenizer
 from tokenizers import models as kinds
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-__all__ = ["DIGITS", "WORDS", "accuracy", "network", "play", "speak", "tokenizer"]
+__all__ = ["DIGITS", "WORDS", "accuracy", "earned", "network", "play", "speak", "tokenizer"]
 
 DIGITS = 4
 WORDS = [*map(str, range(DIGITS)), *"abcd", "P", "S", "<end>", "<pad>"]
@@ -71,7 +72,7 @@ def play(model: Any, digits: list[int], rows: int, dice: torch.Generator, tree: 
     for n, digit in enumerate(tasks):
         for k in range(each):
             at = n * each + k
-            reward = float(answers.ids[at] == digit)
+            reward = earned(digit, plans.ids[n], answers.ids[at])
             root, first = (n // many) * many * each, n * each
             of_run = {
                 "task": str(digit),
@@ -86,6 +87,11 @@ def play(model: Any, digits: list[int], rows: int, dice: torch.Generator, tree: 
     return columns
 
 
+def earned(digit: int, plan: int, answer: int) -> float:
+    """What the team earns. Letters have the ids after those of digits."""
+    return (plan == DIGITS + digit) / 2 + (plan - DIGITS in range(DIGITS) and answer == plan - DIGITS) / 2
+
+
 FIELDS = "task rollout reward parent agent role turn prompt_ids completion_ids logprobs".split()
 
 
@@ -97,9 +103,10 @@ def _add(columns: Columns, of_run: dict[str, Any], who: str, turn: int, prompt: 
 
 
 def accuracy(model: Any) -> float:
-    """The chance that the team earns 1, exactly: over all plans and answers, mean over digits."""
-    letters = list(range(len(WORDS)))
+    """What the team earns on average, exactly: over all that it may say, mean over digits. At most 1."""
+    every = range(len(WORDS))
     with torch.no_grad():
         plan = torch.softmax(model(torch.tensor([[WORDS.index("P"), d] for d in range(DIGITS)])).logits[:, -1], -1)
-        answer = torch.softmax(model(torch.tensor([[WORDS.index("S"), w] for w in letters])).logits[:, -1], -1)
-    return float((plan @ answer[:, :DIGITS]).diagonal().mean())
+        answer = torch.softmax(model(torch.tensor([[WORDS.index("S"), w] for w in every])).logits[:, -1], -1)
+    pays = torch.tensor([[[earned(d, w, a) for a in every] for w in every] for d in range(DIGITS)])
+    return float(torch.einsum("dw,wa,dwa->d", plan, answer, pays).mean())

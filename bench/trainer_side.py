@@ -16,6 +16,7 @@ import numpy as np
 
 ROWS, TOKENS = 4096, 4096
 GROUP = 16  # rows of a task
+LR = 0.003
 Figures = dict[str, Any]
 
 
@@ -54,7 +55,7 @@ def best_of(calls: dict[str, Callable[[], Any]], times: int = 7) -> Figures:
     return seconds
 
 
-def relay_trainer(method: Any, seed: int, steps: int, *, tree: bool, own: bool = False, lr: float = 0.01) -> Any:
+def relay_trainer(method: Any, seed: int, steps: int, *, tree: bool, own: bool = False, lr: float = LR) -> Any:
     """GRPOTrainer on the relay, with our credit, or as it is (`own`). What the last rollouts were is `trainer.rows`."""
     import tempfile
 
@@ -233,9 +234,22 @@ def verl_loop() -> Figures:
             answer = await generate([WORDS.index("S"), *plan.token_ids])
             reward = float(answer.token_ids[0] % 2)
             for turn, (who, said, before) in enumerate(
-                (("planner", plan, [WORDS.index("P"), int(prompt)]), ("solver", answer, [WORDS.index("S"), *plan.token_ids]))
+                (
+                    ("planner", plan, [WORDS.index("P"), int(prompt)]),
+                    ("solver", answer, [WORDS.index("S"), *plan.token_ids]),
+                )
             ):
-                one = ("q", run, who, who, turn, reward, before + said.token_ids, [0, 0, 1], [0.0, 0.0, *said.log_probs])
+                one = (
+                    "q",
+                    run,
+                    who,
+                    who,
+                    turn,
+                    reward,
+                    before + said.token_ids,
+                    [0, 0, 1],
+                    [0.0, 0.0, *said.log_probs],
+                )
                 for values, value in zip(rows.values(), one, strict=True):
                     values.append(value)
         traces.append(trace_of_rows(rows).trace)
@@ -253,6 +267,150 @@ def verl_loop() -> Figures:
     got = compute_advantage_for_multi_trajectories(data, keys, "podium_carried").batch["advantages"][:, 0]
     want = [one.credit[0] for one in generations(traces[0], token_credit(traces[0], "dr_mas"))]
     return {"apart": float((got - torch.tensor(want)).abs().max()), "size": max(map(abs, want)), "rows": len(want)}
+
+
+def relay_curves(arms: str) -> Figures:
+    """The chance that the team earns 1, every few updates; arms as bench/trainer_compare.py states them."""
+    import os
+
+    os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+    import torch
+
+    torch.set_num_threads(1)
+    figures: Figures = {}
+    for name, ((who, method, tree), seeds, steps, every) in json.loads(arms).items():
+        learn = trl_curve if who == "trl" else own_curve
+        figures[name] = [learn(method, seed, steps, every, tree) for seed in seeds]
+        print(name, [round(curve[-1], 3) for curve in figures[name]], file=sys.stderr, flush=True)
+    return figures
+
+
+def trl_curve(method: str, seed: int, steps: int, every: int, tree: bool) -> list[float]:
+    from relay_task import accuracy
+    from transformers import TrainerCallback
+
+    trainer = relay_trainer(method or "dr_mas", seed, steps, tree=tree, own=not method)
+    curve = [accuracy(trainer.model)]
+
+    class Look(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step % every == 0:
+                curve.append(accuracy(trainer.model))
+
+    trainer.add_callback(Look())
+    trainer.train()
+    return curve
+
+
+def own_curve(method: str, seed: int, steps: int, every: int, tree: bool) -> list[float]:
+    """The same by podium's loop: a source of rows, a policy that follows the gradient of the credit of tokens."""
+    import torch
+    from relay_task import DIGITS, accuracy, network, play
+
+    from podium.exchange.trainers.generations import generations, token_credit
+    from podium.exchange.trainers.rows import trace_of_rows
+    from podium.learn.loop import Change, Rollouts, learn
+    from podium.learn.mix import Tally
+    from podium.methods import METHODS
+
+    class Policy:
+        """The network, with the optimizer that TRL takes by default."""
+
+        def __init__(self) -> None:
+            self.model, self.iteration, self.updates = network(seed), 0, 0
+            self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LR, weight_decay=0.0)
+            self.curve = [accuracy(self.model)]
+
+        def fit(self, rollouts: Any, method: Any) -> Any:
+            return rollouts
+
+        def update(self, rollouts: Any, credit: Any, update: Any) -> Change:
+            made = generations(rollouts[0].trace, token_credit(rollouts[0].trace, credit_method))
+            ids = torch.tensor([one.prompt_ids + one.completion_ids for one in made])
+            paid = torch.tensor([one.credit[0] for one in made])
+            logp = torch.log_softmax(self.model(input_ids=ids).logits[:, -2], -1)
+            loss = -(torch.nan_to_num(paid) * logp[torch.arange(len(ids)), ids[:, -1]]).sum() / len(ids)
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            self.iteration, self.updates = self.iteration + 1, self.updates + 1
+            if self.iteration % every == 0:
+                self.curve.append(accuracy(self.model))
+            return Change(len(made), None, 0.0, {}, float((~torch.isnan(paid)).float().mean()), None)
+
+    class Source:
+        def rollouts(self, policy: Policy) -> list[Rollouts]:
+            rows = play(policy.model, list(range(DIGITS)), GROUP, dice, tree)
+            tokens = [p + c for p, c in zip(rows.pop("prompt_ids"), rows.pop("completion_ids"), strict=True)]
+            logp = [[0.0, 0.0, *one] for one in rows.pop("logprobs")]
+            batch = rows | {"tokens": tokens, "logp": logp, "mask": [[0, 0, 1]] * len(tokens)}
+            trace = trace_of_rows(batch).trace
+            return [Rollouts(trace, None, trace.reward_n["team"], len(tokens), Tally({}))]
+
+    dice, policy, credit_method = torch.Generator().manual_seed(seed), Policy(), METHODS[method]
+    for _ in learn(Source(), policy, credit_method, None, steps):  # type: ignore[arg-type]
+        pass
+    return policy.curve
+
+
+def relay_trace(seed: int, tree: bool = False) -> Any:
+    """Rollouts of the relay by an untrained network, as a trace with tokens."""
+    from podium.exchange.trainers.rows import trace_of_rows
+
+    rows = relay_rows(seed, tree)
+    tokens = [p + c for p, c in zip(rows.pop("prompt_ids"), rows.pop("completion_ids"), strict=True)]
+    logp = [[0.0, 0.0, *one] for one in rows.pop("logprobs")]
+    return trace_of_rows(rows | {"tokens": tokens, "logp": logp, "mask": [[0, 0, 1]] * len(tokens)}).trace
+
+
+def verifiers_nodes() -> Figures:
+    """Runs of ours as verifiers' episodes and back; what a method writes into nodes, through verifiers' file and back."""
+    import tempfile
+    from pathlib import Path
+
+    from verifiers.v1.episode import WireEpisode
+    from verifiers.v1.utils.trace_store import write_episode
+
+    import podium
+    from podium.exchange.trainers.generations import token_credit
+    from podium.exchange.trainers.verifiers import assign_advantages, episodes_of, trace_of_episodes
+
+    trace = relay_trace(1)
+    figures: Figures = {}
+    for name in ("dr_mas", "rema", "grpo"):
+        episodes = episodes_of(trace)
+        assert all(node.advantages is None for e in episodes for t in e.traces for node in t.nodes)
+        paid = assign_advantages(episodes, name)
+        folder = Path(tempfile.mkdtemp())
+        for episode in episodes:
+            write_episode(folder, episode)
+        lines = (folder / "traces.jsonl").read_text().splitlines()
+        back = [WireEpisode.model_validate_json(line) for line in lines]
+        again, event_of = trace_of_episodes(back)
+        credit = token_credit(trace, name)
+        want = [credit[(trace.owner_k == row) & (trace.mask_k == 1)] for row in range(trace.n_events)]
+        want = [one for one in want if len(one)]
+        nodes = [node for e in episodes for t in e.traces for node in t.nodes if node.sampled]
+        key = lambda e: int(e.id)  # noqa: E731
+        order = [node for e in sorted(episodes, key=key) for t in e.traces for node in t.nodes if node.sampled]
+        apart = max(float(np.abs(np.array(n.advantages) - w).max()) for n, w in zip(order, want, strict=True))
+        loaded = [node for e in back for t in e.traces for node in t.nodes if node.sampled]
+        file = max(
+            abs(a - b)
+            for x, y in zip(nodes, loaded, strict=True)
+            for a, b in zip(x.advantages, y.advantages, strict=True)
+        )
+        ids = [trace.token_k.tolist(), again.token_k.tolist()]
+        read = podium.load(str(folder / "traces.jsonl"))
+        figures[name] = {
+            "apart": apart,
+            "file": file,
+            "paid": paid,
+            "nodes": len(nodes),
+            "ids": int(sorted(ids[0]) != sorted(ids[1])),
+            "runs": len(read),
+        }
+    return figures
 
 
 if __name__ == "__main__":
