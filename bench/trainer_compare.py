@@ -21,7 +21,7 @@ __all__ = ["ARMS", "curves", "rows"]
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "docs" / "results" / "trainers.json"
-STEPS, EVERY, SEEDS = 300, 10, 3
+STEPS, EVERY, SEEDS = 300, 10, 8
 ARMS = {  # the arm, who trains, the method, whether runs branch
     "TRL as it is": ("trl", "", False),
     "TRL, Dr. MAS": ("trl", "dr_mas", False),

@@ -386,7 +386,7 @@ def verifiers_nodes() -> Figures:
             write_episode(folder, episode)
         lines = (folder / "traces.jsonl").read_text().splitlines()
         back = [WireEpisode.model_validate_json(line) for line in lines]
-        again, event_of = trace_of_episodes(back)
+        again = trace_of_episodes(back)[0]
         credit = token_credit(trace, name)
         want = [credit[(trace.owner_k == row) & (trace.mask_k == 1)] for row in range(trace.n_events)]
         want = [one for one in want if len(one)]
@@ -411,6 +411,260 @@ def verifiers_nodes() -> Figures:
             "runs": len(read),
         }
     return figures
+
+
+def comlrl_steps() -> Figures:
+    """CoMLRL's MAGRPO trainer over two agents, offline: its own advantages and ours; what an update used."""
+
+    import torch
+    from comlrl.trainers.reinforce.magrpo import MAGRPOConfig, MAGRPOTrainer
+    from datasets import Dataset
+    from relay_task import DIGITS, network, tokenizer
+
+    import podium
+    from podium.exchange.trainers.comlrl import CreditMixin
+
+    torch.set_num_threads(1)
+    words = tokenizer()
+    seen: list[Any] = []
+
+    class Trainer(CreditMixin, MAGRPOTrainer):  # type: ignore[misc]
+        method = "hera"
+
+        def _compute_advantages(self, returns_tensor: Any) -> Any:
+            paid = super()._compute_advantages(returns_tensor)
+            seen.append((returns_tensor.tolist(), paid.tolist()))
+            return paid
+
+    figures: Figures = {}
+    for method, own in (("hera", "mean"), ("marloo", "rloo"), ("maremax", "max"), ("rema", None)):
+        torch.manual_seed(0)
+        trainer = Trainer(
+            agents=[network(0), network(1)],
+            num_agents=2,
+            tokenizer=words,
+            train_dataset=Dataset.from_list([{"prompt": f"P {d}"} for d in range(DIGITS)]),
+            reward_func=lambda a, b: [float(len(x) % 2 + len(y) % 3) for x, y in zip(a, b, strict=True)],
+            formatters=[lambda row: row["prompt"], lambda row: row["prompt"]],
+            args=MAGRPOConfig(
+                num_turns=1,
+                num_train_epochs=1,
+                num_generations=4,
+                max_new_tokens=2,
+                num_agents=2,
+                agent_learning_rate=1e-2,
+                rollout_buffer_size=1,
+            ),
+        )
+        trainer.method = method
+        before = [{k: v.clone() for k, v in agent.state_dict().items()} for agent in trainer.agents]
+        seen.clear()
+        trainer.train()
+        moved = [
+            max(float((v - old[k]).abs().max()) for k, v in agent.state_dict().items())
+            for agent, old in zip(trainer.agents, before, strict=True)
+        ]
+        apart = 0.0
+        for returns, paid in seen:
+            rows = {"task": [0] * len(returns), "reward": returns}
+            want = podium.advantages(rows, method, unpaid=0.0)
+            if own is not None:
+                trainer.advantage_mode = own
+                theirs = MAGRPOTrainer._compute_advantages(trainer, torch.tensor(returns))
+                apart = max(apart, float(np.abs(theirs.numpy() - np.array(paid)).max()))
+            apart = max(apart, float(np.abs(want - np.array(paid)).max()))
+        figures[method] = {"apart": apart, "updates": len(seen), "moved": min(moved)}
+    return figures
+
+
+def skyrl_advantages() -> Figures:
+    """SkyRL's own dispatch to five of our estimators, beside podium.advantages."""
+    import typing
+
+    import typing_extensions
+
+    typing.TypedDict = typing_extensions.TypedDict  # SkyRL 0.3.0 asks pydantic for what Python has from 3.12 on
+    import torch
+    from skyrl.backends.skyrl_train.utils.ppo_utils import compute_advantages_and_returns
+
+    import podium
+    from podium.exchange.trainers.skyrl import register_all
+    from podium.exchange.trainers.verl import row_ids
+
+    register_all()
+    figures: Figures = {}
+    for name in VERL_METHODS:
+        rows = relay_rows(1, tree=name == "c3_reward_only")
+        uid = [str(task) for task in rows["task"]] if name == "grpo" else row_ids(rows)
+        n, width = len(uid), 3
+        mask = (torch.arange(width) < torch.tensor([1 + i % width for i in range(n)])[:, None]).float()
+        rewards = torch.zeros(n, width)
+        rewards[:, 0] = torch.tensor(rows["reward"])
+        got, _ = compute_advantages_and_returns(rewards, mask, np.array(uid, dtype=object), f"podium_{name}", None)
+        names = (
+            ("task", "reward")
+            if name == "grpo"
+            else ("task", "rollout", "agent", "role", "turn", "parent", "reward")
+        )
+        want = podium.advantages({k: rows[k] for k in names} | {"mask": mask}, name, unpaid=0.0)
+        figures[name] = {"apart": float((got - want).abs().max()), "size": float(want.abs().max()), "rows": n}
+    return figures
+
+
+def slime_rewards() -> Figures:
+    """slime's call with samples that have its fields; it cannot be installed here (Megatron, SGLang)."""
+    from types import SimpleNamespace
+
+    import podium
+    from podium.exchange.trainers.slime import reward_post_process
+
+    rows = relay_rows(1, tree=False)
+    names = ("agent", "role", "turn")
+    samples = [
+        SimpleNamespace(
+            group_index=rows["task"][i],
+            rollout_id=rows["rollout"][i],
+            response_length=1,
+            loss_mask=None,
+            metadata={k: rows[k][i] for k in names},
+            get_reward_value=lambda args, i=i: rows["reward"][i],
+        )
+        for i in range(len(rows["task"]))
+    ]
+    raw, paid = reward_post_process(None, samples, "dr_mas")
+    want = podium.advantages({k: rows[k] for k in ("task", "rollout", "reward", *names)}, "dr_mas")
+    return {
+        "apart": float(np.abs(np.array(paid) - want).max()),
+        "raw": float(np.abs(np.array(raw) - rows["reward"]).max()),
+    }
+
+
+def worlds_elsewhere() -> Figures:
+    """PettingZoo's own checks of our wrappers, and stable-baselines3's PPO on a world as it is."""
+    from pettingzoo.test import api_test, parallel_api_test
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_checker import check_env
+
+    import podium
+    from podium.exchange.trainers.pettingzoo import aec, flat, parallel
+
+    figures: Figures = {}
+    for name in ("relay", "scouts"):
+        world = podium.make(name)
+        api_test(aec(world), num_cycles=200)
+        parallel_api_test(parallel(world), num_cycles=200)
+        figures[name] = {"agents": len(parallel(world).possible_agents)}
+    env = flat(podium.make("costly_search"))
+    check_env(env)
+    model = PPO("MlpPolicy", env, n_steps=64, batch_size=64, n_epochs=1, device="cpu", seed=0).learn(256)
+    return figures | {"ppo": {"steps": model.num_timesteps}}
+
+
+def record(folder: str, name: str) -> Figures:
+    """What a trainer said and wrote in this environment, for the contract tests: files in a folder."""
+    from pathlib import Path
+
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    made = {"trl": record_trl, "verl": record_verl, "verifiers": record_verifiers}[name](path)
+    return {"files": [one.name for one in made]}
+
+
+def record_trl(path: Any) -> list[Any]:
+    """One step of GRPOTrainer: rows, rewards and mask that came to our mixin, the advantages that it gave back; its log."""
+    import os
+
+    os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+    import shutil
+    from pathlib import Path
+
+    import torch
+    import trl
+    from relay_task import DIGITS
+
+    trainer = relay_trainer(trl_methods()["c3_reward_only"][0], 0, 1, tree=True)
+    trainer.log_completions = True
+    (Path(trainer.args.output_dir) / "completions").mkdir()
+    kept: Figures = {}
+    inner = type(trainer)._advantages
+
+    def keep(self: Any, rows: Any, rewards: Any, mask: Any) -> Any:
+        paid = inner(self, rows, rewards, mask)
+        kept.update(
+            rows=[dict(row) for row in rows], rewards=rewards.tolist(), mask=mask.tolist(), advantages=paid.tolist()
+        )
+        return paid
+
+    type(trainer)._advantages = keep
+    first = {}
+    outer = trainer._generate_and_score_completions
+
+    def look(inputs: Any) -> Any:
+        output = outer(inputs)
+        first.update({k: list(v.shape) if torch.is_tensor(v) else None for k, v in output.items()})
+        return output
+
+    trainer._generate_and_score_completions = look
+    trainer.train()
+    names = ("prompt", "task", "rollout", "agent", "role", "turn", "parent", "reward")
+    rows = [{k: row[k] for k in names if k in row} for row in kept.pop("rows")]
+    whole = {"trl": trl.__version__, "digits": DIGITS, "output": first, "rows": rows, **kept}
+    made = [path / "trl_step.json"]
+    made[0].write_text(json.dumps(whole))
+    for one in sorted(Path(trainer.args.output_dir).rglob("*.parquet")):
+        shutil.copy(one, path / f"trl_{one.name}")
+        made.append(path / f"trl_{one.name}")
+    return made
+
+
+def record_verl(path: Any) -> list[Any]:
+    """The arguments that verl gives an estimator, and what a loop's output becomes; a file of dumped rollouts."""
+    import inspect
+
+    import verl
+    from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
+    from verl.trainer.ppo import core_algos
+    from verl.trainer.ppo.ray_trainer import RayPPOTrainer, compute_advantage
+
+    rows = relay_rows(1, tree=False)
+    asked: Figures = {}
+
+    @core_algos.register_adv_est("podium_recorder")
+    def recorder(**given: Any) -> Any:
+        asked.update({k: type(v).__name__ for k, v in given.items()})
+        return given["token_level_rewards"], given["token_level_rewards"]
+
+    from verl.trainer.config.algorithm import AlgoConfig
+
+    from podium.exchange.trainers.verl import row_ids
+
+    compute_advantage(proto_of(rows, row_ids(rows)), "podium_recorder", config=AlgoConfig())
+    whole = {
+        "verl": verl.__version__,
+        "estimator": asked,
+        "register_adv_est": list(inspect.signature(core_algos.register_adv_est).parameters),
+        "AgentLoopOutput": list(AgentLoopOutput.model_fields),
+        "as_dict": sorted(k for k in ("prompts", "responses", "response_mask", "rollout_log_probs", "rm_scores")),
+    }
+    (path / "verl.json").write_text(json.dumps(whole))
+    prompts = [f"P {task}" for task in rows["task"][:8]]
+    answers = [str(ids[0]) for ids in rows["completion_ids"][:8]]
+    scores = rows["reward"][:8]
+    RayPPOTrainer._write_generations(prompts, answers, rows["task"][:8], scores, {"acc": scores}, str(path), 3)
+    (path / "3.jsonl").rename(path / "verl_3.jsonl")
+    return [path / "verl.json", path / "verl_3.jsonl"]
+
+
+def record_verifiers(path: Any) -> list[Any]:
+    """Episodes of two agents with one of several turns, as verifiers writes them."""
+    from verifiers.v1.utils.trace_store import write_episode
+
+    from podium.exchange.trainers.verifiers import episodes_of
+
+    for episode in episodes_of(relay_trace(1)[list(range(16, 22))], "rema"):
+        write_episode(path, episode)
+    (path / "traces.jsonl").rename(path / "verifiers_traces.jsonl")
+    return [path / "verifiers_traces.jsonl"]
 
 
 if __name__ == "__main__":

@@ -47,7 +47,10 @@ ENVIRONMENTS = {
     "verifiers": Recipe(("verifiers==0.4.0",)),
     "comlrl": Recipe(("comlrl==1.4.3",)),
     "worlds": Recipe(("stable-baselines3==2.9.2", "pettingzoo==1.27.0")),
-    "skyrl": Recipe(("ray>=2.41,<3", "omegaconf", "loguru", "jaxtyping", "tensordict"), ("skyrl==0.3.0",)),
+    "skyrl": Recipe(
+        ("ray>=2.41,<3", "omegaconf", "loguru", "jaxtyping", "tensordict", "pandas", "polars"),
+        ("skyrl==0.3.0", "skyrl-gym==0.4.0"),
+    ),
 }
 
 
@@ -68,9 +71,9 @@ def prepare(name: str) -> None:
     (place / "podium_base.pth").write_text("\n".join(ours) + "\n")
     pip = [str(python_of(name)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     constraint = ["-c", str(ROOT / "constraints.txt")] if name != "verl" else []
-    for options in ([*constraint, "setuptools>=77", *recipe.needed], ["--no-deps", *recipe.alone]):
-        if options[-1] != "--no-deps":
-            subprocess.run([*pip, *options], check=True)
+    subprocess.run([*pip, *constraint, "setuptools>=77", *recipe.needed], check=True)
+    if recipe.alone:
+        subprocess.run([*pip, "--no-deps", *recipe.alone], check=True)
     subprocess.run([*pip, "--no-deps", "--no-build-isolation", "-e", str(ROOT)], check=True)
     (folder / "prepared").write_text(_recipe(name))
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import io
 import pickle
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -22,7 +23,7 @@ from podium.exchange.jsons import objects
 from podium.exchange.reading import Source
 from podium.registry import register
 from podium.trace.columns import Trace
-from podium.trace.findings import Finding
+from podium.trace.findings import Finding, Unreadable
 
 __all__ = ["RolloutRun", "episode_run", "slime_rollouts", "trl_completions", "verifiers_traces", "verl_rollouts"]
 
@@ -56,7 +57,7 @@ class RolloutRun(Run):
         numbers = [EVENT_ID.match(str(trace.id_e[row])) for row in range(trace.n_events)]
         owned = [(row, self.owned.get(int(m[1])) if m else None) for row, m in enumerate(numbers)]
         some = [(row, one) for row, one in owned if one is not None]
-        tokens = {
+        tokens: dict[str, Any] = {
             "owner_k": np.concatenate([np.full(len(one[0]), row, np.int32) for row, one in some]),
             "token_k": np.concatenate([np.array(one[0], np.int64) for _, one in some]),
             "mask_k": np.concatenate([np.array(one[1], np.int8) for _, one in some]),
@@ -153,9 +154,9 @@ def _add_nodes(run: RolloutRun, trace: Mapping[str, Any], agent: str, role: str)
             if call is not None:
                 run.edge(call, row, "tool_dependency")
         elif kind == "assistant":
-            about = {"model": model if node.get("sampled") else None}
+            writer = model if node.get("sampled") else None
             stated = None if node.get("advantages") is None else {"advantages": list(node["advantages"])}
-            row = run.add("message", agent, t, role=role, content=_text(message), extra=stated, **about)
+            row = run.add("message", agent, t, role=role, content=_text(message), extra=stated, model=writer)
             for one in message.get("tool_calls") or ():
                 call = run.add("tool_call", agent, t, role=role, tool=str(one.get("name")))
                 run.edge(row, call, "causal")
@@ -238,8 +239,9 @@ def trl_completions(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
         known = {"step", "prompt", "completion", "advantage"}
         for row in table.to_pylist():
             more = {k: f for k, v in row.items() if k not in known and (f := _figure(v)) is not None}
-            more |= {"advantage": f for f in [_figure(row.get("advantage"))] if f is not None}
-            rewards = [v for k, v in more.items() if k != "advantage" and v == v]
+            rewards = [value for value in more.values() if value == value]
+            if (advantage := _figure(row.get("advantage"))) is not None:
+                more["advantage"] = advantage
             task = _task((row.get("step"), row.get("prompt")))
             places[task] = places.get(task, 0) + 1
             name = f"{row.get('step', 0)}/{task}/{places[task]}"
@@ -261,8 +263,12 @@ def slime_rollouts(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     for source in sources:
         if not source.name.endswith("/data.pkl"):
             continue
-        data = _Plain(io.BytesIO(source.data())).load()
-        for i, sample in enumerate(data.get("samples") or ()):
+        try:
+            data = _Plain(io.BytesIO(source.data())).load()
+            samples = [dict(sample) for sample in data.get("samples") or ()]
+        except (pickle.UnpicklingError, *DAMAGED) as error:
+            raise Unreadable(source.name, f"not a rollout file of slime: {error}") from None
+        for i, sample in enumerate(samples):
             group = sample.get("group_index")
             task = f"{data.get('rollout_id')}/{group if group is not None else _task(sample.get('prompt'))}"
             name = f"{data.get('rollout_id')}/{sample.get('index', i)}"
@@ -286,19 +292,25 @@ def slime_rollouts(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
             yield run
 
 
-class _Plain(pickle.Unpickler):
-    """Plain data only: a class is refused unless it holds data alone, and a tensor is None."""
+DAMAGED = (AttributeError, EOFError, ImportError, IndexError, KeyError, TypeError, ValueError)
 
-    SAFE: Iterable[tuple[str, str]] = (("collections", "OrderedDict"), ("builtins", "set"), ("builtins", "complex"))
+
+class _Nothing:
+    """What stands for an object that is not plain data, and for all that is made of it."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __call__(self, *_: Any, **__: Any) -> _Nothing:
+        return self
+
+    def __setstate__(self, state: Any) -> None: ...
+
+
+class _Plain(pickle.Unpickler):
+    """Plain data only: no code of a file is run, and a tensor is nothing."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in self.SAFE:
-            return super().find_class(module, name)
-        return _nothing
+        return OrderedDict if (module, name) == ("collections", "OrderedDict") else _Nothing
 
-    def persistent_load(self, pid: Any) -> None:
-        return None
-
-
-def _nothing(*_: Any, **__: Any) -> None:
-    """What stands for an object that is not plain data."""
+    def persistent_load(self, pid: Any) -> _Nothing:
+        return _Nothing()

@@ -82,6 +82,14 @@ class CreditMixin:
             values[:, :width] = whole[start : start + len(rows), :width]
         sampled = mask.bool().cpu().numpy()
         paid = ~np.isnan(values) & sampled
+        if trainer.accelerator.num_processes == 1:  # TRL's log of completions shows what was paid, a mean a row
+            log, means = (
+                trainer._logs["advantages"],
+                np.where(paid, values, 0.0).sum(1) / np.maximum(paid.sum(1), 1),
+            )
+            for _ in rows:
+                log.pop()
+            log.extend(means.tolist())
         trainer._metrics["train" if trainer.model.training else "eval"]["podium/paid"].append(
             float(paid.sum() / max(sampled.sum(), 1))
         )

@@ -12,7 +12,7 @@ Installed beside verl, Podium registers by itself (entry point `verl.plugins`): 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -59,7 +59,7 @@ def estimator(method: Method | str) -> Callable[..., tuple[Any, Any]]:
 
 def _table(index: Any, n: int) -> dict[str, Any]:
     """What the uids say: a task each, or all of `row_ids`."""
-    uids = list(range(n)) if index is None else list(index)
+    uids: list[Any] = list(range(n)) if index is None else list(index)
     if not all(isinstance(uid, str) and uid.startswith("{") for uid in uids):
         return {"task": [str(uid) for uid in uids]}
     rows = [json.loads(uid) for uid in uids]
@@ -127,7 +127,7 @@ def _carrying(output: Any) -> Any:
     return CarryingOutput
 
 
-Play = Callable[..., Trace]
+Play = Callable[..., Awaitable[Trace]]
 
 
 def team_loop(play: Play, method: Method | str, base: Any = None) -> Any:
