@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import venv
@@ -89,7 +90,8 @@ def python_of(name: str) -> Path:
 def ask(name: str, *arguments: str, seconds: float = 600) -> str:
     """What a command prints in an environment; it is started in the project's folder."""
     command = [str(python_of(name)), "-W", "ignore", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, cwd=ROOT)
+    quiet = os.environ | {"WANDB_MODE": "disabled", "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, cwd=ROOT, env=quiet)
     if done.returncode:
         raise RuntimeError(f"{' '.join(arguments)}: {done.stderr.strip()[-2000:]}")
     return done.stdout
