@@ -29,6 +29,7 @@ from podium.trace.survey import top_fields
 __all__ = ["Importer", "Source", "known_formats", "looks_like", "read_foreign"]
 
 START = 1 << 16  # bytes that a format is recognised by
+CERTAIN = 0.9  # a format that is so sure is not doubted: the others are not asked
 ZSTD = 93  # how a member of a zip archive is packed
 
 
@@ -64,6 +65,8 @@ def importer_of(start: bytes, name: str) -> str | None:
         sure = float(facts("importer", one)["detect"](start, name))
         if sure > surest:
             best, surest = one, sure
+        if sure >= CERTAIN:
+            break
     return best
 
 
@@ -252,9 +255,11 @@ def _lines(
     """What a file holds, as far as it can be read."""
     try:
         with opened() as stream:
+            if progress is None:
+                yield from stream
+                return
             for line in stream:
-                if progress:
-                    progress(len(line))
+                progress(len(line))
                 yield line
     except Unreadable as error:
         broken[name] = error.why
