@@ -94,10 +94,9 @@ class Text:
     @staticmethod
     def of(strings: Iterable[str | None]) -> Text:
         strings = list(strings)
-        words = dict.fromkeys(strings)
-        words.pop(None, None)
+        words = tuple(word for word in dict.fromkeys(strings) if word is not None)
         codes: dict[str | None, int] = {None: -1, **dict(zip(words, range(len(words)), strict=True))}
-        return Text(np.fromiter(map(codes.__getitem__, strings), np.int32, len(strings)), tuple(words))
+        return Text(np.fromiter(map(codes.__getitem__, strings), np.int32, len(strings)), words)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Text, (self.codes, tuple(self.words))
