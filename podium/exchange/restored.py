@@ -1,0 +1,45 @@
+"""Runs that were exported by Podium and come back: what another format has no place for travels beside it, so that
+a run read back is the run that was written.
+
+An export puts every event, as the survey's document has it, beside what stands for it, with its place; and what is
+said of the run, with its edges, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from podium.exchange.build import Run
+from podium.trace import files, survey
+from podium.trace.columns import Trace
+from podium.trace.findings import Finding
+
+__all__ = ["EVENT", "RUN", "Restored", "parts_of"]
+
+EVENT, RUN = "podium.event", "podium.run"  # the keys under which they travel
+Placed = tuple[int, dict[str, Any]]  # an event and its place among the others
+
+
+def parts_of(trace: Trace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What is said of a run, with its edges, and its events."""
+    document = msgspec.json.decode(survey.write(trace))
+    return document, document.pop("events")
+
+
+class Restored(Run):
+    """A run of which the parts are read back."""
+
+    def __init__(self, run: dict[str, Any], events: Sequence[Placed]) -> None:
+        super().__init__(str(run.get("trace_id") or "run"), system=str(run.get("system") or "podium"))
+        self.document = run | {"events": [event for _, event in sorted(events, key=lambda one: one[0])]}
+
+    def built(self, file: str) -> tuple[Trace | None, list[Finding]]:
+        """The run as it was, and what is wrong with it: something, where parts of it were changed or lost."""
+        faults = [fault.finding() for fault in self.faults]
+        if not self.document["events"]:
+            return None, [*faults, *super().built(file)[1]]
+        read = files.finished(survey.read_document(msgspec.json.encode(self.document), file), file)
+        return read.trace, faults + read.findings
