@@ -81,7 +81,6 @@ class Past:
     prompt: Prompt
     answer: Completion
     spoken: Spoken
-    messages: int  # of the conversation, the answer counted
     key: str = ""  # of these messages (`keys`)
     event: Any = None  # what it is called where it was recorded
     more: dict[str, Any] = field(default_factory=dict)
@@ -197,7 +196,7 @@ class Dialogue:
         text = self.render(messages, tools, True)
         if before is None:
             return Prompt(text, Context(self._ids(text)), "start")
-        link, rest = self._behind(text, messages, tools, before)
+        link, rest = self._behind(text, before)
         if rest is None:
             return Prompt(text, Context(self._ids(text)), "fork", link)
         whole = Context(before.answer.ids, before.prompt.context)
@@ -206,17 +205,12 @@ class Dialogue:
     def _ids(self, text: str) -> tuple[int, ...]:
         return tuple(self.model.tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def _behind(
-        self, text: str, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], before: Past
-    ) -> tuple[str, str | None]:
+    def _behind(self, text: str, before: Past) -> tuple[str, str | None]:
         """The kind of link and the text behind an answer; or why there is none, and None."""
         past, end = before.prompt.text, self._end
-        with_answer = self.render(messages[: before.messages], tools, False)
-        if not text.startswith(past) or not with_answer.startswith(past):
+        if not text.startswith(past):
             return "the template writes what came before the answer otherwise", None
-        if not text.startswith(with_answer):
-            return "the template writes the answer otherwise as the conversation goes on", None
-        written, closed, after = with_answer[len(past) :].rpartition(end)
+        written, closed, after = text[len(past) :].partition(end)
         if not closed:
             return f"the template does not close an answer with {end!r}", None
         raw = self.raw(before.answer)
@@ -224,7 +218,7 @@ class Dialogue:
         same = written == raw or _alike(self.how.read(written, names), before.spoken)
         if not same:
             return "the template writes the answer with other content", None
-        rest = ("" if before.answer.ended else end) + after + text[len(with_answer) :]
+        rest = ("" if before.answer.ended else end) + after
         return ("clean" if written == raw else "realigned"), rest
 
     def raw(self, answer: Completion) -> str:

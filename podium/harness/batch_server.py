@@ -288,7 +288,7 @@ class BatchServer:
                 question.answer.set_exception(Fault("endpoint", answer.fault or "no answer"))
                 continue
             spoken = dialogue.spoken(answer, given.tools, given.stop)
-            past = Past(prompt, answer, spoken, len(given.messages) + 1)
+            past = Past(prompt, answer, spoken)
             past.key = [*keys([*given.messages, message_of(spoken.message())], given.tools)][-1]
             question.handle.steps[question.see.name, question.see.turn] = step._replace(past=past)
             how = "free" if given.grammar is None else "grammar"

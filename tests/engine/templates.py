@@ -49,7 +49,7 @@ def answered(
     answer = Completion((*ids, talk.model.end) if ended else ids, (0.0,) * (len(ids) + ended), ended)
     spoken = talk.spoken(answer, TOOLS)
     whole = [*messages, message_of(spoken.message())]
-    return Past(prompt, answer, spoken, len(whole), [*keys(whole, TOOLS)][-1]), whole
+    return Past(prompt, answer, spoken, [*keys(whole, TOOLS)][-1]), whole
 
 
 def goes_on(talk: Dialogue, said: str, more: list[Message], ended: bool = True) -> Prompt:
