@@ -330,11 +330,19 @@ def _training(library: Library, words: Mapping[str, str]) -> bytes:
     number = words["training"]
     if not number.isdecimal() or int(number) >= len(library.trainings):
         raise NoAnswer(f"there is no training {number}; there are {len(library.trainings)}")
+    training = library.trainings[int(number)]
     runs = [
-        {"run": i, "file": Path(library.runs[i][0]).name, "name": library.runs[i][1].trace_id_n[0]}
+        {
+            "run": i,
+            "file": Path(file).name,
+            "name": trace.trace_id_n[0],
+            "iteration": training.iteration(file),
+            "reward": float(trace.reward_n["team"][0]) if "team" in trace.reward_n else None,
+        }
         for i in library.kept_runs[int(number)]
+        for file, trace in [library.runs[i]]
     ]
-    return json_of(library.trainings[int(number)].facts() | {"runs": runs})
+    return json_of(training.facts() | {"runs": runs})
 
 
 def _events(library: Library, words: Mapping[str, str]) -> bytes:
