@@ -18,6 +18,7 @@ from podium import metrics
 from podium.audit.report import report
 from podium.credit import BadCredit, Credit
 from podium.credit.at_unit import at_unit
+from podium.credit.routing import broadcast
 from podium.errors import WrongUse
 from podium.graph import units
 from podium.graph.grouping import take
@@ -106,6 +107,7 @@ class Library:
             raise Unreadable(self.paths[0], self.unreadable[0])
         self._same: list[int] = []
         self._summaries: dict[int, RunSummary] = {}
+        self.last_credit: tuple[Trace, str, Credit] | None = None  # of which another unit may be asked next
 
     def _read_runs(self, path: str) -> None:
         for one in files.read(path, keep=self.content):
@@ -225,19 +227,20 @@ def _activity(trace: Trace, bins: int = 40) -> list[int]:
 
 
 def credit_columns(
-    trace: Trace, method: str, unit: str, rollout: int = 0
+    trace: Trace, method: str, unit: str, rollout: int = 0, paid: Credit | None = None
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The credit of a method to one of some runs that it may compare, for each of its events and units.
 
-    `unit` is one of the eight, or "own": the one that the method pays.
+    `unit` is one of the eight, or "own": the one that the method pays. `paid` is the method's credit, if it is known.
     """
     if method not in METHODS:
         raise NoAnswer(f"no method called {method!r}; {alternatives(method, sorted(METHODS), 'method')}")
     if unit != OWN and unit not in units.UNITS:
         raise NoAnswer(f"no unit called {unit!r}; there are {', '.join(units.UNITS)}")
     row = METHODS[method]
-    paid = credit_of(trace, row)
-    paid = paid if unit == OWN else at_unit(paid, unit)
+    paid = credit_of(trace, row) if paid is None else paid
+    own_unit = paid.unit
+    paid, unplaced = (paid, 0.0) if unit == OWN else _placed(paid, unit, rollout)
     own = paid.rollout == rollout
     value, rows = paid.value[own], paid.rows[own]
     if np.isnan(value).all():
@@ -253,6 +256,8 @@ def credit_columns(
         "paid": int((~np.isnan(value)).sum()),
         "units": len(value),
         "sum": float(np.nansum(value)),
+        "own_unit": own_unit,
+        "unplaced": unplaced,
         "compared_with": len(trace) - 1,
     }
     return header, {
@@ -260,6 +265,18 @@ def credit_columns(
         "row": np.where(rows < 0, -1, rows - first).astype(np.int32),
         "value": value,
     }
+
+
+def _placed(paid: Credit, unit: str, rollout: int) -> tuple[Credit, float]:
+    """Credit at another unit, and how much of one run's has no such unit to be shown at."""
+    try:
+        return at_unit(paid, unit), 0.0
+    except BadCredit:
+        if not units.finer(unit, paid.unit):
+            raise
+    inside = units.within(paid.trace, unit, paid.unit)
+    empty = np.bincount(inside[inside >= 0], minlength=len(paid.value)) == 0
+    return broadcast(paid, unit), float(np.nansum(paid.value[empty & (paid.rollout == rollout)]))
 
 
 def _why(needs: Sequence[str]) -> str:
@@ -279,7 +296,10 @@ def _by_event(paid: Credit) -> F:
 
 def _credit(library: Library, words: Mapping[str, str]) -> bytes:
     trace, rollout = library.siblings(words)
-    return pack(*credit_columns(trace, words["method"], words["unit"], rollout))
+    method, last = words["method"], library.last_credit
+    if method in METHODS and (last is None or last[0] is not trace or last[1] != method):
+        library.last_credit = last = (trace, method, credit_of(trace, METHODS[method]))
+    return pack(*credit_columns(trace, method, words["unit"], rollout, None if last is None else last[2]))
 
 
 def _payable(library: Library, words: Mapping[str, str]) -> bytes:

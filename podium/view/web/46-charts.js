@@ -152,10 +152,10 @@ class Chart {
 }
 
 // Figures from the left to the right, one line each: a mark, its interval, and others to set it beside.
-function rangePicture(rows, { label, percent = false, zero = false, right = null }) {
-  const [W, L, R] = [640, 190, right ? 130 : 30];
+function rangePicture(rows, { label, percent = false, zero = false, right = null, width = 640, left = 190 }) {
+  const [W, L, R] = [width, left, right ? 130 : 30];
   const ends = rows.flatMap((r) => [r.value, ...(r.interval || []), ...(r.marks || []).map((m) => m.at)]).filter((v) => v !== null && v !== undefined);
-  const marks = ticks(Math.min(...(zero ? [0] : []), ...ends), Math.max(...ends, ...(zero ? [1e-9] : [])));
+  const marks = ticks(Math.min(...(zero ? [0] : []), ...ends), Math.max(...ends, ...(zero ? [1e-9] : [])), width > 500 ? 4 : 3);
   const x = (v) => L + ((v - marks[0]) / (marks[marks.length - 1] - marks[0] || 1)) * (W - L - R);
   const say = percent ? percents : (v) => number(+v.toPrecision(4));
   const height = rows.length * 24 + 26;
@@ -179,7 +179,7 @@ function heldOut(rows) {
   return h("figure.chartbox", {}, h("figcaption", {}, h("strong", {}, "In worlds that it did not learn from"), h("span.quiet", {}, "mean score of an episode")), key, rangePicture(lines, { label: "Score in held-out worlds", right: (r) => (r.left === null || r.left === undefined ? "" : `${percents(r.left)} left`) }));
 }
 
-// A board: methods by worlds. The deeper the colour the less of the gap is left; the line is the interval, the bar what share was paid.
+// A board: methods by worlds. The deeper the blue the less of the gap is left, orange is worse than a trivial policy; the line is the interval, the bar what share was paid.
 function boardTable(rows) {
   const worlds = [...new Set(rows.map((r) => r.env))];
   const mean = (m) => {
@@ -188,18 +188,19 @@ function boardTable(rows) {
   };
   const methods = [...new Set(rows.map((r) => r.method))].sort((a, b) => mean(a) - mean(b));
   const best = new Map(worlds.map((w) => [w, Math.min(...rows.filter((r) => r.env === w && r.share_of_gap !== null).map((r) => r.share_of_gap))]));
+  const top = new Map(worlds.map((w) => [w, Math.max(1, ...rows.filter((r) => r.env === w && r.share_of_gap !== null).map((r) => 1.15 * r.share_of_gap))]));
   const cell = (r) => {
     if (!r || r.share_of_gap === null) return h("td.quiet", {}, "not trained");
     const [low, high] = r.interval;
     const known = low !== null && high !== null;
     const strength = Math.round(45 * Math.min(1, Math.max(0, 1 - r.share_of_gap)));
     const line = svg("svg", { viewBox: "0 0 100 8", class: "interval", preserveAspectRatio: "none", "aria-hidden": "true" });
-    const x = (v) => Math.min(100, Math.max(0, v * 100));
+    const x = (v) => Math.min(100, Math.max(0, (100 * v) / top.get(r.env)));
     if (known) line.append(svg("rect", { x: x(low), y: 3, width: Math.max(1, x(high) - x(low)), height: 2, fill: "var(--ink)" }));
     line.append(svg("rect", { x: Math.min(98, x(r.share_of_gap)), y: 0, width: 2, height: 8, fill: "var(--ink)" }));
     const box = h("td.cell", {}, h("div", {}, h("strong", {}, percents(r.share_of_gap)), best.get(r.env) === r.share_of_gap ? h("span", { title: "the best in this world" }, " ★") : null), line,
       h("div.quiet", {}, known ? `${percents(low)} to ${percents(high)}` : "one seed"), h("div.quiet", {}, r.paid === null || r.paid === undefined ? "" : `${percents(r.paid)} paid`));
-    box.style.background = `color-mix(in srgb, var(--accent) ${strength}%, var(--page))`;
+    box.style.background = r.share_of_gap > 1 ? "color-mix(in srgb, #dc5a00 14%, var(--page))" : `color-mix(in srgb, var(--accent) ${strength}%, var(--page))`;
     return box;
   };
   return h("div.scroll", { tabindex: "0", role: "region", "aria-label": "Share of the gap that is left, methods by worlds" }, h("table.board-table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Method"), worlds.map((w) => h("th", { scope: "col" }, words(w))))),
@@ -211,6 +212,6 @@ function standings(rows) {
   return h("div.charts", {}, [...new Set(rows.map((r) => r.env))].map((env) => {
     const own = rows.filter((r) => r.env === env && r.share_of_gap !== null).sort((a, b) => a.share_of_gap - b.share_of_gap);
     if (!own.length) return null;
-    return h("figure.chartbox", {}, h("figcaption", {}, h("strong", {}, words(env)), h("span.quiet", {}, "share of the gap that is left; the optimum is 0 %")), rangePicture(own.map((r) => ({ name: r.method, value: r.share_of_gap, interval: r.interval })), { label: words(env), percent: true, zero: true }));
+    return h("figure.chartbox", {}, h("figcaption", {}, h("strong", {}, words(env)), h("span.quiet", {}, "share of the gap that is left; the optimum is 0 %")), rangePicture(own.map((r) => ({ name: r.method, value: r.share_of_gap, interval: r.interval })), { label: words(env), percent: true, zero: true, width: 400, left: 110 }));
   }));
 }
