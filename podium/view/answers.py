@@ -24,6 +24,7 @@ from podium.graph import units
 from podium.graph.grouping import take
 from podium.methods import METHODS, credit_of
 from podium.registry import alternatives
+from podium.rewards.ledger import Now
 from podium.trace import files
 from podium.trace.columns import F, Trace, concat
 from podium.trace.findings import Unreadable
@@ -40,6 +41,7 @@ __all__ = ["Library", "NoAnswer", "json_of", "key_of"]
 
 MOST_COMPARED = 2_000_000  # events of runs of one task that methods compare with each other
 OWN = "own"
+START = Now(0.0, ())  # where in training annealed rewards are read
 SCREEN = 62  # letters of a line of the first screen
 
 
@@ -90,24 +92,36 @@ class Library:
     def read(self) -> None:
         """Reads everything anew."""
         self.stamp = self.changed()
+        before = getattr(self, "runs", [])
         self.runs: list[tuple[str, Trace]] = list(self.extra)
         self.trainings: list[TrainingFolder] = []
         self.kept_runs: list[range] = []  # of each training the runs that were kept
         self.unreadable: list[str] = []
-        for path in self.paths:
-            if is_training(path):
-                training = TrainingFolder(Path(path))
-                runs = training.runs()
-                self.kept_runs.append(range(len(self.runs), len(self.runs) + len(runs)))
-                self.trainings.append(training)
-                self.runs += runs
-            else:
-                self._read_runs(path)
+        try:
+            for path in self.paths:
+                self._read_path(path)
+        except (
+            Unreadable,
+            OSError,
+        ) as error:  # what was there and is gone, or is being written, stays as it was read
+            if not before:
+                raise
+            self.runs, self.unreadable = before, [f"not read again: {error}"]
         if not self.runs and not self.trainings and self.unreadable:
             raise Unreadable(self.paths[0], self.unreadable[0])
         self._same: list[int] = []
         self._summaries: dict[int, RunSummary] = {}
         self.last_credit: tuple[Trace, str, Credit] | None = None  # of which another unit may be asked next
+
+    def _read_path(self, path: str) -> None:
+        if not is_training(path):
+            self._read_runs(path)
+            return
+        training = TrainingFolder(Path(path))
+        runs = training.runs()
+        self.kept_runs.append(range(len(self.runs), len(self.runs) + len(runs)))
+        self.trainings.append(training)
+        self.runs += runs
 
     def _read_runs(self, path: str) -> None:
         for one in files.read(path, keep=self.content):
@@ -238,13 +252,13 @@ def credit_columns(
     if unit != OWN and unit not in units.UNITS:
         raise NoAnswer(f"no unit called {unit!r}; there are {', '.join(units.UNITS)}")
     row = METHODS[method]
-    paid = credit_of(trace, row) if paid is None else paid
-    own_unit = paid.unit
+    paid = credit_of(trace, row, START) if paid is None else paid
+    own_unit, known = paid.unit, not np.isnan(paid.value[paid.rollout == rollout]).all()
     paid, unplaced = (paid, 0.0) if unit == OWN else _placed(paid, unit, rollout)
     own = paid.rollout == rollout
     value, rows = paid.value[own], paid.rows[own]
     if np.isnan(value).all():
-        raise NoAnswer(f"{method} pays no {paid.unit} of this run: {_why(row.needs)}")
+        raise NoAnswer(f"{method} pays no {paid.unit} of this run: {_why(row.needs, known, own_unit)}")
     total = float(trace.reward_n["team"][rollout]) if "team" in trace.reward_n else np.nan
     first, last = trace.first_of("e")[rollout : rollout + 2].tolist()
     header = {
@@ -279,7 +293,9 @@ def _placed(paid: Credit, unit: str, rollout: int) -> tuple[Credit, float]:
     return broadcast(paid, unit), float(np.nansum(paid.value[empty & (paid.rollout == rollout)]))
 
 
-def _why(needs: Sequence[str]) -> str:
+def _why(needs: Sequence[str], known: bool = False, unit: str = "") -> str:
+    if known:
+        return f"it pays by {unit}, and where a {unit} is not paid, or holds none, no sum is known"
     return f"it needs {', '.join(needs)}" if needs else "its group has no other run here"
 
 
@@ -298,7 +314,7 @@ def _credit(library: Library, words: Mapping[str, str]) -> bytes:
     trace, rollout = library.siblings(words)
     method, last = words["method"], library.last_credit
     if method in METHODS and (last is None or last[0] is not trace or last[1] != method):
-        library.last_credit = last = (trace, method, credit_of(trace, METHODS[method]))
+        library.last_credit = last = (trace, method, credit_of(trace, METHODS[method], START))
     return pack(*credit_columns(trace, method, words["unit"], rollout, None if last is None else last[2]))
 
 
@@ -310,7 +326,7 @@ def _payable(library: Library, words: Mapping[str, str]) -> bytes:
         if not row.credit:
             continue
         try:
-            credit = credit_of(trace, row)
+            credit = credit_of(trace, row, START)
         except (BadCredit, WrongUse, ValueError) as error:
             refused[name] = str(error)
             continue

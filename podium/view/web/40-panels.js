@@ -169,7 +169,7 @@ class Panels {
     const page = () => {
       const some = Array.from(rows.slice(from, from + 100));
       box.replaceChildren(
-        h("p", {}, `${matches ? `${number(rows.length)} events match “${this.screen.query}”` : `${number(rows.length)} events in the order of time`}${run.untimed && !matches ? `; ${number(run.untimed)} without a time are not among them` : ""}`),
+        h("p", {}, `${matches ? `${many(rows.length, "event")} match${rows.length === 1 ? "es" : ""} “${this.screen.query}”` : `${number(rows.length)} events in the order of time`}${run.untimed && !matches ? `; ${number(run.untimed)} without a time are not among them` : ""}`),
         h("div.row", {}, h("button", { disabled: from === 0, onclick: () => { from -= 100; page(); } }, "Earlier"), h("span.quiet", {}, rows.length ? `${from + 1} to ${Math.min(from + 100, rows.length)}` : ""), h("button", { disabled: from + 100 >= rows.length, onclick: () => { from += 100; page(); } }, "Later"),
           h("button", { onclick: () => { from = Math.floor(Math.max(0, lower(Float64Array.from(rows, (e) => run.x0[e]), lanes.a)) / 100) * 100; page(); } }, "In view")),
         table(some.map((e) => ({ at: run.timed ? seconds(run.start[e]) : `event ${e}`, agent: run.titles[run.columns.agent[e]], event: this.link(e, `${MARKS[run.type(e)]} ${run.label(e)}`) })), { caption: "Events" }));
@@ -222,7 +222,7 @@ class Panels {
     if (second && !other) parts.push(h("p.quiet", {}, `${header.method} pays ${words(header.unit)}s and ${second.header.method} ${words(second.header.unit)}s: choose one unit to set them side by side.`));
     for (const paid of [screen.credit, second].filter(Boolean)) {
       const one = paid.header;
-      parts.push(h("h3", {}, one.method), h("p.quiet", {}, `reward: ${one.reward}; credit: ${one.credit}; ${number(one.paid)} of ${number(one.units)} units (${words(one.unit)}) are paid${one.compared_with ? `, beside ${many(one.compared_with, "other run")} of the task` : ""}`), one.own_unit !== one.unit ? h("p.quiet", {}, `It pays by ${words(one.own_unit)}. By ${words(one.unit)} that is summed where a part is larger, and stands at each part in full where it is smaller.`) : null, one.unplaced ? h("p.fault", {}, `${number(+one.unplaced.toPrecision(4))} of the credit belongs to what holds no ${words(one.unit)}, and is not shown.`) : null, waterfall(run, paid, (row) => screen.lanes.select(row, true)));
+      parts.push(h("h3", {}, one.method), h("p.quiet", {}, `reward: ${one.reward}; credit: ${one.credit}; ${number(one.paid)} of ${number(one.units)} units (${words(one.unit)}) are paid${one.compared_with ? `, beside ${many(one.compared_with, "other run")} of the task` : ""}`), /anneal/.test(one.reward + one.credit) ? h("p.quiet", {}, "Annealed rewards are read as at the start of training, where they count in full.") : null, one.own_unit !== one.unit ? h("p.quiet", {}, `It pays by ${words(one.own_unit)}. By ${words(one.unit)} that is summed where a part is larger, and stands at each part in full where it is smaller.`) : null, one.unplaced ? h("p.fault", {}, `${number(+one.unplaced.toPrecision(4))} of the credit belongs to what holds no ${words(one.unit)}, and is not shown.`) : null, waterfall(run, paid, (row) => screen.lanes.select(row, true)));
     }
     const rows = Array.from(columns.row, (row, i) => ({ i, row })).filter(({ row }) => row >= 0)
       .sort((a, b) => Math.abs(columns.value[b.i] || 0) - Math.abs(columns.value[a.i] || 0)).slice(0, 200)

@@ -88,7 +88,7 @@ function frame() {
   const search = h("input", { type: "search", placeholder: "Search", "aria-label": "Search agents, tools, types, choices; or agent:NAME, tool:NAME", id: "search" });
   search.addEventListener("change", () => {
     clearTimeout(search.waiting);
-    screen?.searched?.(search.value);
+    if (search.value.trim() !== (screen?.query || "")) screen?.searched?.(search.value); // a click on a match leaves the field
   });
   search.addEventListener("keydown", (k) => k.key === "Escape" && search.blur());
   search.addEventListener("input", () => {
