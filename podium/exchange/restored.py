@@ -17,9 +17,9 @@ from podium.trace import files, survey
 from podium.trace.columns import Trace
 from podium.trace.findings import Finding
 
-__all__ = ["EVENT", "RUN", "Restored", "parts_of"]
+__all__ = ["EVENT", "PLACE", "RUN", "Placed", "Restored", "parts_of"]
 
-EVENT, RUN = "podium.event", "podium.run"  # the keys under which they travel
+EVENT, PLACE, RUN = "podium.event", "podium.place", "podium.run"  # the keys under which they travel
 Placed = tuple[int, dict[str, Any]]  # an event and its place among the others
 
 

@@ -4,6 +4,7 @@ place for is beside each step in `extra`, so that the run read back is the same.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,14 +20,19 @@ __all__ = ["to_atif"]
 VERSION = "ATIF-v1.7"
 
 
-@register("exporter", "atif", title="ATIF trajectories", suffix=".json")
-def to_atif(trace: Trace) -> bytes:
-    """One run as a trajectory."""
+@register("exporter", "atif", title="ATIF trajectories", suffixes=(".json",))
+def to_atif(traces: Sequence[Trace], suffix: str = ".json") -> bytes:
+    """One run as a trajectory; several as an array of them."""
+    whole = [_trajectory(trace) for trace in traces]
+    return msgspec.json.format(msgspec.json.encode(whole[0] if len(whole) == 1 else whole), indent=1)
+
+
+def _trajectory(trace: Trace) -> dict[str, Any]:
     run, events = parts_of(trace)
     writer = _Trajectories(run, events)
     for row, event in enumerate(events):
         writer.add(row, event)
-    return msgspec.json.format(msgspec.json.encode(writer.whole()), indent=1)
+    return writer.whole()
 
 
 def stamp_of(run_started: float | None, event: dict[str, Any], name: str = "t") -> str | None:
