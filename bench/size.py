@@ -29,7 +29,7 @@ MODULES_OF_A_NAME = 3  # public functions of one name are counted where so many 
 
 FORMATS = (  # of issue 30, which came after the budget of `exchange` was set: each is one file with a limit of its own
     "agentdojo atif autogen copilot_cli crewai google_adk inspect_ai opencode tau_bench trail whowhen "
-    "turns restored to_atif to_otlp to_perfetto to_tables listen live"
+    "turns restored to_atif to_otlp to_perfetto to_tables to_protobuf listen live"
 ).split()
 LONGEST_FORMAT = 210
 

@@ -6,7 +6,6 @@ A trace is a run. Traces that name one conversation or session are the tasks of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -17,7 +16,7 @@ from podium.exchange.conventions import CONTENT, MARKS, SESSIONS, WANTED, span_o
 from podium.exchange.lines import ERRORS, one_a_line, records
 from podium.exchange.protobuf import Damaged, requests
 from podium.exchange.reading import START, Source
-from podium.exchange.restored import EVENT, PLACE, RUN, Placed, Restored
+from podium.exchange.restored import EXPORTED, TRAVELS, Exported
 from podium.exchange.spans import Span, add_spans
 from podium.registry import register
 
@@ -280,34 +279,6 @@ class Collected:
             yield run
 
 
-class _Ours:
-    """The runs that Podium wrote as spans, by their traces."""
-
-    def __init__(self) -> None:
-        self.about: dict[str, dict[str, Any]] = {}
-        self.events: dict[str, list[Placed]] = {}
-
-    def add(self, request: Request) -> None:
-        every = (span for r in request.resource_spans for scope in r.scope_spans for span in scope.spans)
-        for span in every:
-            a = {pair.key: pair.value for pair in span.attributes if pair.key in (EVENT, PLACE, RUN)}
-            with suppress(*ERRORS, TypeError, ValueError):
-                known = {key: _value.decode(value).plain() for key, value in a.items()}
-                if RUN in known:
-                    self.about[span.trace_id] = msgspec.json.decode(known[RUN], type=dict[str, Any])
-                if EVENT in known:
-                    event = msgspec.json.decode(known[EVENT], type=dict[str, Any])
-                    self.events.setdefault(span.trace_id, []).append((int(known.get(PLACE) or 0), event))
-
-    def runs(self, faults: list[tuple[str, int | None, str]]) -> Iterator[Run]:
-        for trace, about in self.about.items():
-            run = Restored(about, self.events.get(trace, []))
-            for fault in faults:
-                run.fault(*fault)
-            faults.clear()
-            yield run
-
-
 def is_otlp(start: bytes, name: str) -> float:
     """OTLP says so. A whole file without a trace of an agent's work is none of ours."""
     if b'"resourceSpans"' in start[:4096] or b'"resource_spans"' in start[:4096]:
@@ -321,18 +292,25 @@ def is_otlp(start: bytes, name: str) -> float:
 @register("importer", title="OTLP", detect=is_otlp)
 def otlp(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     """The runs of OTLP files."""
-    collected, ours = Collected("opentelemetry", keep), _Ours()
+    collected, ours = Collected("opentelemetry", keep), Exported()
     for source in sources:
         complain = collected.complain(source.name)
         for request in _read(source, complain):
-            if EVENT.encode() in source.start:
-                ours.add(request)
+            if EXPORTED.encode() in source.start:
+                _keep(request, ours)
                 continue
             for trace, session, span in spans_of(request):
                 collected.add(trace, session, span)
     yield from ours.runs(collected.faults)
     if collected.traces or not ours.about:
         yield from collected.runs(sources[0].name)
+
+
+def _keep(request: Request, ours: Exported) -> None:
+    for span in (s for resource in request.resource_spans for scope in resource.scope_spans for s in scope.spans):
+        ours.add(
+            span.trace_id, {p.key: _value.decode(p.value).plain() for p in span.attributes if p.key in TRAVELS}
+        )
 
 
 def _read(source: Source, complain: Callable[[int | None, str], None]) -> Iterator[Request]:

@@ -1,4 +1,4 @@
-"""OTLP traces in protobuf, decoded and encoded without a library: the fields that are read, and no others.
+"""OTLP traces in protobuf, decoded without a library: the fields that are read, and no others.
 
 The messages are those of opentelemetry/proto/trace/v1/trace.proto. A file holds one request, or several, each
 behind its length in four bytes (what the collector's file exporter writes).
@@ -6,11 +6,11 @@ behind its length in four bytes (what the collector's file exporter writes).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from struct import pack, unpack_from
+from collections.abc import Iterator
+from struct import unpack_from
 from typing import Any
 
-__all__ = ["REQUEST", "Damaged", "Schema", "encoded", "requests"]
+__all__ = ["PAIR", "REQUEST", "Damaged", "Schema", "requests"]
 
 
 class Damaged(ValueError):
@@ -126,40 +126,3 @@ def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
             return value, at
         shift += 7
     raise Damaged(f"a number that does not end at byte {at}")
-
-
-def encoded(message: Mapping[str, Any], schema: Schema) -> bytes:
-    """A message by its fields' names, those that are there.
-
-    >>> encoded({"key": "a", "value": {"intValue": "3"}}, PAIR)
-    b'\\n\\x01a\\x12\\x02\\x18\\x03'
-    """
-    parts: list[bytes] = []
-    for number, (name, kind) in schema.items():
-        value = message.get(name)
-        if value is None:
-            continue
-        several = isinstance(kind, list)
-        for one in value if several else [value]:
-            parts.append(_field(number, kind[0] if several else kind, one))
-    return b"".join(parts)
-
-
-def _field(number: int, kind: Any, value: Any) -> bytes:
-    if isinstance(kind, dict):
-        data = encoded(value, kind)
-    elif kind in ("int", "bool"):
-        return _number(number << 3) + _number(int(value) & (1 << 64) - 1)
-    elif kind in ("double", "fixed"):
-        return _number(number << 3 | 1) + (pack("<d", value) if kind == "double" else pack("<Q", int(value)))
-    else:
-        data = value.encode() if kind == "text" else bytes.fromhex(value)
-    return _number(number << 3 | 2) + _number(len(data)) + data
-
-
-def _number(value: int) -> bytes:
-    data = bytearray()
-    while value > 127:
-        data.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*data, value])

@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from podium.exchange.build import PERSON
-from podium.exchange.protobuf import REQUEST, encoded
-from podium.exchange.restored import EVENT, PLACE, RUN, parts_of
+from podium.exchange.protobuf import REQUEST
+from podium.exchange.restored import EVENT, EXPORTED, PLACE, RUN, parts_of
+from podium.exchange.to_protobuf import encoded
 from podium.registry import register
 from podium.trace.columns import Trace
 
@@ -74,7 +75,7 @@ class _Clock:
 def _request(trace: Trace) -> dict[str, Any]:
     run, events = parts_of(trace)
     spans = [*_agents(run, events), *_events(run, events)]
-    about = {"attributes": [pair("service.name", run.get("system") or "podium")]}
+    about = {"attributes": [pair(EXPORTED, True), pair("service.name", run.get("system") or "podium")]}
     return {"resourceSpans": [{"resource": about, "scopeSpans": [{"scope": {"name": "podium"}, "spans": spans}]}]}
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from podium.exchange.protobuf import Schema, encoded
+from podium.exchange.protobuf import Schema
+from podium.exchange.to_protobuf import encoded
 from podium.registry import register
 from podium.trace.columns import Trace
 from podium.trace.vocabulary import EVENT_TYPES, edge
