@@ -184,6 +184,7 @@ class Run {
 
   // Lanes from top to bottom; that of a folded agent has the events of all below it.
   lay() {
+    this.layout = (this.layout || 0) + 1;
     const { agents } = this.header;
     const lane = new Int32Array(agents.length).fill(-1);
     this.lanes = [];
@@ -309,6 +310,7 @@ class Run {
   // What an agent was launched for says more than its identifier.
   rename(agents) {
     const tasks = new Map(agents.filter((a) => a.task).map((a) => [a.name, a.task]));
+    this.layout++;
     if (tasks.size) this.titles = this.header.agents.map((name) => tasks.get(name) || name);
   }
 

@@ -379,7 +379,7 @@ class CompareScreen {
     const parts = branch ? this.left(branch) : [h("p.quiet", {}, "Neither run branched from the other, so their pictures and figures are set side by side.")];
     const reward = figures.find((f) => f.name === "rewards.team");
     parts.push(this.cards(figures));
-    if (reward) parts.push(h("p", {}, `Reward of the team: ${figure("", reward.a)} in A, ${figure("", reward.b)} in B. `, reward.a === null || reward.b === null ? null : worth("B", reward.b - reward.a)));
+    if (reward && reward.a !== null && reward.b !== null) parts.push(h("p", {}, worth("B", reward.b - reward.a)));
     const rows = figures.filter((f) => f.a !== f.b).map((f) => ({ figure: title(f.name.replace(/^clock/, "time").replace(/^spending/, "tokens and price").replaceAll(".", " · ")), a: measure(f.name, f.a), b: measure(f.name, f.b), difference: f.a === null || f.b === null ? null : measure(f.name, f.b - f.a) }));
     const same = figures.length - rows.length;
     this.boards.forEach((lanes) => lanes.fit());
