@@ -75,7 +75,7 @@ class Chart {
     for (const v of steps) picture.append(svgText({ x: x(v), y: H - 8, "text-anchor": "middle", class: "soft" }, String(v)));
     if (this.stack) this.shares(picture);
     else this.lines(picture, H - B);
-    if (this.rule) picture.append(svg("line", { x1: L, x2: W - R, y1: y(this.rule.at), y2: y(this.rule.at), stroke: "var(--ink)", "stroke-width": 1.5, "stroke-dasharray": "6 4" }), svgText({ x: W - R - 4, y: y(this.rule.at) - 5, "text-anchor": "end", class: "halo" }, this.rule.label));
+    if (this.rule) picture.append(svg("line", { x1: L, x2: W - R, y1: y(this.rule.at), y2: y(this.rule.at), stroke: "var(--ink)", "stroke-width": 1.5, "stroke-dasharray": "6 4" }), svgText({ x: L + 6, y: y(this.rule.at) - 6, class: "halo" }, this.rule.label));
     for (const at of this.pointer.picks) if (at >= x0 && at <= x1) picture.append(svg("path", { d: `M${x(at) - 4},${H - B + 7} h8 l-4,-6 z`, fill: "var(--accent)" }));
     this.cursor = svg("g", {});
     picture.append(this.cursor);

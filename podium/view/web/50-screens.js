@@ -375,6 +375,7 @@ class CompareScreen {
       Object.assign(lanes, { height: 20, sized: true });
       return lanes;
     };
+    for (const run of [a, b]) [run.low, run.high] = [Math.min(a.low, b.low), Math.max(a.high, b.high)]; // one axis for both
     this.boards = [board(a, "Run A"), board(b, "Run B")];
     const parts = branch ? this.left(branch) : [h("p.quiet", {}, "Neither run branched from the other, so their pictures and figures are set side by side.")];
     const reward = figures.find((f) => f.name === "rewards.team");
@@ -383,8 +384,8 @@ class CompareScreen {
     const rows = figures.filter((f) => f.a !== f.b).map((f) => ({ figure: title(f.name.replace(/^clock/, "time").replace(/^spending/, "tokens and price").replaceAll(".", " · ")), a: measure(f.name, f.a), b: measure(f.name, f.b), difference: f.a === null || f.b === null ? null : measure(f.name, f.b - f.a) }));
     const same = figures.length - rows.length;
     this.boards.forEach((lanes) => lanes.fit());
-    this.element = h("main.page.compare", {}, h("h1", {}, "Two runs"), h("div.row", {}, pick("A", a.number, (v) => go({ screen: "compare", a: v, b: b.number })), pick("B", b.number, (v) => go({ screen: "compare", a: a.number, b: v }))), parts,
-      this.boards.flatMap((l, i) => [h("h3", {}, `${"AB"[i]}: ${l.run.header.trace_id}`), l.element]), branch?.shared ? this.changed() : null, this.siblings(index),
+    this.element = h("main.page.compare", {}, h("h1", {}, "Two runs"), h("div.row", {}, pick("A", a.number, (v) => go({ screen: "compare", a: v, b: b.number })), pick("B", b.number, (v) => go({ screen: "compare", a: a.number, b: v }))), parts, this.siblings(index),
+      this.boards.flatMap((l, i) => [h("h3", {}, `${"AB"[i]}: ${l.run.header.trace_id}`), l.element]), branch?.shared ? this.changed() : null,
       h("h2", {}, "What differs"), table(rows, { caption: "Figures of both runs" }), h("p.quiet", {}, `${many(same, "figure")} ${same === 1 ? "is" : "are"} the same in both.`));
   }
 
@@ -407,7 +408,7 @@ class CompareScreen {
   // The figures that one asks for first: of A, of B, and the difference.
   cards(figures) {
     const asked = [["rewards.team", "Reward of the team"], ["clock.wall", "Time"], ["critical_path.seconds", "Critical path"], ["spending.usd", "Price"], ["spending.output", "Tokens written"], ["spending.turns", "Turns"], ["trouble.calls", "Calls"], ["trouble.failed_calls", "Failed calls"]];
-    const show = (name, v) => (v === null ? "–" : ((m) => m.shown ?? number(m))(measure(name, v)));
+    const show = (name, v) => (v === null ? "–" : ((m) => m.shown ?? number(+m.toPrecision(4)))(measure(name, v)));
     return h("div.cards", {}, asked.map(([name, called]) => {
       const f = figures.find((one) => one.name === name);
       if (!f || (f.a === null && f.b === null) || (!f.a && !f.b && name !== "rewards.team")) return null;
@@ -434,7 +435,7 @@ class CompareScreen {
     const rows = index.runs.filter((r) => r.parent === root && parent).map((r) => ({ branch: r.name, number: r.run, at_row: r.branch, what: r.do ? done(JSON.parse(r.do)) : null, reward: r.reward, worth: r.reward === null || parent.reward === null ? null : r.reward - parent.reward }));
     const forest = h("div");
     if (parent && rows.length && rows.length <= 40) this.forest(parent, index.runs.filter((r) => r.parent === root)).then((f) => f && forest.append(f)).catch(() => null);
-    return !rows.length ? null : h("section", {}, h("h2", {}, `All branches of ${root}`), forest, rows.length < 2 ? null : table(rows, { columns: ["branch", "at_row", "what", "reward", "worth"], onrow: (r) => go({ screen: "compare", a: parent.run, b: r.number }), caption: "Branches" }));
+    return !rows.length ? null : h("section", {}, h("h2", {}, `All branches of ${root}`), forest, rows.length < 2 ? null : h("details", {}, h("summary", {}, "The branches as a table"), table(rows, { columns: ["branch", "at_row", "what", "reward", "worth"], onrow: (r) => go({ screen: "compare", a: parent.run, b: r.number }), caption: "Branches" })));
   }
 
   // A run and all its branches on one axis of time: what they share with it stands back, the diamond is where they left, at the right what they were worth.
@@ -452,7 +453,7 @@ class CompareScreen {
       const y = i * ROW + 4;
       const left = i === 0 || r.branch === null ? -Infinity : runs[0].start[r.branch] ?? -Infinity;
       const chosen = r.run === this.a.number ? "A" : r.run === this.b.number ? "B" : "";
-      const name = svgText({ x: L - 10, y: y + 13, "text-anchor": "end", class: "pick", ...(chosen ? { "font-weight": "bold" } : {}) }, `${chosen ? `${chosen} ` : ""}${r.name.length > 20 ? `${r.name.slice(0, 19)}…` : r.name}`);
+      const name = svgText({ x: L - 10, y: y + 13, "text-anchor": "end", class: "pick", ...(chosen ? { "font-weight": "bold" } : {}) }, `${chosen ? `${chosen}: ` : ""}${i ? briefly(r) : "the run itself"}`);
       name.addEventListener("click", () => go(i ? { screen: "compare", a: parent.run, b: r.run } : { screen: `run/${r.run}` }));
       picture.append(name, svg("line", { x1: L, x2: W - R, y1: y + 8, y2: y + 8, stroke: "var(--rule)" }));
       const bins = new Map();
@@ -485,6 +486,13 @@ class CompareScreen {
 }
 
 const worth = (name, more) => (more === 0 ? `${name} is worth the same.` : `${name} is worth ${number(Math.abs(+more.toPrecision(6)))} ${more > 0 ? "more" : "less"}.`);
+
+// What a branch did otherwise, in a word.
+function briefly(r) {
+  const { what, value } = r.do ? JSON.parse(r.do) : {};
+  const word = what === "choose" ? String(value) : what ? `${what}${value === null || value === undefined ? "" : ` ${value}`}` : r.name;
+  return word.length > 18 ? `${word.slice(0, 17)}…` : word;
+}
 
 function done({ what, value, row, ...rest }) {
   const sentence = { choose: `Another option was taken: ${value}.`, replace: `Something else was put there: ${value}.`, remove: "It was taken away.", delay: `It was delayed by ${seconds(value)}.`, mask: `What ${value === null ? "its agent" : [value].flat().join(", ")} would do from there on was left undone.` }[what] || `What was done: ${words(what)} ${value ?? ""}.`;

@@ -87,7 +87,7 @@ class TrainScreen {
     const row = (name, list) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, h("div.row", {}, list.map((r, i) => button(r, `run ${i + 1}`)))));
     const [before, after] = ["before.jsonl", "after.jsonl"].map((f) => groups.get(f) || []);
     const pairs = before.length && before.length === after.length ? h("p", {}, "Before and after are the same tasks with the same luck. Side by side: ", before.map((b, i) => h("button", { onclick: () => go({ screen: "compare", a: b.run, b: after[i].run }) }, `pair ${i + 1}`))) : null;
-    return h("section", {}, h("h2", {}, "Runs to look at"), pairs, h("p.quiet", {}, kept.size ? "The first runs of each iteration that was kept, with their reward." : "With `podium train --keep` the runs of every iteration would stand here too."),
+    return h("section", {}, h("h2", {}, "Runs to look at"), pairs, h("p.quiet", {}, kept.size ? "The first runs of each iteration, with their reward." : "No runs of iterations are in this folder."),
       h("div.scroll", { tabindex: "0", role: "region", "aria-label": "Runs that were kept" }, h("table.kept", {}, h("tbody", {}, [...groups].map(([file, list]) => row(title(file.replace(/\.jsonl$/, "")), list)), [...kept].map(([at, list]) => row(`Iteration ${at}`, list))))));
   }
 
