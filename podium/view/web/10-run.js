@@ -37,6 +37,7 @@ class Run {
     this.folded = new Set();
     this.titles = header.agents; // what agents are called, until the summary says what each was launched for
     this.setTimes("clock");
+    this.span = this.high - this.low; // how long it took, by the clock
   }
 
   timeOrder(start) {

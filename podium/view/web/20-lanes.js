@@ -146,12 +146,13 @@ class Lanes {
     this.scrollTo(middle * this.height - this.room() / 2);
   }
 
-  reveal(e) {
+  reveal(e, sideways = true) {
     const { run } = this;
     const lane = run.lane[run.columns.agent[e]];
     if (lane < 0) return;
     const y = lane * this.height;
     if (y < this.top || y > this.top + this.room() - this.height) this.top = Math.max(0, Math.min(y - this.room() / 2, this.overflow()));
+    if (!sideways) return this.draw();
     const x = run.x0[e];
     if (!(x >= this.a && x <= this.b)) this.show(x - (this.b - this.a) / 2, x + (this.b - this.a) / 2);
     else this.draw();
@@ -215,6 +216,7 @@ class Lanes {
       const v = this.colour.values[e];
       lines.push(`${this.colour.name}: ${Number.isNaN(v) ? "not paid" : number(v)}`);
     }
+    for (const f of this.findings || []) if (f.level === "finding" && f.rows.includes(e)) lines.push(`▼ ${words(f.detector)} (${f.confidence})`);
     if (many > 1) lines.push(`${many > 5000 ? "more than 5,000" : many} events here; zoom in to tell them apart`);
     this.tip.replaceChildren(...lines.map((l) => h("div", {}, l)));
     clearTimeout(this.asking);
@@ -364,8 +366,8 @@ class Lanes {
       if (j < lane.n && (x0[lane.rows[j]] - a) * scale < from + 1) j = run.after(lane, i, a + (from + 1) / scale);
       const longest = j - i > 1 ? lane.rows[run.longestIn(lane, i, j)] : e;
       const to = Math.ceil((x1[longest] - a) * scale);
-      const dot = this.pointed && j - i === 1 && to - from <= 1 && !(x1[e] > x0[e]);
-      if (dot) marks++;
+      const dots = this.pointed && to - from <= 1 && !(x1[longest] > x0[longest]);
+      if (dots) marks += j - i;
       else if (to >= 0) {
         marks += j - i > 1 ? Math.min(j - i, 50) : 1;
         const c = colour(longest);
@@ -426,7 +428,7 @@ class Lanes {
       if (width < 3 && !decides) {
         ctx.fillStyle = css(colour(e));
         ctx.beginPath();
-        ctx.arc(x, y, 4, 0, 7);
+        ctx.arc(x, y, Math.min(4, this.height * 0.26), 0, 7);
         ctx.fill();
       }
       if (decides) this.decision(ctx, e, x, y, width, Math.min(next, this.width), css(colour(e)), page);
@@ -450,7 +452,7 @@ class Lanes {
           ctx.fillStyle = dim?.(e) ? ink : light(colour(e)) ? "#101820" : "#ffffff";
           ctx.globalAlpha = 1;
           const inset = decides ? 12 : 4;
-          ctx.fillText(clip(ctx, text, width - inset - 4), Math.max(x, 0) + inset, y + 0.5);
+          ctx.fillText(clip(ctx, text, x + width - Math.max(x, 0) - inset - 4), Math.max(x, 0) + inset, y + 0.5);
         } else if (width < 30 && free) {
           const shown = clip(ctx, text, room - 6);
           ctx.fillStyle = page;
@@ -552,6 +554,7 @@ class Lanes {
 
   axis(ctx, ink, quiet) {
     const { run } = this;
+    if (!run.n) return;
     ctx.font = "11px system-ui, sans-serif";
     ctx.textBaseline = "top";
     ctx.textAlign = "center";

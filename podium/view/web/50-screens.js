@@ -14,7 +14,11 @@ class RunScreen {
     if (run.timed && run.idleShare() > 0.5) run.setTimes("busy");
     this.plain = run.mode;
     this.lanes = new Lanes(run, { onselect: (e) => this.chosen(e), onview: () => this.remember() });
-    this.lanes.onpaint = () => this.strips.draw();
+    this.lanes.onpaint = () => {
+      if (this.aim !== undefined) this.lanes.reveal(this.aim, false);
+      this.aim = undefined;
+      this.strips.draw();
+    };
     this.lanes.onagent = (a) => this.about(a);
     this.strips = new Strips(run, this.lanes);
     this.cross = h("div.cross", { hidden: true, "aria-hidden": "true" });
@@ -43,6 +47,7 @@ class RunScreen {
     const audit = await ask("audit", { run: this.run.number }).catch(() => null);
     if (!audit) return;
     this.findings = [...audit.found, ...audit.observed].flatMap((one) => one.suspects.map((s) => ({ detector: one.detector, level: one.level, confidence: s.confidence, rows: s.rows })));
+    this.lanes.findings = this.findings;
     this.lanes.pins = new Set(this.findings.filter((f) => f.level === "finding").flatMap((f) => f.rows));
     this.lanes.draw();
   }
@@ -69,7 +74,7 @@ class RunScreen {
     else if (!run.timed) notes.push("no event says when it happened: they stand in the order of the record");
     else if (run.untimed) notes.push(`${number(run.untimed)} events have no time and are in the list alone`);
     if (run.mode === "busy") notes.push("idle time is cut short where you see ≈");
-    if (run.mode === "schedule") notes.push(`with ${run.workers} worker${run.workers === 1 ? "" : "s"} the recorded work takes ${seconds(run.makespan)}`);
+    if (run.mode === "schedule") notes.push(`with ${run.workers} worker${run.workers === 1 ? "" : "s"} the recorded work takes ${seconds(run.makespan)}; as it was, ${seconds(run.span)}`);
     this.status.textContent = notes.join(" · ");
   }
 
@@ -244,7 +249,10 @@ class RunScreen {
     const view = /^(.+)\.\.(.+)$/.exec(state.view || "");
     if (view) lanes.show(+view[1], +view[2]);
     else lanes.fit();
-    if (state.event !== undefined && +state.event < run.n) lanes.select(+state.event, !view);
+    if (state.event !== undefined && +state.event < run.n) {
+      lanes.select(+state.event, !view);
+      if (view) this.aim = +state.event; // as soon as it is known how much room there is
+    }
     if (state.panel) await this.panels.open(state.panel);
     this.live = true;
   }
