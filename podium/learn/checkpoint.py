@@ -28,6 +28,9 @@ def save(learner: Learner, path: Path) -> None:
         out.flush()
         os.fsync(out.fileno())
     os.replace(beside, path)
+    handle = os.open(path.parent, os.O_RDONLY)
+    os.fsync(handle)
+    os.close(handle)
 
 
 def load(path: Path) -> Learner:

@@ -7,8 +7,10 @@ it took, the only file that differs between two runs of one seed) and, at the en
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,7 @@ from podium.methods.update import BadUpdate
 from podium.registry import alternatives
 from podium.trace import files
 from podium.trace.columns import Trace
+from podium.trace.store import locked
 
 __all__ = ["EVERY", "Asked", "BadRecipe", "Folder", "Run", "read", "summary", "table_of"]
 
@@ -177,13 +180,33 @@ class Folder:
 
     def follow(
         self,
+        first: int,
         last: int,
         patience: int,
         step: Callable[[], dict[str, Any]],
         look: Callable[[], float],
         save: Callable[[], None],
     ) -> Iterator[dict[str, Any]]:
-        """Goes on to the last iteration, or until nothing gets better; tells of every one. Now and then looks at the regret, and saves."""
+        """Goes on from one iteration to the last, or until nothing gets better; tells of every one. Now and then
+        looks at the regret, and saves. Nobody else may do so in the same folder meanwhile."""
+        with ExitStack() as held:
+            try:
+                held.enter_context(locked(self.path, wait=False))
+            except BlockingIOError:
+                why = "another process trains in this folder; wait for it, or name another"
+                raise BadRecipe(f"{self.path}: {why}") from None
+            yield from self._follow(first, last, patience, step, look, save)
+
+    def _follow(
+        self,
+        first: int,
+        last: int,
+        patience: int,
+        step: Callable[[], dict[str, Any]],
+        look: Callable[[], float],
+        save: Callable[[], None],
+    ) -> Iterator[dict[str, Any]]:
+        self.cut(first)
         before = self.lines
         looks, done = [line["regret"] for line in before if line["regret"] is not None], len(before)
         with (
@@ -199,8 +222,9 @@ class Folder:
                 took.write(msgspec.json.encode(told["seconds"]) + b"\n")
                 if regret is not None:
                     looks.append(regret)
-                    out.flush()
-                    took.flush()
+                    for file in (out, took):  # on disk before the checkpoint that goes on from there
+                        file.flush()
+                        os.fsync(file.fileno())
                     save()
                 yield line | {"seconds": told["seconds"]}
 
@@ -217,7 +241,6 @@ class Run:
         self.net = network(training(asked.world, asked.seed, 0, 0), asked.recipe)
         self.held = Folder(folder, asked)
         self.learner = self._resumed(folder / "learner.npz")
-        self.held.cut(self.learner.iteration)
 
     def _stored_start(self) -> Learner:
         assert self.stored is not None
@@ -281,7 +304,7 @@ class Run:
 
         with one_thread(), players(self.cores) as mapped:
             steps = self._steps(policy, mapped)
-            yield from self.held.follow(self.last, self.asked.patience, step, look, save)
+            yield from self.held.follow(self.learner.iteration, self.last, self.asked.patience, step, look, save)
 
     def _steps(self, policy: NetPolicy, mapped: Mapped) -> Iterator[Iteration]:
         asked = self.asked

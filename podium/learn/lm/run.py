@@ -198,7 +198,6 @@ class ModelRun(ABC, Generic[R]):
         """Begins, or goes on where it was."""
         self.files = Folder(self.folder, self.asked)
         self._resume(self.folder / "learner.safetensors")
-        self.files.cut(self.learner.iteration)
 
     @abstractmethod
     def _agents(self) -> Sequence[str]:
@@ -284,7 +283,12 @@ class ModelRun(ABC, Generic[R]):
         with self._threads():
             steps = self.learned()
             yield from self.files.follow(
-                self.last, self.asked.patience, lambda: next(steps).line(), self._look, self._save
+                self.learner.iteration,
+                self.last,
+                self.asked.patience,
+                lambda: next(steps).line(),
+                self._look,
+                self._save,
             )
 
     def learned(self) -> Iterator[Iteration]:
