@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from podium.learn.train import Learner
+from podium.trace.store import sync
 
 __all__ = ["load", "save"]
 
@@ -28,9 +29,7 @@ def save(learner: Learner, path: Path) -> None:
         out.flush()
         os.fsync(out.fileno())
     os.replace(beside, path)
-    handle = os.open(path.parent, os.O_RDONLY)
-    os.fsync(handle)
-    os.close(handle)
+    sync(path.parent)
 
 
 def load(path: Path) -> Learner:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -189,44 +188,28 @@ class Folder:
     ) -> Iterator[dict[str, Any]]:
         """Goes on from one iteration to the last, or until nothing gets better; tells of every one. Now and then
         looks at the regret, and saves. Nobody else may do so in the same folder meanwhile."""
-        with ExitStack() as held:
-            try:
-                held.enter_context(locked(self.path, wait=False))
-            except BlockingIOError:
-                why = "another process trains in this folder; wait for it, or name another"
-                raise BadRecipe(f"{self.path}: {why}") from None
-            yield from self._follow(first, last, patience, step, look, save)
-
-    def _follow(
-        self,
-        first: int,
-        last: int,
-        patience: int,
-        step: Callable[[], dict[str, Any]],
-        look: Callable[[], float],
-        save: Callable[[], None],
-    ) -> Iterator[dict[str, Any]]:
-        self.cut(first)
-        before = self.lines
-        looks, done = [line["regret"] for line in before if line["regret"] is not None], len(before)
-        with (
-            (self.path / "iterations.jsonl").open("ab") as out,
-            (self.path / "seconds.jsonl").open("ab") as took,
-        ):
-            while done < last and not _given_up(looks, patience):
-                told = step()
-                done += 1
-                regret = look() if done == last or done < EVERY or not done % EVERY else None
-                line = {k: v for k, v in told.items() if k != "seconds"} | {"regret": regret}
-                out.write(msgspec.json.encode(line) + b"\n")
-                took.write(msgspec.json.encode(told["seconds"]) + b"\n")
-                if regret is not None:
-                    looks.append(regret)
-                    for file in (out, took):  # on disk before the checkpoint that goes on from there
-                        file.flush()
-                        os.fsync(file.fileno())
-                    save()
-                yield line | {"seconds": told["seconds"]}
+        with locked(self.path, wait=False):
+            self.cut(first)
+            before = self.lines
+            looks, done = [line["regret"] for line in before if line["regret"] is not None], len(before)
+            with (
+                (self.path / "iterations.jsonl").open("ab") as out,
+                (self.path / "seconds.jsonl").open("ab") as took,
+            ):
+                while done < last and not _given_up(looks, patience):
+                    told = step()
+                    done += 1
+                    regret = look() if done == last or done < EVERY or not done % EVERY else None
+                    line = {k: v for k, v in told.items() if k != "seconds"} | {"regret": regret}
+                    out.write(msgspec.json.encode(line) + b"\n")
+                    took.write(msgspec.json.encode(told["seconds"]) + b"\n")
+                    if regret is not None:
+                        looks.append(regret)
+                        for file in (out, took):  # on disk before the checkpoint that goes on from there
+                            file.flush()
+                            os.fsync(file.fileno())
+                        save()
+                    yield line | {"seconds": told["seconds"]}
 
 
 class Run:

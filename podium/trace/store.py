@@ -34,7 +34,19 @@ from podium.trace.columns import AXES, COLUMNS, I, Names, Text, Trace, absent_co
 from podium.trace.options import option_axis
 from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, TOPOLOGIES
 
-__all__ = ["QueryError", "StoreError", "add", "create", "is_store", "listing", "locked", "read", "size", "sql"]
+__all__ = [
+    "QueryError",
+    "StoreError",
+    "add",
+    "create",
+    "is_store",
+    "listing",
+    "locked",
+    "read",
+    "size",
+    "sql",
+    "sync",
+]
 
 VERSION = 1
 MARKER, ADDING = "podium-store.json", ".adding"
@@ -129,10 +141,15 @@ def _numbers(n: int, rollouts: slice | Sequence[int]) -> list[int]:
 
 @contextmanager
 def locked(folder: Path, wait: bool = True) -> Iterator[None]:
-    """Holds a folder, which others that hold it so wait for; BlockingIOError where one does and nobody is to wait."""
+    """Holds a folder, which others that hold it so wait for. Raises StoreError where one does and nobody is to wait."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise StoreError(
+                f"{folder}: another process writes there; wait for it, or name another folder"
+            ) from None
         yield
     finally:
         os.close(handle)
@@ -169,10 +186,11 @@ def _save(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 def _publish(new: Path, name: Path) -> None:
     """Give what is on disk its name, in one step."""
     os.rename(new, name)
-    _sync(name.parent)
+    sync(name.parent)
 
 
-def _sync(folder: Path) -> None:
+def sync(folder: Path) -> None:
+    """Puts on disk which files a folder has."""
     handle = os.open(folder, os.O_RDONLY)
     os.fsync(handle)
     os.close(handle)
@@ -208,7 +226,7 @@ def _write(store: Path, trace: Trace, first: int) -> None:
     for axis, what in AXES.items():
         if len(trace.rollout_of(axis)):
             _save(part / f"{what}.parquet", partial(_write_parquet, _table(trace, axis, first)))
-    _sync(part)
+    sync(part)
     _publish(part, store / f"part-{first:06d}")
 
 

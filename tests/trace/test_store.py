@@ -254,7 +254,7 @@ def test_a_writer_killed_anywhere_leaves_the_store_as_it_was(tmp_path: Path) -> 
         done = held
 
 
-@pytest.mark.parametrize("step", ["_write_parquet", "_sync", "_publish"])
+@pytest.mark.parametrize("step", ["_write_parquet", "sync", "_publish"])
 def test_what_a_killed_writer_left_is_cleared_away(tmp_path: Path, step: str) -> None:
     path = tmp_path / "runs"
     store.add(path, named(0))
