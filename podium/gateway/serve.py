@@ -55,6 +55,7 @@ def _bound(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(4096)  # who comes before the server is up waits
     except OSError as error:
         listener.close()
         raise BadGateway(f"cannot listen at {host}:{port}: {error.strerror or error}") from None
