@@ -253,7 +253,11 @@ LINE = b'{"type":"user","uuid":"a","sessionId":"s","timestamp":"2026-01-01T00:00
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst", ".zip"])
-@pytest.mark.parametrize("data", [b'{"trace_id": "' + b"x" * (4 << 20), LINE * (1 << 16)], ids=["ours", "foreign"])
+@pytest.mark.parametrize(
+    "data",
+    [b'{"trace_id": "a", "topology": "swarm", "events": [], "x": "' + b"x" * (4 << 20), LINE * (1 << 16)],
+    ids=["ours", "foreign"],
+)
 def test_a_little_that_would_unpack_to_a_lot(
     data: bytes, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
