@@ -31,7 +31,7 @@ from podium.learn.policy import Net
 from podium.learn.regimes import network, roles_of, started, wrong
 from podium.learn.requirements import cannot
 from podium.learn.source import OURS, Mapped, iterations
-from podium.learn.stored import StoredRuns, keep_runs
+from podium.learn.stored import StoredRuns, keep_runs, sample_runs
 from podium.learn.train import Learner, NetPolicy, Recipe, begin, one_thread, players
 from podium.methods import METHODS
 from podium.methods.update import BadUpdate
@@ -295,7 +295,7 @@ class Run:
         def drawn(iteration: int, number: int) -> World:
             return training(asked.world, asked.seed, iteration + 1, number)
 
-        keep = keep_runs(self.folder, policy) if self.keep else None
+        keep = keep_runs(self.folder, policy) if self.keep else sample_runs(self.folder)
         if self.stored is not None:
             method = METHODS[asked.method]
             rule = asked.recipe.rule(method)
