@@ -393,7 +393,7 @@ def imitated(job: Job, settings: Settings, made: PolicyTeam, world: World, play:
             trace, _ = record(world, made, luck, play, version="0", task="start", engines=engines)
         said = ((trace.mask_k == 1) & (trace.logp_k != 0.0)).astype(np.float64)
         policy.iterations = float("inf")
-        policy.train(update_of("reinforce"), [(trace, TokenCredit(said, said, trace.logp_k, None))])
+        policy.gradient_steps(update_of("reinforce"), [(trace, TokenCredit(said, said, trace.logp_k, None))])
         policy.iteration += 1
 
 

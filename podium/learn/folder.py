@@ -115,7 +115,8 @@ def checked(asked: Asked, where: str) -> Asked:
     for name, least in low.items():
         if getattr(how, name) < least:
             raise BadRecipe(f"{where}: {name} must be {least} or more, got {getattr(how, name)}")
-    if why := wrong(how, roles_of(training(asked.world, asked.seed, 0, 0))):
+    plan = how.scheduled(METHODS[asked.method])
+    if why := wrong(plan, roles_of(training(asked.world, asked.seed, 0, 0))):
         raise BadRecipe(f"{where}: {asked.world}: {why}")
     if why := cannot(METHODS[asked.method]):
         raise BadRecipe(f"{where}: {why}")
@@ -264,7 +265,7 @@ class Run:
 
     def iterations(self) -> Iterator[dict[str, Any]]:
         """Goes on to the end of the recipe, or until nothing gets better; tells of every iteration."""
-        recipe, watched = self.asked.recipe, _watched(self.asked)
+        recipe, watched = self.asked.recipe.scheduled(METHODS[self.asked.method]), _watched(self.asked)
         policy = NetPolicy(self.net, recipe, self.learner)
 
         def step() -> dict[str, Any]:

@@ -62,6 +62,7 @@ def open_run(
         table["world"] = use_world(table["world"])
     if "team" in table and "world" in table:
         raise BadRecipe(f"{where}: expected a world or a team, got both, {table['world']!r} and {table['team']!r}")
+    runs = None if source is None else Path(source)
     path = None if folder is None else Path(folder)
     if path is None and isinstance(recipe, Mapping):
         raise BadRecipe("settings in a dict have no name for a folder: expected folder=..., got none")
@@ -70,16 +71,15 @@ def open_run(
             raise BadRecipe(f"{where}: a live team is played by language models: expected --policy lm, got net")
         if model is not None:
             raise BadRecipe("--model goes with --policy lm")
-        runs = None if source is None else Path(source)
         return Run(read(table, where), path or Path("out") / stem, cores, keep, runs)
-    if keep or source is not None:
-        raise BadRecipe("--keep and --from go with --policy net")
     if policy != "lm":
         raise BadRecipe(f"--policy must be net or lm, got {policy!r}")
-    return _open_lm_run(table, where, path or Path("out") / f"{stem}-lm", model)
+    return _open_lm_run(table, where, path or Path("out") / f"{stem}-lm", model, keep, runs)
 
 
-def _open_lm_run(table: dict[str, Any], where: str, folder: Path, model: str | None) -> Any:
+def _open_lm_run(
+    table: dict[str, Any], where: str, folder: Path, model: str | None, keep: bool, source: Path | None
+) -> Any:
     try:
         from podium.learn.lm import live_run, run
     except ModuleNotFoundError as error:
@@ -89,8 +89,8 @@ def _open_lm_run(table: dict[str, Any], where: str, folder: Path, model: str | N
             f"language models need the package {error.name}, which is not installed: pip install 'podium[lm]'"
         ) from None
     if "team" in table:
-        return live_run.LiveRun(live_run.read(table, where, model), folder)
-    return run.LmRun(run.read(table, where, model), folder)
+        return live_run.LiveRun(live_run.read(table, where, model), folder, keep, source)
+    return run.LmRun(run.read(table, where, model), folder, keep, source)
 
 
 def _table(recipe: str) -> dict[str, Any]:

@@ -126,6 +126,7 @@ def iterations(
 ) -> Iterator[Iteration]:
     """Learns by a method in worlds, from where the policy is to the end of its recipe or the last iteration."""
     row = named(method) if isinstance(method, str) else method
+    policy.recipe = policy.recipe.scheduled(row)
     source = WorldSource(worlds, row, row.name == OURS if by_doubt is None else by_doubt, mapped)
     return learn(source, policy, row, policy.recipe.rule(row), policy.recipe.iterations, keep, last)
 

@@ -113,7 +113,7 @@ def test_decoupled_roles_learn_as_if_each_were_alone() -> None:
 
 
 def test_a_role_that_pauses_counts_only_its_own_steps() -> None:
-    learner = last(replace(TINY, regime="decoupled", schedule="round_robin", period=3))
+    learner = last(replace(TINY, regime="decoupled", schedule="round_robin(every=3)"))
     steps_each = TINY.epochs * TINY.parts
     assert [int(learner.held[f"updates/{role}"]) for role in ROLES] == [3 * steps_each, steps_each]
     assert learner.updates == 4 * steps_each
@@ -138,13 +138,13 @@ def test_who_learns_when() -> None:
 
     assert order(2) == [None, None]
     assert order(2, regime="frozen") == [("lead",)] * 2
-    assert order(4, schedule="round_robin", period=1) == [("lead",), ("mate",), ("scout",), ("lead",)]
-    assert order(5, schedule="alternate", period=2) == [("lead",)] * 2 + [("mate", "scout")] * 2 + [("lead",)]
-    assert learners(Plan(schedule="metric"), roles, 99, {"turn": np.array(4)}) == ("mate",)
+    assert order(4, schedule="round_robin") == [("lead",), ("mate",), ("scout",), ("lead",)]
+    assert order(5, schedule="alternate(every=2)") == [("lead",)] * 2 + [("mate", "scout")] * 2 + [("lead",)]
+    assert learners(Plan(schedule="until_flat"), roles, 99, {"turn": np.array(4)}) == ("mate",)
 
 
 def test_a_turn_ends_when_the_return_gets_no_better() -> None:
-    plan, held = Plan(schedule="metric", period=2, least=0.1), {}
+    plan, held = Plan(schedule="until_flat(every=2, least=0.1)"), {}
     turns = []
     for score in (0.0, 0.1, 0.4, 0.5, 0.45, 0.55, 0.0, 0.0, 0.0, 0.0):
         held = remembered(plan, held, {}, score)
@@ -153,9 +153,9 @@ def test_a_turn_ends_when_the_return_gets_no_better() -> None:
     assert turns == [0, 0, 0, 0, 0, 1, 1, 1, 1, 2]
 
 
-@pytest.mark.parametrize("schedule", ["alternate", "round_robin"])
+@pytest.mark.parametrize("schedule", ["alternate(every=2)", "round_robin(every=2)"])
 def test_who_does_not_learn_keeps_its_bytes(schedule: str) -> None:
-    recipe = replace(TINY, regime="joint", schedule=schedule, period=2)
+    recipe = replace(TINY, regime="joint", schedule=schedule)
     seen = [relay(recipe)[1], *(learner for learner, _ in steps(recipe))]
     for i, (before, after) in enumerate(pairwise(seen)):
         learns, waits = ("lead", "mate") if i < 2 else ("mate", "lead")
@@ -207,11 +207,11 @@ SMALL = 'world = "relay"\niterations = 8\nrows = 200\nworlds = 2\nepochs = 2\npa
 PLANS = {
     "frozen": 'regime = "frozen"\n',
     "joint": 'regime = "joint"\n',
-    "alternate": 'regime = "decoupled"\nschedule = "alternate"\nperiod = 2\n',
-    "round robin": 'regime = "decoupled"\nschedule = "round_robin"\nperiod = 3\n',
-    "metric": 'schedule = "metric"\nperiod = 1\nleast = 0.02\n',
+    "alternate": 'regime = "decoupled"\nschedule = "alternate(every=2)"\n',
+    "round robin": 'regime = "decoupled"\nschedule = "round_robin(every=3)"\n',
+    "metric": 'schedule = "until_flat(every=1, least=0.02)"\n',
     "stale": 'staleness = 2\ncorrection = "truncated"\n',
-    "by a method": 'method = "grpo"\nepisodes = 60\nregime = "decoupled"\nschedule = "metric"\nperiod = 1\nstaleness = 1\n',
+    "by a method": 'method = "grpo"\nepisodes = 60\nregime = "decoupled"\nschedule = "until_flat(every=1)"\nstaleness = 1\n',
 }
 
 
@@ -279,16 +279,25 @@ def test_a_run_may_start_with_the_parameters_of_another(tmp_path: Path) -> None:
         ('world = "relay"\nregime = "free"', "relay: no regime 'free'; there are shared, joint, frozen, decoupled"),
         (
             'world = "relay"\nschedule = "often"',
-            "no schedule 'often'; there are all, alternate, round_robin, metric",
+            "no schedule called 'often'; there are alternate, any, ",
         ),
         ('world = "relay"\ncorrection = "none"', "no correction 'none'; there are clip, truncated"),
-        ('world = "relay"\nperiod = 0', "period must be 1 or more, got 0"),
+        ('world = "relay"\nschedule = "round_robin(every=0)"', "a whole number from 1 on, got 0"),
+        ('world = "relay"\nschedule = "replay"', "the small network cannot do replay (in the schedule 'replay')"),
+        ('world = "relay"\nschedule = "alternate(lead, judge)"', "a turn to judge, and here is only lead, mate"),
+        ('world = "relay"\nschedule = "frozen"', "nobody has parameters of its own to freeze"),
+        ('world = "relay"\nschedule = "joint(optimizer=agent)"', "with regime 'shared' there is one optimizer"),
+        ('world = "relay"\nmethod = "grpo"\nschedule = "joint >> round_robin"', "stages that follow each other"),
+        ('world = "relay"\nmethod = "qmix"\nschedule = "method"', "the small network cannot do replay"),
         ('world = "relay"\nstaleness = -1', "staleness must be 0 or more, got -1"),
         ('world = "relay"\ntruncate = 0.5', "truncate must be 1.0 or more, got 0.5"),
         ('world = "relay"\nregime = 3', "expected `str`, got `int`"),
         ('world = "jury"\nregime = "frozen"', "regime 'frozen' needs several roles, and here is only lead"),
-        ('world = "jury"\nschedule = "metric"', "schedule 'metric' needs several roles, and here is only lead"),
-        ('world = "relay"\nregime = "frozen"\nschedule = "metric"', "schedule must be 'all', got 'metric'"),
+        (
+            'world = "jury"\nschedule = "until_flat"',
+            "schedule 'until_flat' needs several roles, and here is only lead",
+        ),
+        ('world = "relay"\nregime = "frozen"\nschedule = "until_flat"', "schedule must be 'any', got 'until_flat'"),
     ],
 )
 def test_a_plan_that_cannot_be_followed_is_said_before_anything_runs(text: str, says: str) -> None:

@@ -31,7 +31,6 @@ from podium.harness.team import BadTeam
 from podium.learn.lm.settings import Settings, generating
 from podium.learn.lm.text_world import PlaySettings, rollouts_of
 from podium.learn.loop import Rollouts
-from podium.learn.mix import Tally
 from podium.methods import Method
 from podium.trace.columns import F, Text, Trace, concat
 from podium.trace.files import load
@@ -282,19 +281,7 @@ class LiveTeam:
             if "branches" in self.method.needs:
                 branches = branch_runs(server, self.live.make, traces, handles, dice, settings.branched)
         score = earned(concat(traces))
-        one = rollouts_of(choices_as_decisions(concat([*traces, *branches])), score[~np.isnan(score)])
-        return [one._replace(mix=_tally(traces))]
-
-
-def _tally(traces: Sequence[Trace]) -> Tally:
-    """What models chose in runs: by kind of choice and option, how often."""
-    mix: Tally = {}
-    for trace in traces:
-        for row, _, _ in model_steps(trace):
-            choice = _choice(trace, row)
-            options = mix.setdefault(choice["kind"], {})
-            options[choice["chosen"]] = options.get(choice["chosen"], 0) + 1
-    return mix
+        return [rollouts_of(choices_as_decisions(concat([*traces, *branches])), score[~np.isnan(score)])]
 
 
 def judge_live(

@@ -133,14 +133,14 @@ class LiveRun(ModelRun[LiveRecipe]):
 
     look_at_roles = True
 
-    def __init__(self, recipe: LiveRecipe, path: Path) -> None:
+    def __init__(self, recipe: LiveRecipe, path: Path, keep: bool = False, source: Path | None = None) -> None:
         self.live = sound(find_live(recipe.team), recipe.team, recipe.lm)
         if recipe.patience and np.isnan(self.live.optimum):
             raise BadRecipe(
                 f"{recipe.team} does not say its optimum, so there is no regret to be patient with: expected "
                 f"patience = 0, got {recipe.patience}"
             )
-        super().__init__(recipe, path)
+        super().__init__(recipe, path, keep, source)
         if not (path / "asked.json").exists():
             with self._threads():
                 rehearse(self.live, recipe, self.learner.team)
@@ -150,7 +150,7 @@ class LiveRun(ModelRun[LiveRecipe]):
         return self.live.agents
 
     @property
-    def source(self) -> Source:
+    def acting(self) -> Source:
         """Runs of the team."""
         return LiveTeam(self.settings, self.live, self.method, self.asked.seed)
 

@@ -12,7 +12,8 @@ import torch
 
 from podium.engine.protocol import BadEngine
 from podium.errors import WrongUse
-from podium.methods.update import Schedule, Term, Update, read_schedule, read_update, refusal
+from podium.learn.regimes import single_stage
+from podium.methods.update import Term, Update, read_update, refusal
 
 __all__ = ["BadUpdate", "couples_tokens", "divergence", "filter_of", "loss", "schedule_of", "update_of"]
 
@@ -48,25 +49,12 @@ def update_of(text: str) -> Update:
     return update
 
 
-def schedule_of(text: str) -> Schedule:
-    """The schedule of an expression, if this learner can do it. Raises BadUpdate."""
+def schedule_of(text: str) -> Term:
+    """The one stage of a schedule, if this learner can do it. Raises BadUpdate."""
     try:
-        schedule = read_schedule(text)
+        return single_stage(text, SCHEDULES, WHO)
     except WrongUse as error:
-        raise BadUpdate(str(error)) from None
-    if why := refusal(schedule, SCHEDULES, WHO):
-        raise BadUpdate(f'{why}; say which schedule instead, such as schedule = "joint" in [lm]')
-    if len(schedule.stages) > 1:
-        raise BadUpdate(f"{WHO} cannot do stages that follow each other, got {schedule.text!r}")
-    given = schedule.stages[0].arguments
-    other = [name for name in ("self_play", "order", "redraw") if given.get(name)]
-    other += ["roles"] * (given.get("roles", "together") != "together")
-    if other:
-        raise BadUpdate(
-            f"{WHO} cannot do joint({other[0]}={given[other[0]]}); say which schedule instead, such as "
-            'schedule = "joint" in [lm]'
-        )
-    return schedule
+        raise BadUpdate(f'{error}; say which schedule instead, such as schedule = "joint" in [lm]') from None
 
 
 def filter_of(update: Update, name: str) -> Term | None:

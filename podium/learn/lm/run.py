@@ -31,12 +31,13 @@ from podium.learn.lm import optimiser
 from podium.learn.lm.losses import schedule_of, update_of
 from podium.learn.lm.policy import LmPolicy, own_weights
 from podium.learn.lm.settings import Settings, generating, prepared
+from podium.learn.lm.stored import TRACES, StoredRuns
 from podium.learn.lm.text_world import PlaySettings, TextWorlds, record_in_parts, scores
 from podium.learn.loop import Iteration, Rollouts, Source, learn
 from podium.learn.params import held_out, training
 from podium.learn.regimes import agents_of
 from podium.methods import METHODS, Method
-from podium.methods.update import Schedule
+from podium.methods.update import Term
 from podium.registry import alternatives
 from podium.trace import files
 from podium.trace.columns import Trace
@@ -46,6 +47,8 @@ __all__ = ["LmRecipe", "LmRun", "ModelRun", "WorldRecipe", "connect", "converted
 T = TypeVar("T")
 R = TypeVar("R", bound="LmRecipe")
 BY_STATE = ("budget", "heat", "lean", "learned", "part", "practice", "rehearsed", "stages", "tries", "wander")
+WEIGHTS = ("model", "share", "lora", "frozen", "regime")  # settings that say which weights a checkpoint has
+LEARNER = "learner.safetensors"
 NUMBERS = ("iteration", "updates", "most_tokens")  # of a policy that are in its checkpoint
 
 
@@ -147,15 +150,24 @@ def _checked(how: Settings, method: str, where: str) -> Settings:
     update, schedule = update_of(how.update or METHODS[method].update), schedule_for(how, METHODS[method])
     if free and any(term.name == "entropy" for term in update.penalties):
         raise BadRecipe(f"{where}: the entropy bonus is of options, and free text has none (in {update.text!r})")
-    if how.share == "one" and schedule.stages[0].name in ("alternate", "round_robin", "frozen"):
+    if how.share == "one" and schedule.name in ("alternate", "round_robin", "frozen"):
         why = 'takes share = "role" or "agent"; or say another schedule, such as schedule = "joint" in [lm]'
-        raise BadRecipe(f"{where}: the schedule {schedule.text!r} {why}")
+        raise BadRecipe(f"{where}: the schedule {how.schedule or METHODS[method].schedule!r} {why}")
     return how
 
 
-def schedule_for(settings: Settings, method: Method) -> Schedule:
+def schedule_for(settings: Settings, method: Method) -> Term:
     """Who learns when: what the settings say, or the method."""
     return schedule_of(settings.schedule or method.schedule)
+
+
+def _team_of(asked: dict[str, Any]) -> dict[str, Any]:
+    """What of a recipe says which weights the team has, and which of them are in a checkpoint."""
+    settings = msgspec.to_builtins(Settings()) | asked.get("lm", {})
+    team = {name: asked.get(name) for name in ("world", "team")}
+    partly = settings["lora"] or settings["frozen"] or settings["regime"] == "A"
+    seed = {"seed": asked.get("seed")} if partly else {}  # what is not in it is drawn by the seed
+    return team | {f"lm.{name}": settings[name] for name in WEIGHTS} | seed
 
 
 def connect(team: PolicyTeam, settings: Settings) -> None:
@@ -177,9 +189,11 @@ class ModelRun(ABC, Generic[R]):
 
     look_at_roles = False
 
-    def __init__(self, recipe: R, path: Path) -> None:
-        """Ready to begin; nothing is written until it is opened."""
-        self.asked, self.folder = recipe, path
+    def __init__(self, recipe: R, path: Path, keep: bool = False, source: Path | None = None) -> None:
+        """Ready to begin; nothing is written until it is opened. With `keep` the runs of every iteration are kept, and
+        the learner before it; with `source` they are those that another run kept there."""
+        self.asked, self.folder, self.keep = recipe, path, keep
+        self.stored = None if source is None else StoredRuns(source)
         self.settings, self.method = recipe.lm, METHODS[recipe.method]
         self.update = update_of(recipe.lm.update or self.method.update)
         self.files: Folder | None = None
@@ -196,8 +210,11 @@ class ModelRun(ABC, Generic[R]):
 
     def _open(self) -> None:
         """Begins, or goes on where it was."""
+        if self.stored is not None:
+            self._start_of(self.stored)
         self.files = Folder(self.folder, self.asked)
-        self._resume(self.folder / "learner.safetensors")
+        if (self.folder / LEARNER).exists():
+            self._resume(self.folder / LEARNER)
         self.files.cut(self.learner.iteration)
 
     @abstractmethod
@@ -205,9 +222,14 @@ class ModelRun(ABC, Generic[R]):
         """Who acts."""
 
     @property
-    @abstractmethod
     def source(self) -> Source:
         """Where runs come from."""
+        return self.stored or self.acting
+
+    @property
+    @abstractmethod
+    def acting(self) -> Source:
+        """Runs in which the policy acts."""
 
     @abstractmethod
     def _look(self) -> float:
@@ -242,9 +264,21 @@ class ModelRun(ABC, Generic[R]):
                 policy.frozen = policy.name != team.of(LEAD)
         return team
 
+    def _start_of(self, stored: StoredRuns) -> None:
+        """The learner as it was before the first update by stored runs, if they are of such a team. Raises BadRecipe."""
+        theirs, own = (_team_of(asked) for asked in (stored.recipe(), msgspec.to_builtins(self.asked)))
+        if other := [name for name in theirs if theirs[name] != own.get(name)]:
+            raise BadRecipe(
+                f"{stored.folder} holds runs of another team: expected {other[0]} = {theirs[other[0]]!r}, "
+                f"got {own.get(other[0])!r}"
+            )
+        self._resume(stored.learner())
+        with torch.no_grad():
+            for name, w in own_weights(self.learner.team).items():
+                if name in self.learner.reference:
+                    self.learner.reference[name].copy_(w)
+
     def _resume(self, path: Path) -> None:
-        if not path.exists():
-            return
         weights = own_weights(self.learner.team)
         try:
             tables, numbers = optimiser.load(path)
@@ -257,16 +291,17 @@ class ModelRun(ABC, Generic[R]):
                         w.copy_(tables[table][name])
             for name in NUMBERS:
                 setattr(self.learner, name, numbers[name])
+            self.learner.seed = numbers.get("seed", self.learner.seed)  # older files do not have it
         except (OSError, KeyError, ValueError) as error:
             if isinstance(error, BadRecipe):
                 raise
             raise BadRecipe(f"{path} cannot be read ({error}); expected the checkpoint of this run") from None
 
-    def _save(self) -> None:
+    def _save(self, path: Path | None = None) -> None:
         policy = self.learner
         tables = {"w": own_weights(policy.team), "m": policy.m, "v": policy.v}
-        numbers = {name: getattr(policy, name) for name in NUMBERS}
-        optimiser.save(self.folder / "learner.safetensors", tables, numbers)
+        numbers = {name: getattr(policy, name) for name in (*NUMBERS, "seed")}
+        optimiser.save(path or self.folder / LEARNER, tables, numbers)
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -275,8 +310,9 @@ class ModelRun(ABC, Generic[R]):
 
     @property
     def last(self) -> int:
-        """The iterations that the recipe asks for."""
-        return self.asked.iterations
+        """The iterations that the recipe asks for, or that were kept."""
+        asked = self.asked.iterations
+        return asked if self.stored is None else min(asked, self.stored.iterations)
 
     def iterations(self) -> Iterator[dict[str, Any]]:
         """Goes on to the end of the recipe, or until nothing gets better; says of every iteration what it did."""
@@ -289,14 +325,17 @@ class ModelRun(ABC, Generic[R]):
 
     def learned(self) -> Iterator[Iteration]:
         """The iterations that are left, by the one loop."""
-        return learn(self.source, self.learner, self.method, self.update, self.last, self._keep)
+        asked = self.asked.iterations
+        return learn(self.source, self.learner, self.method, self.update, asked, self._keep, self.last)
 
     def _keep(self, iteration: int, rollouts: Sequence[Rollouts], credit: Sequence[Credit]) -> None:
         """The traces of every so many iterations stay in the folder, as credit and update read them."""
-        if self.settings.keep and not iteration % self.settings.keep:
-            (self.folder / "traces").mkdir(exist_ok=True)
+        if self.keep or (self.settings.keep and not iteration % self.settings.keep):
+            (self.folder / TRACES).mkdir(exist_ok=True)
             for number, one in enumerate(rollouts):
-                files.save(one.trace, self.folder / "traces" / f"{iteration}.{number}.jsonl")
+                files.save(one.trace, self.folder / TRACES / f"{iteration}.{number}.jsonl")
+        if self.keep:
+            self._save(self.folder / TRACES / f"{iteration}.safetensors")
 
     def _sampled(self, before: Trace, after: Trace, most: int) -> tuple[Trace, Trace]:
         """Runs before and after; a few of each are kept as traces."""
@@ -308,12 +347,12 @@ class ModelRun(ABC, Generic[R]):
 class LmRun(ModelRun[WorldRecipe]):
     """A training run of language models in the text face of a world."""
 
-    def __init__(self, recipe: WorldRecipe, path: Path) -> None:
+    def __init__(self, recipe: WorldRecipe, path: Path, keep: bool = False, source: Path | None = None) -> None:
         how = recipe.lm
         self.play = PlaySettings(
             free=how.free, longest=how.longest, digits=how.digits, most=recipe.most, rows=how.rows, width=how.width
         )
-        super().__init__(recipe, path)
+        super().__init__(recipe, path, keep, source)
         self._open()
 
     def _agents(self) -> Sequence[str]:
@@ -327,7 +366,7 @@ class LmRun(ModelRun[WorldRecipe]):
         return training(recipe.world, recipe.seed, iteration, number)
 
     @property
-    def source(self) -> Source:
+    def acting(self) -> Source:
         """Episodes of worlds; what is trained speaks through its endpoint too."""
         play = replace(self.play, remote=True)
         worlds = lambda iteration, number: self._drawn(iteration + 1, number)  # noqa: E731

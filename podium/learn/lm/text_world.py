@@ -450,9 +450,12 @@ def own_decisions(trace: Trace) -> N64:
 
 
 def tally(trace: Trace) -> Tally:
-    """What was chosen in runs that did not branch off another: by kind of decision and word, how often."""
+    """What was chosen in runs that did not branch off another, of a live team by models: by kind of decision and
+    word, how often."""
     mix: Tally = {}
     rows = own_decisions(trace)
+    if "choice" in trace.extra_e:
+        rows = rows[trace.extra_e["choice"].codes[rows] >= 0]
     root = roots(trace)[trace.rollout_e[rows]] == trace.rollout_e[rows]
     for row in rows[root].tolist():
         option = str(trace.chosen_e[row])

@@ -241,7 +241,7 @@ def test_truncated_weights_before_a_ratio_are_to_the_policy_that_acted(forest: t
     [
         ("joint", [["lead", "mate"]] * 4),
         ("frozen", [["lead"]] * 4),
-        ("round_robin", [["mate"], ["lead"], ["mate"], ["lead"]]),
+        ("round_robin", [["lead"], ["mate"], ["lead"], ["mate"]]),
         ("alternate(lead, others, every=2)", [["lead"], ["lead"], ["mate"], ["mate"]]),
     ],
 )
@@ -252,6 +252,12 @@ def test_a_schedule_says_who_learns(schedule: str, learn: list[list[str]]) -> No
     for policy.iteration in range(4):
         found.append(sorted(policy.learners()))
     assert found == learn
+
+
+def test_a_turn_for_nobody_is_refused() -> None:
+    team = policy_team("tiny", ["lead", "mate 1"], share="role")
+    with pytest.raises(ValueError, match="gives a turn to planner, and here is only lead, mate"):
+        LmPolicy(team, 0, SETTINGS, 5, None, schedule_of("alternate(planner, executor)"))
 
 
 def test_who_does_not_learn_does_not_change() -> None:
