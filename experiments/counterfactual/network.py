@@ -52,8 +52,8 @@ class Batch(NamedTuple):
 
     @property
     def step_of_row(self) -> V:
-        found: V = self.state_step[self.row_state]
-        return found
+        steps: V = self.state_step[self.row_state]
+        return steps
 
 
 def batched(work: Work, found: Sequence[Step], outcome: float) -> Batch:

@@ -137,6 +137,6 @@ def _rows(seen: Seen) -> N64:
 
 
 def _one(found: Sequence[Found]) -> Found:
-    memory = tuple(np.concatenate([f.seen.held[i] for f in found if f.seen.held]) for i in range(2))
-    states = replace(joined([f.seen for f in found]), held=(memory[0], memory[1]))
+    memory = tuple(np.concatenate([f.seen.encodings[i] for f in found if f.seen.encodings]) for i in range(2))
+    states = replace(joined([f.seen for f in found]), encodings=(memory[0], memory[1]))
     return Found(states, *(np.concatenate([f[i] for f in found]) for i in range(1, 4)))

@@ -159,7 +159,7 @@ class Did(msgspec.Struct, omit_defaults=True):
     trusted: bool | None = (
         None  # False where what it does was written outside (a remote endpoint that nobody vouches for)
     )
-    said: Said | None = None
+    generation: Said | None = None
 
 
 class See(msgspec.Struct, gc=False):

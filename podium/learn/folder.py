@@ -1,8 +1,9 @@
 """A training run on disk: what was asked, what every iteration did, where it stands, and how it plays.
 
-`asked.json`, `iterations.jsonl` (one line an iteration), `learner.npz` (all that the next iteration depends on), `seconds.jsonl` (what
-it took, the only file that differs between two runs of one seed) and, at the end, `before.jsonl`, `after.jsonl` (traces of a few episodes) and
-`judged.json`. A run that was ended at any moment goes on from its last checkpoint to the same files.
+`asked.json`, `iterations.jsonl` (one line an iteration), `learner.npz` (all that the next iteration depends on),
+`seconds.jsonl` (what it took, the only file that differs between two runs of one seed) and, at the end,
+`before.jsonl`, `after.jsonl` (traces of a few episodes) and `judged.json`. A run that was ended at any moment goes
+on from its last checkpoint to the same files.
 """
 
 from __future__ import annotations
@@ -74,20 +75,20 @@ def read(recipe: str | Mapping[str, Any], where: str) -> Asked:
     >>> read('world = "scouts"\\niterations = 10', "a recipe").recipe.iterations
     10
     """
-    said = table_of(recipe, where)
-    said.pop("lm", None)  # how language models learn, which is read where they do (`podium.learn.lm`)
+    table = table_of(recipe, where)
+    table.pop("lm", None)  # how language models learn, which is read where they do (`podium.learn.lm`)
     own = {f.name for f in fields(Asked)} - {"recipe"}
     known = own | {f.name for f in fields(Recipe)}
-    if unknown := [key for key in said if key not in known]:
+    if unknown := [key for key in table if key not in known]:
         raise BadRecipe(f"{where}: no setting {unknown[0]!r}; {alternatives(unknown[0], sorted(known))}")
-    if "world" not in said:
+    if "world" not in table:
         raise BadRecipe(f"{where}: no world; there are {', '.join(trainable())}")
     try:
-        how = msgspec.convert({k: v for k, v in said.items() if k not in own}, Recipe)
-        asked = msgspec.convert({k: v for k, v in said.items() if k in own} | {"recipe": asdict(how)}, Asked)
+        how = msgspec.convert({k: v for k, v in table.items() if k not in own}, Recipe)
+        parsed = msgspec.convert({k: v for k, v in table.items() if k in own} | {"recipe": asdict(how)}, Asked)
     except msgspec.ValidationError as error:
         raise BadRecipe(f"{where}: {str(error)[0].lower()}{str(error)[1:]}".replace(" - at `$.", " in `")) from None
-    return checked(asked, where)
+    return checked(parsed, where)
 
 
 def checked(asked: Asked, where: str) -> Asked:
@@ -149,18 +150,18 @@ class Folder:
 
     def __init__(self, path: Path, asked: Any) -> None:
         self.path = path
-        said = msgspec.json.format(msgspec.json.encode(asked), indent=1) + b"\n"
+        text = msgspec.json.format(msgspec.json.encode(asked), indent=1) + b"\n"
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadRecipe(f"{path} cannot be a run's folder: {error}") from None
         if (path / "asked.json").exists():
-            if (path / "asked.json").read_bytes() != said:
+            if (path / "asked.json").read_bytes() != text:
                 raise BadRecipe(f"{path} holds another run; expected a new folder, or the recipe in its asked.json")
         elif any(path.iterdir()):
             raise BadRecipe(f"{path} is not empty and holds no run; expected a new folder")
         else:
-            files.write_whole(path / "asked.json", said)
+            files.write_whole(path / "asked.json", text)
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -173,8 +174,8 @@ class Folder:
         for name in ("iterations.jsonl", "seconds.jsonl"):
             path = self.path / name
             if path.exists():
-                kept = path.read_bytes().split(b"\n")[:iteration]
-                files.write_whole(path, b"".join(line + b"\n" for line in kept))
+                lines = path.read_bytes().split(b"\n")[:iteration]
+                files.write_whole(path, b"".join(line + b"\n" for line in lines))
 
     def follow(
         self,
@@ -184,7 +185,7 @@ class Folder:
         look: Callable[[], float],
         save: Callable[[], None],
     ) -> Iterator[dict[str, Any]]:
-        """Goes on to the last iteration, or until nothing gets better; tells of every one. Now and then looks at the regret, and saves."""
+        """Goes on to the last iteration, or until nothing gets better. At times looks at the regret, and saves."""
         before = self.lines
         looks, done = [line["regret"] for line in before if line["regret"] is not None], len(before)
         with (
@@ -192,18 +193,18 @@ class Folder:
             (self.path / "seconds.jsonl").open("ab") as took,
         ):
             while done < last and not _given_up(looks, patience):
-                told = step()
+                change = step()
                 done += 1
                 regret = look() if done == last or done < EVERY or not done % EVERY else None
-                line = {k: v for k, v in told.items() if k != "seconds"} | {"regret": regret}
+                line = {k: v for k, v in change.items() if k != "seconds"} | {"regret": regret}
                 out.write(msgspec.json.encode(line) + b"\n")
-                took.write(msgspec.json.encode(told["seconds"]) + b"\n")
+                took.write(msgspec.json.encode(change["seconds"]) + b"\n")
                 if regret is not None:
                     looks.append(regret)
                     out.flush()
                     took.flush()
                     save()
-                yield line | {"seconds": told["seconds"]}
+                yield line | {"seconds": change["seconds"]}
 
 
 class Run:
@@ -212,13 +213,13 @@ class Run:
     def __init__(
         self, asked: Asked, folder: Path, cores: int = 1, keep: bool = False, source: Path | None = None
     ) -> None:
-        """With `keep` the runs of every iteration are kept; with `source` they are those that another run kept there."""
+        """With `keep` the runs of every iteration are kept; with `source` they are those that are kept there."""
         self.asked, self.folder, self.cores, self.keep = asked, folder, cores, keep
         self.stored = None if source is None else StoredRuns(source)
         self.net = network(training(asked.world, asked.seed, 0, 0), asked.recipe)
-        self.held = Folder(folder, asked)
+        self.files = Folder(folder, asked)
         self.learner = self._resumed(folder / "learner.npz")
-        self.held.cut(self.learner.iteration)
+        self.files.cut(self.learner.iteration)
 
     def _stored_start(self) -> Learner:
         assert self.stored is not None
@@ -248,13 +249,13 @@ class Run:
     @property
     def lines(self) -> list[dict[str, Any]]:
         """What every iteration did."""
-        return self.held.lines
+        return self.files.lines
 
     @property
     def last(self) -> int:
         """The iterations that the recipe asks for, or that were kept."""
-        asked = self.asked.recipe.iterations
-        return asked if self.stored is None else min(asked, self.stored.iterations)
+        wanted = self.asked.recipe.iterations
+        return wanted if self.stored is None else min(wanted, self.stored.iterations)
 
     held_out = True  # judged in worlds that it did not learn in
 
@@ -274,55 +275,55 @@ class Run:
             return line
 
         def look() -> float:
-            seen = [judged(w, self.net, self.learner.w, WATCHED, most=recipe.most, batch=WATCHED) for w in watched]
-            return sum(j.regret for j in seen) / len(seen)
+            looks = [judged(w, self.net, self.learner.w, WATCHED, most=recipe.most, batch=WATCHED) for w in watched]
+            return sum(j.regret for j in looks) / len(looks)
 
         def save() -> None:
             checkpoint.save(self.learner, self.folder / "learner.npz")
 
         with one_thread(), players(self.cores) as mapped:
             steps = self._steps(policy, mapped)
-            yield from self.held.follow(self.last, self.asked.patience, step, look, save)
+            yield from self.files.follow(self.last, self.asked.patience, step, look, save)
 
     def _steps(self, policy: NetPolicy, mapped: Mapped) -> Iterator[Iteration]:
-        asked = self.asked
+        recipe = self.asked
 
         def drawn(iteration: int, number: int) -> World:
-            return training(asked.world, asked.seed, iteration + 1, number)
+            return training(recipe.world, recipe.seed, iteration + 1, number)
 
         keep = keep_runs(self.folder, policy) if self.keep else None
         if self.stored is not None:
-            method = METHODS[asked.method]
-            rule = asked.recipe.rule(method)
-            return learn(self.stored, policy, method, rule, asked.recipe.iterations, keep, self.last)
-        return iterations(policy, drawn, asked.method, mapped=mapped, keep=keep)
+            method = METHODS[recipe.method]
+            rule = recipe.recipe.rule(method)
+            return learn(self.stored, policy, method, rule, recipe.recipe.iterations, keep, self.last)
+        return iterations(policy, drawn, recipe.method, mapped=mapped, keep=keep)
 
     def judged(self, tests: int = 4, episodes: int = 20_000) -> list[Judged]:
         """The policy on held-out worlds; also kept as judged.json."""
         worlds, most = (held_out(self.asked.world, number) for number in range(tests)), self.asked.recipe.most
         with one_thread():
-            found = [judged(world, self.net, self.learner.w, episodes, most=most) for world in worlds]
-        rows = [j._asdict() | {"regret": j.regret, "share": j.share} for j in found]
+            judgements = [judged(world, self.net, self.learner.w, episodes, most=most) for world in worlds]
+        rows = [j._asdict() | {"regret": j.regret, "share": j.share} for j in judgements]
         files.write_whole(self.folder / "judged.json", msgspec.json.encode(rows) + b"\n")
-        return found
+        return judgements
 
     def told(self) -> dict[str, Any]:
         """What there is to say of the run in the end."""
         return summary(self, self.judged())
 
     def played(self, episodes: int = 200, kept: int = 3) -> tuple[Trace, Trace]:
-        """Episodes of a held-out world before training, when any option is as likely, and after; a few of each are kept as traces."""
+        """Episodes of a held-out world before training, at random, and after; a few of each are kept as traces."""
         world = held_out(self.asked.world, 0)
         learned = capped(world, greedy(self.net, self.learner.w, world), episodes, self.asked.recipe.most)
         policies = random_policy(self.asked.seed), learned
-        made = [world.trace(play(world, p, seeds(DICE, episodes), log=True).state) for p in policies]
-        for name, trace in zip(("before", "after"), made, strict=True):
+        traces = [world.trace(play(world, p, seeds(DICE, episodes), log=True).state) for p in policies]
+        for name, trace in zip(("before", "after"), traces, strict=True):
             files.save(trace[:kept], self.folder / f"{name}.jsonl")
-        return made[0], made[1]
+        return traces[0], traces[1]
 
 
 def summary(run: Any, found: Sequence[Judged]) -> dict[str, Any]:
-    """Of a run in a world, by how it was judged: what was asked, and means beside optimum and the best trivial policy."""
+    """What a run was asked, and the means of its judgements beside optimum and the best trivial policy."""
 
     def mean(name: str) -> float:
         return float(np.mean([getattr(one, name) for one in found]))

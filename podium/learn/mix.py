@@ -22,12 +22,12 @@ def named(words: Sequence[str], option: N64, count: N64) -> dict[str, int]:
     >>> named(["", "spawn"], np.array([1 + 0, 1 * STRIDE + 4, 1 * STRIDE + 5]), np.array([2, 3, 1]))
     {'0': 2, 'spawn': 4}
     """
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for code, many in zip(option.tolist(), count.tolist(), strict=True):
         if many:
             word = words[code // STRIDE] or str(code % STRIDE - 1)
-            found[word] = found.get(word, 0) + many
-    return dict(sorted(found.items()))
+            counts[word] = counts.get(word, 0) + many
+    return dict(sorted(counts.items()))
 
 
 def added(tallies: Iterable[tuple[str, Mapping[str, int]]]) -> Tally:

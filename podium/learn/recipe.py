@@ -49,9 +49,9 @@ def open_run(
 ) -> Any:
     """The run: of a small network (policy="net") or of language models ("lm"); in a world, or of a live team.
 
-    `seed` and `method` are instead of the recipe's. With `keep` the runs are kept in the folder; `source` is the folder of a run that
-    kept them, from which this one learns again. A method or world may be FILE.py:NAME, which is loaded. Raises
-    BadRecipe.
+    `seed` and `method` are instead of the recipe's. With `keep` the runs are kept in the folder; `source` is the
+    folder of a run that kept them, from which this one learns again. A method or world may be FILE.py:NAME, which
+    is loaded. Raises BadRecipe.
     """
     where, stem = ("the recipe",) * 2 if isinstance(recipe, Mapping) else (str(recipe), Path(recipe).stem)
     table = dict(recipe) if isinstance(recipe, Mapping) else _table(str(recipe))

@@ -79,12 +79,12 @@ def single_stage(schedule: str, can: Collection[str], who: str) -> Term:
     >>> single_stage("alternate(every=2)", CAN, "the small network").name
     'alternate'
     """
-    asked = read_schedule(schedule)
-    if why := refusal(asked, can, who):
+    whole = read_schedule(schedule)
+    if why := refusal(whole, can, who):
         raise BadUpdate(why)
-    if len(asked.stages) > 1:
-        raise BadUpdate(f"{who} cannot do stages that follow each other, got {asked.text!r}")
-    stage = asked.stages[0]
+    if len(whole.stages) > 1:
+        raise BadUpdate(f"{who} cannot do stages that follow each other, got {whole.text!r}")
+    stage = whole.stages[0]
     given = stage.arguments
     other = [name for name in ("self_play", "order", "redraw") if given.get(name)]
     other += ["roles"] * (given.get("roles", "together") != "together")
@@ -198,17 +198,17 @@ def remembered(plan: Plan, held: Mapping[str, Any], w: Parameters, score: float)
     A turn of the schedule `until_flat` ends when  mean(last k returns) - mean(k returns before) <= least,
     k = every.
     """
-    kept = {name: x for name, x in held.items() if "@" not in name}
+    memory = {name: x for name, x in held.items() if "@" not in name}
     if plan.staleness:
-        kept |= {f"1@{name}": x for name, x in w.items()}
+        memory |= {f"1@{name}": x for name, x in w.items()}
         for age in range(1, plan.staleness):
-            kept |= {f"{age + 1}@{name}": held[f"{age}@{name}"] for name in w if f"{age}@{name}" in held}
+            memory |= {f"{age + 1}@{name}": held[f"{age}@{name}"] for name in w if f"{age}@{name}" in held}
     if (stage := plan.stage).name == "until_flat":
         returns, k = np.append(held.get("returns", np.zeros(0)), score), stage["every"]
         over = len(returns) >= 2 * k and returns[-k:].mean() - returns[-2 * k : -k].mean() <= stage["least"]
-        kept["turn"] = np.array(int(held.get("turn", 0)) + int(over))
-        kept["returns"] = returns[:0] if over else returns[-2 * k :]
-    return kept
+        memory["turn"] = np.array(int(held.get("turn", 0)) + int(over))
+        memory["returns"] = returns[:0] if over else returns[-2 * k :]
+    return memory
 
 
 def truncated_credit(credit: F, acted: Array, now: Array, most: float) -> F:
@@ -230,9 +230,9 @@ def started(w: Parameters, source: Parameters) -> Parameters:
     >>> started({"lead/b": np.zeros(1), "mate/b": np.zeros(1)}, {"b": np.ones(1)})
     {'lead/b': array([1.]), 'mate/b': array([1.])}
     """
-    found: Parameters = {}
+    first: Parameters = {}
     for name, x in w.items():
-        found[name] = source.get(name, source.get(name.split("/")[-1]))
-        if found[name] is None or found[name].shape != x.shape:
+        first[name] = source.get(name, source.get(name.split("/")[-1]))
+        if first[name] is None or first[name].shape != x.shape:
             raise ValueError(f"expected parameters {name!r} of shape {x.shape}, got those of another network")
-    return found
+    return first

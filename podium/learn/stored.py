@@ -1,8 +1,8 @@
 """Runs that were kept, and learning from them again.
 
-With `--keep` a training run writes down, before each update, the learner (`kept/N/learner.npz`) and the runs of the iteration with all that was
-fitted (`kept/N/W.jsonl`, one file a world). What the network saw is not among it: it is replayed from the world's parameters, the seed
-and the choices.
+With `--keep` a training run writes down, before each update, the learner (`kept/N/learner.npz`) and the runs of the
+iteration with all that was fitted (`kept/N/W.jsonl`, one file a world). What the network saw is not among it: it is
+replayed from the world's parameters, the seed and the choices.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class BadRuns(WrongUse, ValueError):
 
 
 def keep_runs(folder: Path, policy: NetPolicy) -> Keep:
-    """Writes the runs of an iteration, and the learner before it learned from them, into the folder of a training run."""
+    """Writes the runs of an iteration, and the learner before it, into the folder of a training run."""
 
     def keep(number: int, rollouts: Sequence[Rollouts], credit: Sequence[Credit]) -> None:
-        here = folder / "kept" / str(number)
-        here.mkdir(parents=True, exist_ok=True)
+        place = folder / "kept" / str(number)
+        place.mkdir(parents=True, exist_ok=True)
         for k, one in enumerate(rollouts):
             trace = one.trace.whole() if isinstance(one.trace, Forest) else one.trace
-            files.save(trace, here / f"{k}.jsonl")
-        checkpoint.save(policy.learner, here / "learner.npz")
+            files.save(trace, place / f"{k}.jsonl")
+        checkpoint.save(policy.learner, place / "learner.npz")
 
     return keep
 
@@ -72,10 +72,10 @@ class StoredRuns:
 
     def rollouts(self, policy: NetPolicy) -> list[Rollouts]:
         """The runs of the policy's next iteration, seen again."""
-        here = self.folder / "kept" / str(policy.iteration)
-        paths = sorted(here.glob("*.jsonl"), key=lambda path: int(path.stem))
+        place = self.folder / "kept" / str(policy.iteration)
+        paths = sorted(place.glob("*.jsonl"), key=lambda path: int(path.stem))
         if not paths:
-            raise BadRuns(f"{here} holds no runs; {self.iterations} iterations were kept")
+            raise BadRuns(f"{place} holds no runs; {self.iterations} iterations were kept")
         return [self._rollouts(policy, path) for path in paths]
 
     def _rollouts(self, policy: NetPolicy, path: Path) -> Rollouts:
@@ -87,13 +87,13 @@ class StoredRuns:
         roots = trace.parent_n.codes < 0
         free = roots & (trace.tells_n != 0)
         score = trace.reward_n["team"][free]
-        made = int((trace.call_e >= 0).sum())
+        asked_for = int((trace.call_e >= 0).sum())
         rows = np.concatenate([np.zeros(0, np.int64), *(d.row for d in decisions)])
         return Rollouts(
             trace,
             Observed(decisions, fitted=True),
             score,
-            made,
+            asked_for,
             _mix(policy.net, trace, np.flatnonzero((trace.call_e >= 0) & free[trace.rollout_e])),
             rows,
         )
@@ -110,9 +110,10 @@ def _mix(net: Net, trace: Trace, rows: Any) -> Tally:
 
 
 def observed_again(net: Net, trace: Trace) -> list[Decisions]:
-    """What the policy saw at the decisions of runs that are no branches, by replay: at those whose options were tried or, if none were, at all.
+    """What the policy saw in runs that are no branches, by replay: where options were tried or, if none, at all.
 
-    In the order in which the policy was asked (`call_e`). Raises ValueError where the world does not allow what the trace says.
+    In the order in which the policy was asked (`call_e`). Raises ValueError where the world does not allow what the
+    trace says.
     """
     world = world_of(trace)
     if (len(world.facts), len(world.items)) != net.figures:

@@ -59,21 +59,21 @@ def value_of(x: Node) -> Array:
 
 def _made(value: Array, *parents: tuple[Node, Back]) -> Node:
     """A Var if something in it is one; else the plain array, and nothing is remembered."""
-    kept = [parent for parent in parents if isinstance(parent[0], Var)]
-    return Var(value, tuple(kept)) if kept else value
+    variables = [parent for parent in parents if isinstance(parent[0], Var)]
+    return Var(value, tuple(variables)) if variables else value
 
 
 def backward(loss: Var) -> None:
     """Fills `grad` of everything that a number was made of."""
     order: list[Var] = []
-    seen: set[int] = set()
+    visited: set[int] = set()
     stack: list[tuple[Var, bool]] = [(loss, False)]
     while stack:
         node, done = stack.pop()
         if done:
             order.append(node)
-        elif id(node) not in seen:
-            seen.add(id(node))
+        elif id(node) not in visited:
+            visited.add(id(node))
             stack.append((node, True))
             stack.extend((p, False) for p, _ in node.parents)
     loss.grad = np.ones_like(loss.value)
@@ -254,18 +254,18 @@ def _reduced(op: np.ufunc, x: Array, first: NDArray[np.int64], count: NDArray[np
     m = int(count[0]) if len(count) else 0
     if 0 < m <= 32 and len(count) * m == len(x) and (count == m).all():
         wide = x.reshape(len(count), m, *x.shape[1:])
-        made: Array = wide[:, 0]
+        total: Array = wide[:, 0]
         for j in range(1, m):
-            made = op(made, wide[:, j])
-        return made
+            total = op(total, wide[:, j])
+        return total
     if x.ndim == 1 or m > 32 or (longest := int(count.max(initial=0))) > 12:
         folded: Array = op.reduceat(x, first, axis=0)
         return folded
-    made = x.take(first, axis=0)
+    total = x.take(first, axis=0)
     for j in range(1, longest):
         some = np.flatnonzero(count > j)
-        made[some] = op(made.take(some, axis=0), x.take(first[some] + j, axis=0))
-    return made
+        total[some] = op(total.take(some, axis=0), x.take(first[some] + j, axis=0))
+    return total
 
 
 def segment_sum(a: Node, first: NDArray[np.int64]) -> Node:

@@ -118,8 +118,8 @@ def _alone(credit: Credit, call: Call, rows: N64) -> str:
             if (np.append(find("key", key)(credit.trace, credit.unit), -1)[of] < 0).all():
                 return f"none has the key {key!r}"
         group = np.append(groups(credit, keys), -1)
-        held = (group[:-1] >= 0) & ~np.isnan(credit.value)
-        count = np.append(np.bincount(group[:-1][held], minlength=int(group.max(initial=0)) + 1), 0)
+        grouped = (group[:-1] >= 0) & ~np.isnan(credit.value)
+        count = np.append(np.bincount(group[:-1][grouped], minlength=int(group.max(initial=0)) + 1), 0)
         if (count[group[of]] < 2).all():
             return f"each is the only {_word(credit.unit)} of its group by {' and '.join(keys)}"
     return ""

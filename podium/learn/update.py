@@ -1,7 +1,7 @@
 """The loss of the small network, over log-probabilities and credit, to be minimised; and Adam.
 
-A loss is a pure function. `logp` is of what was done (one entry a decision, turn or token), `old` under the policy that did it, `weight` how
-much each counts; constants are arrays, what a gradient is wanted of is a tape's Var.
+A loss is a pure function. `logp` is of what was done (one entry a decision, turn or token), `old` under the policy
+that did it, `weight` how much each counts; constants are arrays, what a gradient is wanted of is a tape's Var.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def weighted_loss(gain: Node, weight: Array) -> Node:
 
 
 def ratio(logp: Node, old: Array, first: N64 | None = None, mean: bool = False) -> Node:
-    """ρ = π / π_old of each entry; with `first`, of each run of entries: a turn's product, or its geometric mean (GSPO).
+    """ρ = π / π_old of each entry; with `first`, of each run of entries: its product, or geometric mean (GSPO).
 
     ρ_i = exp(logp_i - old_i),   ρ_s = exp(Σ_{i in s} (logp_i - old_i)),   ρ_s = exp(mean_{i in s} (logp_i - old_i))
     """
@@ -58,7 +58,8 @@ def critic(value: Node, target: Array, weight: Array) -> Node:
 def qmix(q: Node, w1: Node, b1: Node, w2: Node, b2: Node) -> Node:
     """Q_tot = |w2| · elu(|w1| Q + b1) + b2, monotone in every Q_i.   from: Rashid et al. 2018.
 
-    q [teams, agents]; w1 [agents, width], b1 [width], w2 [width, 1], b2 [1] from the state or fitted as they are. TD is `critic` on Q_tot.
+    q [teams, agents]; w1 [agents, width], b1 [width], w2 [width, 1], b2 [1] from the state or fitted as they are.
+    TD is `critic` on Q_tot.
     """
     hidden = tape.elu(tape.add(tape.matmul(q, tape.absolute(w1)), b1))
     return tape.column(tape.add(tape.matmul(hidden, tape.absolute(w2)), b2))

@@ -1,7 +1,7 @@
-"""The leader-board: every method of the table that can act in a world, at equal budgets, beside optimum and trivial policies.
+"""The leader-board: methods that can act in a world, at equal budgets, beside optimum and trivial policies.
 
-Every method has the same network, the same number of episodes (branches count), the same clipped update and the same dice. What differs is the
-credit: the method's own expression, evaluated on the traces.
+Every method has the same network, the same number of episodes (branches count), the same clipped update and the
+same dice. What differs is the credit: the method's own expression, evaluated on the traces.
 """
 
 from __future__ import annotations
@@ -75,13 +75,12 @@ def compare(
             say(f"{env}: {method.name}")
             try:
                 with one_thread():
-                    found = [_judged(env, method, recipe, seed, tests, episodes) for seed in seeds]
+                    judgements = [_judged(env, method, recipe, seed, tests, episodes) for seed in seeds]
             except (BadCredit, BadReward) as error:
                 refused[method.name, env] = str(error).partition("; there are")[0]
                 continue
-            standings.append(
-                Standing(method.name, env, *over_seeds([one for one, _ in found]), fmean(p for _, p in found))
-            )
+            judged, paid = zip(*judgements, strict=True)
+            standings.append(Standing(method.name, env, *over_seeds(judged), fmean(paid)))
     order = {env: i for i, env in enumerate(envs)}
     return Board(sorted(standings, key=lambda s: (order[s.env], s.share.mean)), refused)
 

@@ -107,7 +107,7 @@ def test_decoupled_roles_learn_as_if_each_were_alone() -> None:
         for table in ("w", "m", "v"):
             assert same(of(role, getattr(together, table)), of(role, getattr(alone, table)))
         assert lengths[role] == length
-        assert together.held[f"updates/{role}"] == recipe.epochs * recipe.parts
+        assert together.memory[f"updates/{role}"] == recipe.epochs * recipe.parts
     joint, _, _ = updated_by_regime(net, replace(recipe, regime="joint"), rows, old)
     assert not same(joint.w, together.w)
 
@@ -115,7 +115,7 @@ def test_decoupled_roles_learn_as_if_each_were_alone() -> None:
 def test_a_role_that_pauses_counts_only_its_own_steps() -> None:
     learner = last(replace(TINY, regime="decoupled", schedule="round_robin(every=3)"))
     steps_each = TINY.epochs * TINY.parts
-    assert [int(learner.held[f"updates/{role}"]) for role in ROLES] == [3 * steps_each, steps_each]
+    assert [int(learner.memory[f"updates/{role}"]) for role in ROLES] == [3 * steps_each, steps_each]
     assert learner.updates == 4 * steps_each
 
 
@@ -169,14 +169,14 @@ def test_no_staleness_is_synchronous_to_the_bit() -> None:
         other = last(replace(TINY, staleness=0, correction=correction, truncate=1.0))
         assert same(plain.w, other.w)
         assert same(plain.v, other.v)
-    assert not plain.held
+    assert not plain.memory
 
 
 def test_the_weights_that_act_are_so_many_iterations_old() -> None:
     recipe = replace(TINY, staleness=2)
     learners_ = [relay(recipe)[1], *(learner for learner, _ in steps(recipe))]
     for i, learner in enumerate(learners_):
-        assert same(acting(recipe, learner.w, learner.held), learners_[max(0, i - 2)].w)
+        assert same(acting(recipe, learner.w, learner.memory), learners_[max(0, i - 2)].w)
     stale = last(replace(recipe, correction="truncated"))
     assert not same(learners_[-1].w, stale.w)
 
@@ -237,7 +237,7 @@ def test_a_run_that_was_ended_goes_on_to_the_same_bytes(name: str, tmp_path: Pat
         going.close()
     assert kept(finished(Run(asked, tmp_path / "ended")).folder) == kept(whole.folder)
     if name == "metric":
-        assert int(whole.learner.held["turn"]) > 0
+        assert int(whole.learner.memory["turn"]) > 0
 
 
 def test_a_run_that_was_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ def rehearse(live: Live, recipe: LiveRecipe, team: PolicyTeam) -> None:
     if "choice" not in forest.extra_e:
         raise BadTeam(
             f"{where}: no agent said anything by a model; expected some that await speak(...) and act by "
-            f"Did(..., said=...){_fault(forest)}"
+            f"Did(..., generation=...){_fault(forest)}"
         )
     if np.isnan(earned(concat(traces))).any():
         raise BadTeam(

@@ -190,8 +190,7 @@ class ModelRun(ABC, Generic[R]):
     look_at_roles = False
 
     def __init__(self, recipe: R, path: Path, keep: bool = False, source: Path | None = None) -> None:
-        """Ready to begin; nothing is written until it is opened. With `keep` the runs of every iteration are kept, and
-        the learner before it; with `source` they are those that another run kept there."""
+        """Ready to begin; nothing is written until it is opened. `keep` and `source` are those of `folder.Run`."""
         self.asked, self.folder, self.keep = recipe, path, keep
         self.stored = None if source is None else StoredRuns(source)
         self.settings, self.method = recipe.lm, METHODS[recipe.method]
@@ -265,7 +264,7 @@ class ModelRun(ABC, Generic[R]):
         return team
 
     def _start_of(self, stored: StoredRuns) -> None:
-        """The learner as it was before the first update by stored runs, if they are of such a team. Raises BadRecipe."""
+        """The learner before the first update by stored runs, if they are of such a team. Raises BadRecipe."""
         theirs, own = (_team_of(asked) for asked in (stored.recipe(), msgspec.to_builtins(self.asked)))
         if other := [name for name in theirs if theirs[name] != own.get(name)]:
             raise BadRecipe(
@@ -311,8 +310,8 @@ class ModelRun(ABC, Generic[R]):
     @property
     def last(self) -> int:
         """The iterations that the recipe asks for, or that were kept."""
-        asked = self.asked.iterations
-        return asked if self.stored is None else min(asked, self.stored.iterations)
+        iterations = self.asked.iterations
+        return iterations if self.stored is None else min(iterations, self.stored.iterations)
 
     def iterations(self) -> Iterator[dict[str, Any]]:
         """Goes on to the end of the recipe, or until nothing gets better; says of every iteration what it did."""
@@ -325,8 +324,8 @@ class ModelRun(ABC, Generic[R]):
 
     def learned(self) -> Iterator[Iteration]:
         """The iterations that are left, by the one loop."""
-        asked = self.asked.iterations
-        return learn(self.source, self.learner, self.method, self.update, asked, self._keep, self.last)
+        iterations = self.asked.iterations
+        return learn(self.source, self.learner, self.method, self.update, iterations, self._keep, self.last)
 
     def _keep(self, iteration: int, rollouts: Sequence[Rollouts], credit: Sequence[Credit]) -> None:
         """The traces of every so many iterations stay in the folder, as credit and update read them."""

@@ -18,11 +18,13 @@ from podium.trace.files import load
 
 __all__ = ["TRACES", "StoredRuns"]
 
-TRACES = "traces"  # in a run's folder: the traces of iteration i, `i.*.jsonl`, and the learner before it, `i.safetensors`
+TRACES = (
+    "traces"  # in a run's folder: of iteration i traces, `i.*.jsonl`, and the learner before it, `i.safetensors`
+)
 
 
 class StoredRuns:
-    """A source: the traces that a run's folder keeps. They hold tokens, contexts and options, which is all that language models see."""
+    """A source: the traces that a run's folder keeps. Language models see only tokens, contexts and options."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
