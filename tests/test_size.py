@@ -65,5 +65,7 @@ def test_what_is_counted() -> None:
     three = [source("def told(): pass\ndef _own(): pass", f"podium/{x}.py") for x in "abc"]
     assert shared_names(three) == [f"told: podium/{x}.py" for x in "abc"]
     assert shared_names(three[:2]) == []
+    passed = 'def told(): pass\nregister("study", "x")(Experiment(told))'
+    assert shared_names([source(passed, f"podium/{x}.py") for x in "abc"]) == []
     text = "told = 1\nfor x in y:\n    said: int = 2\nbehold = told == 3\n"
     assert len(figures([source(text)])["participles"]) == 2

@@ -70,7 +70,7 @@ class _Small:
                 states, entries = taken(pool.seen, at), entries_of(pool.seen, at)
                 scores = self.net.scores(w, states, *self.net.context(w, states))
                 part = self.loss(scores, states.start, _rows(states), pool.value[entries], pool.tried[entries])
-                whole = tape.add(whole, tape.mul(part, np.float32(1.0 / rows)))
+                whole = tape.plus(whole, tape.mul(part, np.float32(1.0 / rows)))
             backward(whole)
             self.steps += 1
             grad = {k: x.grad for k, x in w.items() if x.grad is not None}
@@ -121,7 +121,7 @@ class Critic(_Small):
         few = (1.0 / np.maximum(np.bincount(row, tried), 1.0)).astype(np.float32)
         mean = tape.mul(tape.segment_sum(tape.mul(scores, known), start), -few)
         wanted = (value / self.unit).astype(np.float32)
-        off = tape.mul(tape.add(tape.add(scores, tape.gather(mean, row)), -wanted), known)
+        off = tape.mul(tape.plus(tape.plus(scores, tape.gather(mean, row)), -wanted), known)
         return tape.sum_all(tape.mul(off, off))
 
     def says(self, seen: Seen) -> F:

@@ -34,7 +34,7 @@ from podium.methods import METHODS, Method
 from podium.registry import register
 from podium.rewards.ledger import BadReward
 from podium.study.figure import dots
-from podium.study.loop import OURS, SHUFFLED, Lesson, learned, marks, recipe_of
+from podium.study.loop import OURS, SHUFFLED, Lesson, marks, recipe_of, train_lesson
 from podium.study.question import Experiment, Headline, Measurements, Report, column, summarise, table
 
 __all__ = ["How", "arms", "different", "measure", "report", "shuffled", "then"]
@@ -93,7 +93,7 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
         if name == SHUFFLED:
             lesson = shuffled(env, recipe, seed)
         else:
-            lesson = learned(name, recipe, lambda i, k: training(env, seed, i + 1, k), seed)
+            lesson = train_lesson(name, recipe, lambda i, k: training(env, seed, i + 1, k), seed)
     except (BadCredit, BadReward) as error:
         return {**_told([]), "paid": 0.0, "refused": str(error).partition("; there are")[0]}
     if lesson.credit == 0:

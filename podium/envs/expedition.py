@@ -38,9 +38,9 @@ from podium.envs.expedition_optimum import (
     Rules,
     Tables,
     constants,
-    played,
     random_play,
     solve,
+    value_of_belief,
 )
 from podium.envs.log import Log
 from podium.envs.world import LEAD, BadParameter, Params, Policy, State, View, World, param, register
@@ -496,7 +496,11 @@ class Expedition(World):
         """What the attacks cost: the optimum of the clean twin, the optimum under attack, and what the play that is
         optimal in the twin is worth under attack."""
         twin = self.clean()
-        return {"clean": twin.optimum(), "attacked": self.optimum(), "unaware": played(self.rules, twin.rules)}
+        return {
+            "clean": twin.optimum(),
+            "attacked": self.optimum(),
+            "unaware": value_of_belief(self.rules, twin.rules),
+        }
 
     @classmethod
     def held_out(cls, dice: np.random.Generator) -> Mapping[str, Any]:

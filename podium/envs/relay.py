@@ -239,7 +239,9 @@ class Relay(World):
             low, high = (SILENT, FULL) if view.kind == "communicate" else (ZERO, ONE)
             return dice.integers(low, high + 1, size=len(view))
 
-        best = max(combinations_with_replacement((SILENT, BRIEF, FULL), p.n), key=lambda w: worth(fixed(w), p))
+        best = max(
+            combinations_with_replacement((SILENT, BRIEF, FULL), p.n), key=lambda w: value_of_rules(fixed(w), p)
+        )
         alike = {f"all {self.options[w]}": self.team(fixed((w,) * p.n)) for w in (SILENT, BRIEF, FULL)}
         return alike | {
             "always " + ", ".join(self.options[w] for w in best): self.team(fixed(best)),
@@ -282,7 +284,7 @@ def _ratios(rule: N64, p: RelayParams) -> F:
     return ratio
 
 
-def worth(rules: N64, p: RelayParams) -> float:
+def value_of_rules(rules: N64, p: RelayParams) -> float:
     """The expected score of rules [mate, level] with a lead who answers by Bayes' rule, by summing over all that
     may be heard."""
     joint = np.full((2, 1), 0.5)

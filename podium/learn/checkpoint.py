@@ -11,12 +11,12 @@ import numpy as np
 
 from podium.learn.train import Learner
 
-__all__ = ["load", "save"]
+__all__ = ["load_learner", "save_learner"]
 
 TABLES = {"w": "w", "m": "m", "v": "v", "memory": "held"}  # of a learner, by their names in the file
 
 
-def save(learner: Learner, path: Path) -> None:
+def save_learner(learner: Learner, path: Path) -> None:
     """Writes beside the path first and then takes its place, so that a crash leaves the one before."""
     tables = {name: getattr(learner, t) for t, name in TABLES.items()}
     arrays: dict[str, Any] = {f"{name}:{k}": x for name, table in tables.items() for k, x in table.items()}
@@ -31,7 +31,7 @@ def save(learner: Learner, path: Path) -> None:
     os.replace(beside, path)
 
 
-def load(path: Path) -> Learner:
+def load_learner(path: Path) -> Learner:
     """The learner that was saved, to the bit."""
     arrays: Any
     with np.load(path, allow_pickle=False) as arrays:

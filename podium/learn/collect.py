@@ -15,7 +15,7 @@ from podium.envs.log import Log
 from podium.envs.world import Policy, View, World, play
 from podium.learn import tape
 from podium.learn.memory import Memory
-from podium.learn.mix import Tally, added, named
+from podium.learn.mix import Tally, added, counts_by_word
 from podium.learn.policy import Net, Parameters, Seen, entries_of, joined, seen_by, taken
 from podium.learn.tape import Array
 from podium.trace.columns import B, F, Text, concat
@@ -320,7 +320,10 @@ class _Collecting:
             self.calls += 1
         score = self.state.score[: self.n]
         self.score[: self.n] = score
-        mix = {kind: named(self.net.words.words, self.actor.codes, count) for kind, count in self.tally.items()}
+        mix = {
+            kind: counts_by_word(self.net.words.words, self.actor.codes, count)
+            for kind, count in self.tally.items()
+        }
         free = score[~self.wanders[: self.n]]
         forest, decisions, ends = None, list[Decisions](), None
         if self.log is not None:

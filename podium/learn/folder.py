@@ -39,7 +39,7 @@ from podium.registry import alternatives
 from podium.trace import files
 from podium.trace.columns import Trace
 
-__all__ = ["EVERY", "Asked", "BadRecipe", "Folder", "Run", "read", "summary", "table_of"]
+__all__ = ["EVERY", "Asked", "BadRecipe", "Folder", "Run", "read_recipe", "summary", "table_of"]
 
 EVERY = 5  # iterations between looks at the regret, and between checkpoints; the first few are all looked at
 WATCHED, WATCHED_WORLDS = 1_000, 2  # episodes of such a look in each of so many worlds
@@ -69,10 +69,10 @@ def table_of(recipe: str | Mapping[str, Any], where: str) -> dict[str, Any]:
         raise BadRecipe(f'{where}: expected TOML such as world = "scouts" or team = "office": {error}') from None
 
 
-def read(recipe: str | Mapping[str, Any], where: str) -> Asked:
+def read_recipe(recipe: str | Mapping[str, Any], where: str) -> Asked:
     """A recipe, TOML or a table: `world`, and whatever of the rest is not as it is by default. Raises BadRecipe.
 
-    >>> read('world = "scouts"\\niterations = 10', "a recipe").recipe.iterations
+    >>> read_recipe('world = "scouts"\\niterations = 10', "a recipe").recipe.iterations
     10
     """
     table = table_of(recipe, where)
@@ -279,7 +279,7 @@ class Run:
             return sum(j.regret for j in looks) / len(looks)
 
         def save() -> None:
-            checkpoint.save(self.learner, self.folder / "learner.npz")
+            checkpoint.save_learner(self.learner, self.folder / "learner.npz")
 
         with one_thread(), players(self.cores) as mapped:
             steps = self._steps(policy, mapped)
@@ -343,7 +343,7 @@ def summary(run: Any, found: Sequence[Judged]) -> dict[str, Any]:
 
 def _loaded(path: Path) -> Learner:
     try:
-        return checkpoint.load(path)
+        return checkpoint.load_learner(path)
     except (OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile) as error:
         raise BadRecipe(f"{path} cannot be read ({error}); expected the checkpoint of a run") from None
 

@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from podium.learn.policy import STRIDE
 
-__all__ = ["Tally", "added", "named", "shares"]
+__all__ = ["Tally", "added", "counts_by_word", "shares"]
 
 N64 = NDArray[np.int64]
 Tally = dict[str, dict[str, int]]  # by kind and word: how often
 
 
-def named(words: Sequence[str], option: N64, count: N64) -> dict[str, int]:
+def counts_by_word(words: Sequence[str], option: N64, count: N64) -> dict[str, int]:
     """How often each word was chosen, from codes of options; an option that is only a number goes by that.
 
-    >>> named(["", "spawn"], np.array([1 + 0, 1 * STRIDE + 4, 1 * STRIDE + 5]), np.array([2, 3, 1]))
+    >>> counts_by_word(["", "spawn"], np.array([1 + 0, 1 * STRIDE + 4, 1 * STRIDE + 5]), np.array([2, 3, 1]))
     {'0': 2, 'spawn': 4}
     """
     counts: dict[str, int] = {}

@@ -323,7 +323,7 @@ class Net:
         place = np.zeros(used[-1] + 1, np.int64)
         place[used] = np.arange(len(used))
         number = NUMBERS.take(used % STRIDE, axis=0)
-        options = tape.add(
+        options = tape.plus(
             tape.gather(at(f"{kind}.word"), used // STRIDE), tape.matmul(number, at(f"{kind}.number"))
         )
         row = np.repeat(np.arange(len(seen)), tape.lengths(seen.start))
@@ -338,13 +338,13 @@ class Net:
     def scores(self, w: Parameters, seen: Seen, context: Node, items: Node) -> Node:
         """A number for each entry."""
         score = self._at(w, seen.role)(f"{seen.kind}.score")
-        return tape.column(tape.matmul(self.considered(w, seen, context, items), score))
+        return tape.squeeze(tape.matmul(self.considered(w, seen, context, items), score))
 
     def apart(self, w: Parameters, seen: Seen, context: Array) -> Node:
         """h of each row: e^h is how far apart its options' returns lie, in units of all rows."""
         at = self._at(w, seen.role)
         mean = context * np.float32(1.0 / np.sqrt(self.shape.context))  # a step of Adam moves h by little
-        return tape.column(tape.add(tape.matmul(mean, at("apart")), at("apartb")))
+        return tape.squeeze(tape.plus(tape.matmul(mean, at("apart")), at("apartb")))
 
     def stake(self, w: Parameters, seen: Seen, context: Array) -> F:
         """√e^h of each row, h clipped at ±8: how often it is branched, and how much it counts."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from podium.envs.world import use_world
-from podium.learn.folder import BadRecipe, Run, read
+from podium.learn.folder import BadRecipe, Run, read_recipe
 from podium.methods import add
 from podium.outside import use
 from podium.registry import alternatives
@@ -71,7 +71,7 @@ def open_run(
             raise BadRecipe(f"{where}: a live team is played by language models: expected --policy lm, got net")
         if model is not None:
             raise BadRecipe("--model goes with --policy lm")
-        return Run(read(table, where), path or Path("out") / stem, cores, keep, runs)
+        return Run(read_recipe(table, where), path or Path("out") / stem, cores, keep, runs)
     if policy != "lm":
         raise BadRecipe(f"--policy must be net or lm, got {policy!r}")
     return _open_lm_run(table, where, path or Path("out") / f"{stem}-lm", model, keep, runs)
@@ -89,8 +89,8 @@ def _open_lm_run(
             f"language models need the package {error.name}, which is not installed: pip install 'podium[lm]'"
         ) from None
     if "team" in table:
-        return live_run.LiveRun(live_run.read(table, where, model), folder, keep, source)
-    return run.LmRun(run.read(table, where, model), folder, keep, source)
+        return live_run.LiveRun(live_run.read_team_recipe(table, where, model), folder, keep, source)
+    return run.LmRun(run.read_world_recipe(table, where, model), folder, keep, source)
 
 
 def _table(recipe: str) -> dict[str, Any]:

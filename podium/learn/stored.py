@@ -45,7 +45,7 @@ def keep_runs(folder: Path, policy: NetPolicy) -> Keep:
         for k, one in enumerate(rollouts):
             trace = one.trace.whole() if isinstance(one.trace, Forest) else one.trace
             files.save(trace, place / f"{k}.jsonl")
-        checkpoint.save(policy.learner, place / "learner.npz")
+        checkpoint.save_learner(policy.learner, place / "learner.npz")
 
     return keep
 
@@ -68,7 +68,7 @@ class StoredRuns:
         """The learner before the first kept update."""
         if not self.iterations:
             raise BadRuns(f"{self.folder} holds no kept runs: expected the folder of `podium train --keep`")
-        return checkpoint.load(self.folder / "kept" / "0" / "learner.npz")
+        return checkpoint.load_learner(self.folder / "kept" / "0" / "learner.npz")
 
     def rollouts(self, policy: NetPolicy) -> list[Rollouts]:
         """The runs of the policy's next iteration, seen again."""

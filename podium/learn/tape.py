@@ -12,10 +12,8 @@ __all__ = [
     "Array",
     "Var",
     "absolute",
-    "add",
     "asinh",
     "backward",
-    "column",
     "concat",
     "elu",
     "exp",
@@ -25,9 +23,11 @@ __all__ = [
     "matmul",
     "minimum",
     "mul",
+    "plus",
     "relu",
     "segment_max",
     "segment_sum",
+    "squeeze",
     "sum_all",
     "tanh",
     "value_of",
@@ -97,7 +97,7 @@ def _unbroadcast(g: Array, shape: tuple[int, ...]) -> Array:
     return folded
 
 
-def add(a: Node, b: Node) -> Node:
+def plus(a: Node, b: Node) -> Node:
     """a + b, broadcast."""
     x, y = value_of(a), value_of(b)
     return _made(x + y, (a, lambda g: _unbroadcast(g, x.shape)), (b, lambda g: _unbroadcast(g, y.shape)))
@@ -192,7 +192,7 @@ def sum_all(a: Node) -> Node:
     return _made(x.sum(), (a, lambda g: np.broadcast_to(g, x.shape)))
 
 
-def column(a: Node) -> Node:
+def squeeze(a: Node) -> Node:
     """A matrix of one column as a vector."""
     x = value_of(a)
     return _made(x[:, 0], (a, lambda g: g[:, None]))

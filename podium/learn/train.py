@@ -274,7 +274,7 @@ def updated(
                 index = np.sort(order[part :: recipe.parts])
                 if len(index):
                     term, role = loss_of(net, recipe, at, row, index, left, recipe.parts / total), row.seen.role
-                    losses[role] = tape.add(losses[role], term) if role in losses else term
+                    losses[role] = tape.plus(losses[role], term) if role in losses else term
             grad: Parameters = {}
             for role, loss in losses.items():
                 part_of = gradient_of(loss, at)
@@ -368,5 +368,5 @@ def loss_of(
     if row.spread is None:
         return loss
     h = net.apart(w, seen, tape.value_of(context))
-    off = tape.add(h, tape.mul(tape.exp(tape.mul(h, -1.0)), row.spread[index].astype(np.float32)))
-    return tape.add(loss, tape.mul(tape.sum_all(tape.mul(off, each)), SPREAD))
+    off = tape.plus(h, tape.mul(tape.exp(tape.mul(h, -1.0)), row.spread[index].astype(np.float32)))
+    return tape.plus(loss, tape.mul(tape.sum_all(tape.mul(off, each)), SPREAD))

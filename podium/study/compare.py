@@ -23,7 +23,7 @@ from podium.methods import METHODS, Method, named
 from podium.registry import alternatives
 from podium.rewards.ledger import BadReward
 
-__all__ = ["BUDGET", "Board", "Standing", "chosen", "compare", "learned"]
+__all__ = ["BUDGET", "Board", "Standing", "chosen", "compare", "train_method"]
 
 BUDGET = Recipe(iterations=30, worlds=4, entropy=0.1, epochs=2)
 
@@ -45,7 +45,7 @@ class Board(NamedTuple):
     refused: dict[tuple[str, str], str]  # by method and world
 
 
-def learned(env: str, method: Method, recipe: Recipe, seed: int) -> tuple[Net, Learner, float]:
+def train_method(env: str, method: Method, recipe: Recipe, seed: int) -> tuple[Net, Learner, float]:
     """A policy trained by a method's credit, and the share of decisions paid. Raises BadCredit or BadReward
     where the worlds lack what it needs."""
     policy = NetPolicy(net := Net(training(env, seed, 0, 0)), recipe, begin(net, seed))
@@ -88,7 +88,7 @@ def compare(
 def _judged(
     env: str, method: Method, recipe: Recipe, seed: int, tests: int, episodes: int
 ) -> tuple[list[Judged], float]:
-    net, learner, paid = learned(env, method, recipe, seed)
+    net, learner, paid = train_method(env, method, recipe, seed)
     return [judged(held_out(env, i), net, learner.w, episodes, most=recipe.most) for i in range(tests)], paid
 
 

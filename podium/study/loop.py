@@ -25,7 +25,7 @@ from podium.learn.source import Worlds, iterations
 from podium.learn.train import Learner, NetPolicy, Recipe, begin
 from podium.trace.columns import F
 
-__all__ = ["FEW", "OURS", "SAID", "SHUFFLED", "Lesson", "budget", "learned", "marks", "recipe_of"]
+__all__ = ["FEW", "OURS", "SAID", "SHUFFLED", "Lesson", "budget", "marks", "recipe_of", "train_lesson"]
 
 OURS, FEW, SHUFFLED = "same-prefix", "few", "shuffled"
 SAID = {
@@ -61,7 +61,7 @@ def budget(how: Any, credit: str) -> Recipe:
     return recipe_of(getattr(how, own.get(credit, "traced")))
 
 
-def learned(
+def train_lesson(
     credit: str,
     recipe: Recipe,
     worlds: Worlds,

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from podium.learn.folder import BadRecipe, Run, read
+from podium.learn.folder import BadRecipe, Run, read_recipe
 from podium.trace.files import load
 
 SMALL = 'world = "costly_search"\niterations = 8\nrows = 400\nworlds = 2\nmost = 20\n'
@@ -20,7 +20,7 @@ KEPT = ("asked.json", "iterations.jsonl", "learner.npz", "judged.json", "before.
 
 
 def finished(folder: Path, recipe: str = SMALL) -> Run:
-    run = Run(read(recipe, "here"), folder)
+    run = Run(read_recipe(recipe, "here"), folder)
     for _ in run.iterations():
         pass
     run.played(20)
@@ -44,7 +44,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_others_may_play_and_the_result_is_the_same(tmp_path: Path) -> None:
     for number, text in enumerate((SMALL, SMALL + "staleness = 1\n")):
         alone = finished(tmp_path / f"alone{number}", text)
-        run = Run(read(text, "here"), tmp_path / f"beside{number}", cores=2)
+        run = Run(read_recipe(text, "here"), tmp_path / f"beside{number}", cores=2)
         for _ in run.iterations():
             pass
         run.played(20)
@@ -56,7 +56,7 @@ def test_a_run_that_is_killed_at_any_moment_ends_the_same(tmp_path: Path) -> Non
     whole = finished(tmp_path / "whole")
     (tmp_path / "recipe.toml").write_text(SMALL)
     code = (
-        "import sys; from pathlib import Path; from podium.learn.folder import Run, read\n"
+        "import sys; from pathlib import Path; from podium.learn.folder import Run, read_recipe\n"
         "run = Run(read(Path(sys.argv[1]).read_text(), 'here'), Path(sys.argv[2]))\n"
         "for _ in run.iterations(): print(flush=True)\n"
     )
@@ -71,13 +71,13 @@ def test_a_run_that_is_killed_at_any_moment_ends_the_same(tmp_path: Path) -> Non
 
 
 def test_another_recipe_does_not_go_on_with_a_run(tmp_path: Path) -> None:
-    Run(read(SMALL, "here"), tmp_path / "run")
+    Run(read_recipe(SMALL, "here"), tmp_path / "run")
     with pytest.raises(BadRecipe, match="holds another run"):
-        Run(read(SMALL + "seed = 3", "here"), tmp_path / "run")
+        Run(read_recipe(SMALL + "seed = 3", "here"), tmp_path / "run")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("x")
     with pytest.raises(BadRecipe, match="is not empty and holds no run"):
-        Run(read(SMALL, "here"), tmp_path / "full")
+        Run(read_recipe(SMALL, "here"), tmp_path / "full")
 
 
 def test_a_damaged_checkpoint_is_said(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_patience_ends_a_run(tmp_path: Path) -> None:
 )
 def test_a_wrong_recipe_is_said_before_anything_runs(text: str, says: str) -> None:
     with pytest.raises(BadRecipe, match="here: ") as caught:
-        read(text, "here")
+        read_recipe(text, "here")
     assert says in str(caught.value)
 
 

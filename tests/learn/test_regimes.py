@@ -19,7 +19,7 @@ import pytest
 import podium.envs  # noqa: F401  (fills the registry)
 from podium.envs.draws import seeds
 from podium.learn import tape
-from podium.learn.folder import BadRecipe, Run, read
+from podium.learn.folder import BadRecipe, Run, read_recipe
 from podium.learn.loop import Iteration
 from podium.learn.mix import shares
 from podium.learn.params import training
@@ -67,7 +67,7 @@ def gradient(net: Net, w: Any, rows: list[TrainingRows]) -> dict[str, Any]:
     terms = [
         loss_of(net, recipe, at, replace(r, spread=None), np.arange(len(r.seen)), 0.0, 1.0 / total) for r in rows
     ]
-    loss = terms[0] if len(terms) == 1 else tape.add(*terms)
+    loss = terms[0] if len(terms) == 1 else tape.plus(*terms)
     return gradient_of(loss, at)
 
 
@@ -227,7 +227,7 @@ def finished(run: Run) -> Run:
 
 @pytest.mark.parametrize("name", PLANS)
 def test_a_run_that_was_ended_goes_on_to_the_same_bytes(name: str, tmp_path: Path) -> None:
-    asked = read(SMALL + PLANS[name], "here")
+    asked = read_recipe(SMALL + PLANS[name], "here")
     whole = finished(Run(asked, tmp_path / "whole"))
     for ended in (1, 6):  # at a checkpoint, and after one
         run = Run(asked, tmp_path / "ended")
@@ -242,10 +242,10 @@ def test_a_run_that_was_ended_goes_on_to_the_same_bytes(name: str, tmp_path: Pat
 
 def test_a_run_that_was_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     text = SMALL + PLANS["metric"] + 'regime = "decoupled"\n' + PLANS["stale"]
-    whole = finished(Run(read(text, "here"), tmp_path / "whole"))
+    whole = finished(Run(read_recipe(text, "here"), tmp_path / "whole"))
     code = (
-        "import sys; from pathlib import Path; from podium.learn.folder import Run, read\n"
-        "for _ in Run(read(sys.argv[1], 'here'), Path(sys.argv[2])).iterations(): print(flush=True)\n"
+        "import sys; from pathlib import Path; from podium.learn.folder import Run, read_recipe\n"
+        "for _ in Run(read_recipe(sys.argv[1], 'here'), Path(sys.argv[2])).iterations(): print(flush=True)\n"
     )
     for lines in (2, 3):
         argv = [sys.executable, "-c", code, text, str(tmp_path / "killed")]
@@ -254,23 +254,23 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> None
             for _ in range(lines):
                 process.stdout.readline()
             os.kill(process.pid, signal.SIGKILL)
-    assert kept(finished(Run(read(text, "here"), tmp_path / "killed")).folder) == kept(whole.folder)
+    assert kept(finished(Run(read_recipe(text, "here"), tmp_path / "killed")).folder) == kept(whole.folder)
 
 
 def test_a_run_may_start_with_the_parameters_of_another(tmp_path: Path) -> None:
-    shared = finished(Run(read(SMALL, "here"), tmp_path / "shared"))
+    shared = finished(Run(read_recipe(SMALL, "here"), tmp_path / "shared"))
     text = SMALL + f'regime = "frozen"\nstart = "{shared.folder}"\n'
-    run = Run(read(text, "here"), tmp_path / "run")
+    run = Run(read_recipe(text, "here"), tmp_path / "run")
     for role in ROLES:
         assert same({k.split("/")[1]: x for k, x in of(role, run.learner.w).items()}, shared.learner.w)
     assert same(
-        of("mate", finished(run).learner.w), of("mate", Run(read(text, "here"), tmp_path / "new").learner.w)
+        of("mate", finished(run).learner.w), of("mate", Run(read_recipe(text, "here"), tmp_path / "new").learner.w)
     )
     other = SMALL.replace("relay", "jury") + f'start = "{shared.folder}"\n'
     with pytest.raises(BadRecipe, match="got those of another network"):
-        Run(read(other, "here"), tmp_path / "other")
+        Run(read_recipe(other, "here"), tmp_path / "other")
     with pytest.raises(BadRecipe, match="cannot be read"):
-        Run(read(SMALL + 'start = "nowhere"\n', "here"), tmp_path / "none")
+        Run(read_recipe(SMALL + 'start = "nowhere"\n', "here"), tmp_path / "none")
 
 
 @pytest.mark.parametrize(
@@ -302,13 +302,13 @@ def test_a_run_may_start_with_the_parameters_of_another(tmp_path: Path) -> None:
 )
 def test_a_plan_that_cannot_be_followed_is_said_before_anything_runs(text: str, says: str) -> None:
     with pytest.raises(BadRecipe) as caught:
-        read(text, "here")
+        read_recipe(text, "here")
     assert says in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["joint", "by a method"])
 def test_lines_tell_what_was_decided_and_each_roles_gradient(name: str, tmp_path: Path) -> None:
-    run = finished(Run(read(SMALL + PLANS[name], "here"), tmp_path / "run"))
+    run = finished(Run(read_recipe(SMALL + PLANS[name], "here"), tmp_path / "run"))
     for line in (run.folder / "iterations.jsonl").read_bytes().splitlines():
         told = msgspec.json.decode(line)
         assert sum(kind["share"] for kind in told["mix"].values()) == pytest.approx(1)

@@ -17,7 +17,7 @@ from podium.envs.draws import seeds, uniform
 from podium.envs.world import make, play
 from podium.graph import units
 from podium.learn import params, tape
-from podium.learn.checkpoint import load, save
+from podium.learn.checkpoint import load_learner, save_learner
 from podium.learn.collect import DICE, drawn, played
 from podium.learn.credit import same_prefix
 from podium.learn.memory import Memory
@@ -193,10 +193,10 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path) -> None:
 
     *_, (whole, _) = train(net, TINY, worlds, begin(net, 0))
     stopped, _ = next(train(net, TINY, worlds, begin(net, 0)))
-    save(stopped, tmp_path / "at")
-    *_, (resumed, _) = train(net, TINY, worlds, load(tmp_path / "at"))
-    save(whole, tmp_path / "whole")
-    save(resumed, tmp_path / "resumed")
+    save_learner(stopped, tmp_path / "at")
+    *_, (resumed, _) = train(net, TINY, worlds, load_learner(tmp_path / "at"))
+    save_learner(whole, tmp_path / "whole")
+    save_learner(resumed, tmp_path / "resumed")
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "resumed").read_bytes()
 
 

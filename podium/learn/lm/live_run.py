@@ -45,7 +45,7 @@ from podium.rewards.ledger import Now
 from podium.trace import files
 from podium.trace.columns import F, Trace, concat
 
-__all__ = ["TEAMS", "LiveRecipe", "LiveRun", "find_live", "read"]
+__all__ = ["TEAMS", "LiveRecipe", "LiveRun", "find_live", "read_team_recipe"]
 
 OURS = "branching_turns"  # pays whatever an agent says
 WORLDLY = ("params", "digits", "free", "most")  # settings that are about the text of worlds
@@ -77,10 +77,10 @@ class LiveRecipe:
     iterations: int = 40
 
 
-def read(recipe: str | Mapping[str, Any], where: str, model: str | None = None) -> LiveRecipe:
+def read_team_recipe(recipe: str | Mapping[str, Any], where: str, model: str | None = None) -> LiveRecipe:
     """A recipe, TOML or a table: `team`, and whatever of the rest is not as it is by default. Raises BadRecipe.
 
-    >>> recipe = read('team = "office"\\n[lm]\\niterations = 9', "a recipe")
+    >>> recipe = read_team_recipe('team = "office"\\n[lm]\\niterations = 9', "a recipe")
     >>> recipe.team, recipe.method, recipe.iterations
     ('office', 'branching_turns', 9)
     """
@@ -159,7 +159,7 @@ class LiveRun(ModelRun[LiveRecipe]):
         if np.isnan(self.live.optimum):
             return float("nan")
         trace = judge_live(self.learner.team, self.settings, self.live, self.settings.watched, held_out=False)
-        return _regret(self.live.optimum, worth(earned(trace))["reward"])
+        return _regret(self.live.optimum, success_and_reward(earned(trace))["reward"])
 
     def played(self, most: int = 3) -> tuple[Trace, Trace]:
         """Runs on held-out tasks before training and after, their likeliest answers; a few of each are kept as
@@ -169,7 +169,7 @@ class LiveRun(ModelRun[LiveRecipe]):
                 judge_live(of, self.settings, self.live, self.settings.judged)
                 for of in (self.fresh(), self.learner.team)
             )
-        rows = {"before": worth(earned(before)), "after": worth(earned(after))}
+        rows = {"before": success_and_reward(earned(before)), "after": success_and_reward(earned(after))}
         bounds = {"optimum": self.live.optimum, "regret": _regret(self.live.optimum, rows["after"]["reward"])}
         files.write_whole(self.folder / "judged.json", msgspec.json.encode(rows | bounds) + b"\n")
         return self._sampled(before, after, most)
@@ -191,10 +191,10 @@ class LiveRun(ModelRun[LiveRecipe]):
         }
 
 
-def worth(reward_n: F) -> dict[str, float]:
+def success_and_reward(reward_n: F) -> dict[str, float]:
     """The share of runs that earned more than one half, and the mean that they earned; of those that were scored.
 
-    >>> worth(np.array([1.0, 0.9, 0.0, np.nan]))["success"]
+    >>> success_and_reward(np.array([1.0, 0.9, 0.0, np.nan]))["success"]
     0.6666666666666666
     """
     known = reward_n[~np.isnan(reward_n)]

@@ -42,7 +42,16 @@ from podium.registry import alternatives
 from podium.trace import files
 from podium.trace.columns import Trace
 
-__all__ = ["LmRecipe", "LmRun", "ModelRun", "WorldRecipe", "connect", "converted", "read", "settings_of"]
+__all__ = [
+    "LmRecipe",
+    "LmRun",
+    "ModelRun",
+    "WorldRecipe",
+    "connect",
+    "converted",
+    "read_world_recipe",
+    "settings_of",
+]
 
 T = TypeVar("T")
 R = TypeVar("R", bound="LmRecipe")
@@ -80,14 +89,14 @@ class WorldRecipe:
     lm: Settings = field(default_factory=Settings)
 
 
-def read(recipe: str | Mapping[str, Any], where: str, model: str | None = None) -> WorldRecipe:
+def read_world_recipe(recipe: str | Mapping[str, Any], where: str, model: str | None = None) -> WorldRecipe:
     """A recipe as TOML or as a table: as for a structured policy, and a table `[lm]`. Raises BadRecipe.
 
-    >>> recipe = read('world = "sprt"\\niterations = 9\\n[lm]\\nrate = 1e-4', "a recipe")
+    >>> recipe = read_world_recipe('world = "sprt"\\niterations = 9\\n[lm]\\nrate = 1e-4', "a recipe")
     >>> recipe.iterations, recipe.lm.rate, recipe.lm.model
     (9, 0.0001, 'tiny')
     """
-    base = folder.read(recipe, where)
+    base = folder.read_recipe(recipe, where)
     settings = settings_of(folder.table_of(recipe, where).get("lm", {}), base.method, where, model)
     if settings.params:
         make(base.world.split("/")[0], **settings.params)
@@ -280,7 +289,7 @@ class ModelRun(ABC, Generic[R]):
     def _resume(self, path: Path) -> None:
         weights = own_weights(self.learner.team)
         try:
-            tables, numbers = optimiser.load(path)
+            tables, numbers = optimiser.load_tables(path)
             shapes = {k: tuple(w.shape) for k, w in tables["w"].items()}
             if shapes != {k: tuple(w.shape) for k, w in weights.items()}:
                 raise BadRecipe(f"{path} is of another model; expected the checkpoint of this run")
@@ -300,7 +309,7 @@ class ModelRun(ABC, Generic[R]):
         policy = self.learner
         tables = {"w": own_weights(policy.team), "m": policy.m, "v": policy.v}
         numbers = {name: getattr(policy, name) for name in (*NUMBERS, "seed")}
-        optimiser.save(path or self.folder / LEARNER, tables, numbers)
+        optimiser.save_tables(path or self.folder / LEARNER, tables, numbers)
 
     @property
     def lines(self) -> list[dict[str, Any]]:

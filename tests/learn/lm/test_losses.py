@@ -19,7 +19,7 @@ from podium.learn.folder import BadRecipe  # noqa: E402
 from podium.learn.lm import policy as policy_module  # noqa: E402
 from podium.learn.lm.losses import BadUpdate, loss, schedule_of, update_of  # noqa: E402
 from podium.learn.lm.policy import LmPolicy, own_weights  # noqa: E402
-from podium.learn.lm.run import read  # noqa: E402
+from podium.learn.lm.run import read_world_recipe  # noqa: E402
 from podium.learn.lm.settings import Settings  # noqa: E402
 from podium.learn.lm.text_world import PlaySettings, record, with_branches  # noqa: E402
 from podium.learn.lm.token_credit import token_credit  # noqa: E402
@@ -91,12 +91,14 @@ def test_schedules_that_cannot_be_followed_are_refused(text: str, says: str) -> 
 def test_a_recipe_is_refused_before_anything_runs() -> None:
     table = {"world": "costly_search", "method": "magrpo", "lm": {"params": {"c": 0.05, "most": 3}}}
     with pytest.raises(BadUpdate, match=r"cannot do joint\(order=last_turn_first\)"):
-        read(table, "here")
-    assert read(table | {"lm": table["lm"] | {"schedule": "joint"}}, "here").method == "magrpo"  # type: ignore[operator]
+        read_world_recipe(table, "here")
+    assert read_world_recipe(table | {"lm": table["lm"] | {"schedule": "joint"}}, "here").method == "magrpo"  # type: ignore[operator]
     with pytest.raises(BadRecipe, match=r'the schedule .* takes share = "role" or "agent"'):
-        read(table | {"lm": {"schedule": "alternate(lead, others)"}}, "here")
+        read_world_recipe(table | {"lm": {"schedule": "alternate(lead, others)"}}, "here")
     with pytest.raises(BadRecipe, match="the entropy bonus is of options"):
-        read(table | {"method": "grpo", "lm": {"update": "clip(token) + entropy(0.1)", "free": True}}, "here")
+        read_world_recipe(
+            table | {"method": "grpo", "lm": {"update": "clip(token) + entropy(0.1)", "free": True}}, "here"
+        )
 
 
 def gradient(text: str, logp: Any, old: Any, credit: Any) -> Any:

@@ -26,7 +26,7 @@ from podium.learn.folder import BadRecipe  # noqa: E402
 from podium.learn.lm import packed  # noqa: E402
 from podium.learn.lm import policy as policy_module  # noqa: E402
 from podium.learn.lm.policy import own_weights  # noqa: E402
-from podium.learn.lm.run import LmRun, read  # noqa: E402
+from podium.learn.lm.run import LmRun, read_world_recipe  # noqa: E402
 from podium.learn.lm.settings import Settings  # noqa: E402
 from podium.learn.lm.text_world import PlaySettings, record, with_branches  # noqa: E402
 from podium.learn.lm.token_credit import token_credit, trees  # noqa: E402
@@ -258,7 +258,7 @@ def test_out_of_memory_in_generation_is_said(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def finished(folder: Path, recipe: str = SMALL) -> LmRun:
-    run: LmRun = runs.finished(LmRun(read(recipe, "here"), folder))
+    run: LmRun = runs.finished(LmRun(read_world_recipe(recipe, "here"), folder))
     run.played(4, 2)
     run.judged(1, 20)
     return run
@@ -267,7 +267,7 @@ def finished(folder: Path, recipe: str = SMALL) -> LmRun:
 def test_a_run_that_is_killed_at_any_moment_ends_the_same(tmp_path: Path) -> None:
     whole = finished(tmp_path / "whole")
     assert [line["iteration"] for line in whole.lines] == [0, 1, 2]
-    runs.killed(LmRun, SMALL, tmp_path / "killed")
+    runs.killed(LmRun, read_world_recipe, SMALL, tmp_path / "killed")
     killed = finished(tmp_path / "killed")
     assert runs.kept(killed.folder) == runs.kept(whole.folder)
     names = sorted(path.name for path in (whole.folder / "traces").iterdir())
@@ -300,7 +300,7 @@ def test_a_run_that_is_killed_at_any_moment_ends_the_same(tmp_path: Path) -> Non
 )
 def test_a_wrong_recipe_is_said(text: str, says: str) -> None:
     with pytest.raises(ValueError) as caught:
-        read('world = "costly_search"\n' + text, "here")
+        read_world_recipe('world = "costly_search"\n' + text, "here")
     assert says in str(caught.value)
 
 
