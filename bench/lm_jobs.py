@@ -36,7 +36,7 @@ from podium.learn.lm.settings import Settings, generating, prepared
 from podium.learn.lm.text_world import PlaySettings, TextWorlds, record
 from podium.learn.lm.token_credit import TokenCredit
 from podium.learn.loop import Rollouts, Source, learn
-from podium.learn.params import TEST, TRAINING
+from podium.learn.params import TEST
 from podium.learn.regimes import agents_of
 from podium.methods import METHODS, Method
 from podium.trace.columns import F, Text, Trace, concat
@@ -144,7 +144,7 @@ SIZES: dict[str, dict[str, Any]] = {  # what the issue fixes; prices are drawn
 }
 WORLDS = tuple(SIZES)
 TRAINED: dict[str, Callable[[np.random.Generator], Mapping[str, Any]]] = {
-    **TRAINING,
+    **{name: world.training for name, world in worlds().items()},
     "costly_search": lambda d: {"c": float(np.exp(d.uniform(np.log(0.02), np.log(0.08))))},
     "jury": lambda d: {"s": int(d.choice([3, 5]))},
 }

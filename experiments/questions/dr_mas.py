@@ -156,7 +156,7 @@ def credit_of_team(how: How, team: str, name: str, runs: Runs, dice: np.random.G
 
 
 def traced(how: How, team: str, name: str, runs: Runs) -> F:
-    """The same by the expressions of the method table, on a trace of the runs: what `credit_of_team` is tested against."""
+    """The same by the expressions of the method table, on a trace of the runs: what tests compare with."""
     n = len(runs.success)
     log, before = Log(n), np.full(n, -1)
     number = np.arange(len(runs.run)) - np.searchsorted(runs.run, np.arange(n))[runs.run]

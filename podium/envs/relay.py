@@ -252,6 +252,10 @@ class Relay(World):
     def held_out(cls, dice: np.random.Generator) -> Mapping[str, Any]:
         return {"n": int(dice.integers(2, 4)), "c": float(np.round(dice.uniform(0.022, 0.05), 4))}
 
+    @classmethod
+    def training(cls, dice: np.random.Generator) -> Mapping[str, Any]:
+        return {"n": int(dice.integers(2, 4)), "c": float(dice.uniform(0.02, 0.055))}
+
 
 def _half(level: Any, levels: int) -> Any:
     """0 for the lower half of the scale, 1 for the upper; the level in the middle of an odd scale is in the

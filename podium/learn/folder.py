@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from zipfile import BadZipFile
 
 import msgspec
@@ -26,7 +26,7 @@ from podium.learn import checkpoint
 from podium.learn.collect import capped, greedy
 from podium.learn.evaluate import DICE, Judged, judged
 from podium.learn.loop import TRIES, Iteration, learn
-from podium.learn.params import TRAINING, held_out, trainable, training
+from podium.learn.params import held_out, trainable, training
 from podium.learn.policy import Net
 from podium.learn.regimes import network, roles_of, started, wrong
 from podium.learn.requirements import cannot
@@ -39,8 +39,23 @@ from podium.registry import alternatives
 from podium.trace import files
 from podium.trace.columns import Trace
 
-__all__ = ["EVERY", "Asked", "BadRecipe", "Folder", "Run", "read_recipe", "summary", "table_of"]
+__all__ = [
+    "EVERY",
+    "Asked",
+    "BadRecipe",
+    "Folder",
+    "Run",
+    "TrainingRun",
+    "check_least",
+    "check_method",
+    "check_names",
+    "converted",
+    "read_recipe",
+    "summary",
+    "table_of",
+]
 
+T = TypeVar("T")
 EVERY = 5  # iterations between looks at the regret, and between checkpoints; the first few are all looked at
 WATCHED, WATCHED_WORLDS = 1_000, 2  # episodes of such a look in each of so many worlds
 
@@ -78,49 +93,58 @@ def read_recipe(recipe: str | Mapping[str, Any], where: str) -> Asked:
     table = table_of(recipe, where)
     table.pop("lm", None)  # how language models learn, which is read where they do (`podium.learn.lm`)
     own = {f.name for f in fields(Asked)} - {"recipe"}
-    known = own | {f.name for f in fields(Recipe)}
-    if unknown := [key for key in table if key not in known]:
-        raise BadRecipe(f"{where}: no setting {unknown[0]!r}; {alternatives(unknown[0], sorted(known))}")
+    check_names(table, sorted(own | {f.name for f in fields(Recipe)}), where)
     if "world" not in table:
         raise BadRecipe(f"{where}: no world; there are {', '.join(trainable())}")
+    how = converted({k: v for k, v in table.items() if k not in own}, Recipe, where)
+    asked_for = {k: v for k, v in table.items() if k in own} | {"recipe": asdict(how)}
+    return checked(converted(asked_for, Asked, where), where)
+
+
+def check_names(table: Mapping[str, Any], known: Sequence[str], where: str, of: str = "") -> None:
+    """Raises BadRecipe for a setting that is not known."""
+    if unknown := [key for key in table if key not in known]:
+        raise BadRecipe(f"{where}: no setting {unknown[0]!r}{of}; {alternatives(unknown[0], known)}")
+
+
+def check_least(settings: Any, least: Mapping[str, int], where: str, inside: str = "") -> None:
+    """Raises BadRecipe for a setting that is below what it must be."""
+    for name, low in least.items():
+        if (value := getattr(settings, name)) < low:
+            raise BadRecipe(f"{where}: {inside}{name} must be {low} or more, got {value}")
+
+
+def check_method(name: str, where: str) -> None:
+    """Raises BadRecipe for a method that is not there, or that nothing can be learned by."""
+    if name not in METHODS:
+        raise BadRecipe(f"{where}: no method called {name!r}; {alternatives(name, sorted(METHODS), 'method')}")
+    if why := cannot(METHODS[name]):
+        raise BadRecipe(f"{where}: {why}")
+
+
+def converted(table: Mapping[str, Any], kind: type[T], where: str, inside: str = "") -> T:
+    """A table as a dataclass. Raises BadRecipe."""
     try:
-        how = msgspec.convert({k: v for k, v in table.items() if k not in own}, Recipe)
-        parsed = msgspec.convert({k: v for k, v in table.items() if k in own} | {"recipe": asdict(how)}, Asked)
+        return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
-        raise BadRecipe(f"{where}: {str(error)[0].lower()}{str(error)[1:]}".replace(" - at `$.", " in `")) from None
-    return checked(parsed, where)
+        why = f"{str(error)[0].lower()}{str(error)[1:]}".replace(" - at `$.", f" in `{inside}")
+        raise BadRecipe(f"{where}: {why}") from None
 
 
 def checked(asked: Asked, where: str) -> Asked:
     """The recipe, if the world is there, can be trained in and gives the method what it needs."""
-    if asked.world not in TRAINING and asked.world not in trainable():
+    if asked.world not in trainable():
         there = "cannot be trained in" if asked.world in worlds() else "is not there"
         raise BadRecipe(
             f"{where}: world {asked.world!r} {there}; {alternatives(asked.world, trainable(), 'world')}"
         )
-    if asked.method not in METHODS:
-        raise BadRecipe(
-            f"{where}: no method called {asked.method!r}; {alternatives(asked.method, sorted(METHODS), 'method')}"
-        )
     how = asked.recipe
-    low = {
-        "iterations": 1,
-        "rows": 1,
-        "worlds": 1,
-        "tries": 2,
-        "most": 1,
-        "epochs": 1,
-        "parts": 1,
-        "episodes": 2 * how.worlds,
-    }
-    for name, least in low.items():
-        if getattr(how, name) < least:
-            raise BadRecipe(f"{where}: {name} must be {least} or more, got {getattr(how, name)}")
+    check_method(asked.method, where)
+    least = dict.fromkeys(("iterations", "rows", "worlds", "most", "epochs", "parts"), 1)
+    check_least(how, {**least, "tries": 2, "episodes": 2 * how.worlds}, where)
     plan = how.scheduled(METHODS[asked.method])
     if why := wrong(plan, roles_of(training(asked.world, asked.seed, 0, 0))):
         raise BadRecipe(f"{where}: {asked.world}: {why}")
-    if why := cannot(METHODS[asked.method]):
-        raise BadRecipe(f"{where}: {why}")
     try:
         how.rule(METHODS[asked.method])
     except BadUpdate as error:
@@ -207,14 +231,51 @@ class Folder:
                 yield line | {"seconds": change["seconds"]}
 
 
-class Run:
-    """A training run in a folder: begun, or gone on with where it was."""
+class TrainingRun:
+    """A training run in a folder, whoever acts: begun, or gone on with where it was."""
+
+    asked: Any
+    folder: Path
+    stored: Any  # the runs that another run kept, where these are learned from again; else None
+    files: Folder
+    wanted: int  # iterations
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """What every iteration did."""
+        return self.files.lines
+
+    @property
+    def last(self) -> int:
+        """The iterations that the recipe asks for, or that were kept."""
+        return self.wanted if self.stored is None else min(self.wanted, self.stored.iterations)
+
+    def told(self) -> dict[str, Any]:
+        """What there is to say of the run in the end."""
+        return summary(self, self.judged())  # type: ignore[attr-defined]
+
+    def _judged(self, judgements: list[Judged]) -> list[Judged]:
+        """Judgements, also kept as judged.json."""
+        rows = [j._asdict() | {"regret": j.regret, "share": j.share} for j in judgements]
+        files.write_whole(self.folder / "judged.json", msgspec.json.encode(rows) + b"\n")
+        return judgements
+
+    def _sampled(self, before: Trace, after: Trace, most: int) -> tuple[Trace, Trace]:
+        """Runs before and after; a few of each are kept as traces."""
+        for name, trace in (("before", before), ("after", after)):
+            files.save(trace[:most], self.folder / f"{name}.jsonl")
+        return before, after
+
+
+class Run(TrainingRun):
+    """A training run of a small network."""
 
     def __init__(
         self, asked: Asked, folder: Path, cores: int = 1, keep: bool = False, source: Path | None = None
     ) -> None:
         """With `keep` the runs of every iteration are kept; with `source` they are those that are kept there."""
         self.asked, self.folder, self.cores, self.keep = asked, folder, cores, keep
+        self.wanted = asked.recipe.iterations
         self.stored = None if source is None else StoredRuns(source)
         self.net = network(training(asked.world, asked.seed, 0, 0), asked.recipe)
         self.files = Folder(folder, asked)
@@ -223,7 +284,8 @@ class Run:
 
     def _stored_start(self) -> Learner:
         assert self.stored is not None
-        learner, new = self.stored.learner(), begin(self.net, self.asked.seed)
+        learner: Learner = self.stored.learner()
+        new = begin(self.net, self.asked.seed)
         if {k: x.shape for k, x in learner.w.items()} != {k: x.shape for k, x in new.w.items()}:
             raise BadRecipe(
                 f"{self.stored.folder} holds runs of another network; expected those of this recipe's world"
@@ -245,17 +307,6 @@ class Run:
         if {k: x.shape for k, x in old.w.items()} != {k: x.shape for k, x in new.w.items()}:
             raise BadRecipe(f"{path} is of another network; expected the checkpoint of this run")
         return old
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        """What every iteration did."""
-        return self.files.lines
-
-    @property
-    def last(self) -> int:
-        """The iterations that the recipe asks for, or that were kept."""
-        wanted = self.asked.recipe.iterations
-        return wanted if self.stored is None else min(wanted, self.stored.iterations)
 
     held_out = True  # judged in worlds that it did not learn in
 
@@ -303,13 +354,7 @@ class Run:
         worlds, most = (held_out(self.asked.world, number) for number in range(tests)), self.asked.recipe.most
         with one_thread():
             judgements = [judged(world, self.net, self.learner.w, episodes, most=most) for world in worlds]
-        rows = [j._asdict() | {"regret": j.regret, "share": j.share} for j in judgements]
-        files.write_whole(self.folder / "judged.json", msgspec.json.encode(rows) + b"\n")
-        return judgements
-
-    def told(self) -> dict[str, Any]:
-        """What there is to say of the run in the end."""
-        return summary(self, self.judged())
+        return self._judged(judgements)
 
     def played(self, episodes: int = 200, kept: int = 3) -> tuple[Trace, Trace]:
         """Episodes of a held-out world before training, at random, and after; a few of each are kept as traces."""
@@ -317,9 +362,7 @@ class Run:
         learned = capped(world, greedy(self.net, self.learner.w, world), episodes, self.asked.recipe.most)
         policies = random_policy(self.asked.seed), learned
         traces = [world.trace(play(world, p, seeds(DICE, episodes), log=True).state) for p in policies]
-        for name, trace in zip(("before", "after"), traces, strict=True):
-            files.save(trace[:kept], self.folder / f"{name}.jsonl")
-        return traces[0], traces[1]
+        return self._sampled(traces[0], traces[1], kept)
 
 
 def summary(run: Any, found: Sequence[Judged]) -> dict[str, Any]:

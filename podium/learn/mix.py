@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from podium.learn.policy import STRIDE
+from podium.trace.columns import Trace
+from podium.trace.vocabulary import DECISIONS
 
-__all__ = ["Tally", "added", "counts_by_word", "shares"]
+__all__ = ["Tally", "added", "counts_by_word", "shares", "tally_of"]
 
 N64 = NDArray[np.int64]
 Tally = dict[str, dict[str, int]]  # by kind and word: how often
@@ -28,6 +30,15 @@ def counts_by_word(words: Sequence[str], option: N64, count: N64) -> dict[str, i
             word = words[code // STRIDE] or str(code % STRIDE - 1)
             counts[word] = counts.get(word, 0) + many
     return dict(sorted(counts.items()))
+
+
+def tally_of(trace: Trace, rows: N64, word: Callable[[str], str]) -> Tally:
+    """What was chosen at these decisions, by kind and by the word for the option."""
+    tally: Tally = {}
+    for kind, label in zip(trace.decision_e[rows].tolist(), trace.chosen_e.take(rows).strings(), strict=True):
+        name, of = word(str(label)), tally.setdefault(DECISIONS[kind], {})
+        of[name] = of.get(name, 0) + 1
+    return tally
 
 
 def added(tallies: Iterable[tuple[str, Mapping[str, int]]]) -> Tally:

@@ -21,13 +21,12 @@ from podium.errors import WrongUse
 from podium.learn import checkpoint
 from podium.learn.collect import Decisions, Observed
 from podium.learn.loop import Keep, Rollouts
-from podium.learn.mix import Tally
+from podium.learn.mix import tally_of
 from podium.learn.policy import Net, Seen, joined, seen_by, taken
 from podium.learn.train import Learner, NetPolicy
 from podium.trace import files
 from podium.trace.columns import Trace
 from podium.trace.forest import Forest
-from podium.trace.vocabulary import DECISIONS
 
 __all__ = ["BadRuns", "StoredRuns", "keep_runs", "observed_again"]
 
@@ -94,19 +93,9 @@ class StoredRuns:
             Observed(decisions, fitted=True),
             score,
             asked_for,
-            _mix(policy.net, trace, np.flatnonzero((trace.call_e >= 0) & free[trace.rollout_e])),
+            tally_of(trace, np.flatnonzero((trace.call_e >= 0) & free[trace.rollout_e]), policy.net.words.word),
             rows,
         )
-
-
-def _mix(net: Net, trace: Trace, rows: Any) -> Tally:
-    """What was chosen at these decisions, by kind and word."""
-    tally: Tally = {}
-    for kind, label in zip(trace.decision_e[rows].tolist(), trace.chosen_e.take(rows).strings(), strict=True):
-        word = net.words.word(str(label))
-        of = tally.setdefault(DECISIONS[kind], {})
-        of[word] = of.get(word, 0) + 1
-    return tally
 
 
 def observed_again(net: Net, trace: Trace) -> list[Decisions]:

@@ -23,7 +23,7 @@ from podium.harness.find import find
 from podium.harness.team import LEAD, BadTeam, Team
 from podium.harness.types import shown
 from podium.harness.understand import content_of
-from podium.learn.folder import BadRecipe, table_of
+from podium.learn.folder import BadRecipe, check_least, check_method, check_names, converted, table_of
 from podium.learn.lm.live import (
     Live,
     LiveTeam,
@@ -34,13 +34,12 @@ from podium.learn.lm.live import (
     play_runs,
     play_settings,
 )
-from podium.learn.lm.run import ModelRun, converted, settings_of
+from podium.learn.lm.run import ModelRun, settings_of
 from podium.learn.lm.settings import Settings, generating
 from podium.learn.lm.token_credit import token_credit
 from podium.learn.loop import Source
-from podium.learn.requirements import cannot, with_step_rewards
+from podium.learn.requirements import with_step_rewards
 from podium.methods import METHODS, credit_of
-from podium.registry import alternatives
 from podium.rewards.ledger import Now
 from podium.trace import files
 from podium.trace.columns import F, Trace, concat
@@ -86,21 +85,13 @@ def read_team_recipe(recipe: str | Mapping[str, Any], where: str, model: str | N
     """
     table = table_of(recipe, where)
     known = [f.name for f in fields(LiveRecipe)]
-    if unknown := [key for key in table if key not in known]:
-        raise BadRecipe(f"{where}: no setting {unknown[0]!r} for a live team; {alternatives(unknown[0], known)}")
+    check_names(table, known, where, " for a live team")
     lm = table.pop("lm", {})
     parsed = converted(table, LiveRecipe, where)
-    if parsed.method not in METHODS:
-        raise BadRecipe(
-            f"{where}: no method called {parsed.method!r}; {alternatives(parsed.method, sorted(METHODS), 'method')}"
-        )
-    if why := cannot(METHODS[parsed.method]):
-        raise BadRecipe(f"{where}: {why}")
+    check_method(parsed.method, where)
     settings = _fitting(settings_of(lm, parsed.method, where, model), parsed.method, where)
     parsed = replace(parsed, iterations=settings.iterations or parsed.iterations, lm=settings)
-    for name, low in {"iterations": 1, "seed": 0, "patience": 0}.items():
-        if getattr(parsed, name) < low:
-            raise BadRecipe(f"{where}: {name} must be {low} or more, got {getattr(parsed, name)}")
+    check_least(parsed, {"iterations": 1, "seed": 0, "patience": 0}, where)
     return parsed
 
 
@@ -128,9 +119,10 @@ def _fitting(how: Settings, method: str, where: str) -> Settings:
 # ---- the run
 
 
-class LiveRun(ModelRun[LiveRecipe]):
+class LiveRun(ModelRun):
     """A training run of a live team in a folder: begun, after a rehearsal, or gone on with where it was."""
 
+    asked: LiveRecipe
     look_at_roles = True
 
     def __init__(self, recipe: LiveRecipe, path: Path, keep: bool = False, source: Path | None = None) -> None:

@@ -10,12 +10,10 @@ from typing import Any
 
 import torch
 
-from podium.engine.protocol import BadEngine
-from podium.errors import WrongUse
 from podium.learn.regimes import single_stage
-from podium.methods.update import Term, Update, read_update, refusal
+from podium.methods.update import BadUpdate, Term, Update, read_update, refusal
 
-__all__ = ["BadUpdate", "couples_tokens", "divergence", "filter_of", "loss", "schedule_of", "update_of"]
+__all__ = ["couples_tokens", "divergence", "filter_of", "loss", "schedule_of", "update_of"]
 
 WHO = "the learner of language models"
 LOSSES = ("any", "reinforce", "clip", "dual_clip", "mirror")
@@ -25,20 +23,13 @@ MEANS = ("run", "none")
 SIDES = 0.2  # by which a ratio may leave 1, unless told
 
 
-class BadUpdate(BadEngine):
-    """An update or a schedule that language models cannot be trained by; says which part."""
-
-
 def update_of(text: str) -> Update:
     """The update of an expression, if this learner can do all of it. Raises BadUpdate.
 
     >>> update_of("stop_beyond(0.001) >> clip(turn) + kl(0.2)").loss["over"]
     'turn'
     """
-    try:
-        update = read_update(text)
-    except WrongUse as error:
-        raise BadUpdate(str(error)) from None
+    update = read_update(text)
     if why := refusal(update, (*LOSSES, *FILTERS, "kl", "entropy"), WHO):
         raise BadUpdate(why)
     mean, trust = filter_of(update, "mean_over"), filter_of(update, "stop_beyond")
@@ -53,7 +44,7 @@ def schedule_of(text: str) -> Term:
     """The one stage of a schedule, if this learner can do it. Raises BadUpdate."""
     try:
         return single_stage(text, SCHEDULES, WHO)
-    except WrongUse as error:
+    except BadUpdate as error:
         raise BadUpdate(f'{error}; say which schedule instead, such as schedule = "joint" in [lm]') from None
 
 

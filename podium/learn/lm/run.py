@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, get_args
+from typing import Any, get_args
 
 import msgspec
 import numpy as np
@@ -26,7 +26,7 @@ from podium.envs.draws import seeds
 from podium.envs.world import LEAD, World, make
 from podium.learn import folder
 from podium.learn.evaluate import DICE, Judged, beside
-from podium.learn.folder import BadRecipe, Folder, summary
+from podium.learn.folder import BadRecipe, Folder, TrainingRun, check_least, check_names
 from podium.learn.lm import optimiser
 from podium.learn.lm.losses import schedule_of, update_of
 from podium.learn.lm.policy import LmPolicy, own_weights
@@ -38,42 +38,22 @@ from podium.learn.params import held_out, training
 from podium.learn.regimes import agents_of
 from podium.methods import METHODS, Method
 from podium.methods.update import Term
-from podium.registry import alternatives
 from podium.trace import files
 from podium.trace.columns import Trace
 
 __all__ = [
-    "LmRecipe",
     "LmRun",
     "ModelRun",
     "WorldRecipe",
     "connect",
-    "converted",
     "read_world_recipe",
     "settings_of",
 ]
 
-T = TypeVar("T")
-R = TypeVar("R", bound="LmRecipe")
 BY_STATE = ("budget", "heat", "lean", "learned", "part", "practice", "rehearsed", "stages", "tries", "wander")
 WEIGHTS = ("model", "share", "lora", "frozen", "regime")  # settings that say which weights a checkpoint has
 LEARNER = "learner.safetensors"
 NUMBERS = ("iteration", "updates", "most_tokens")  # of a policy that are in its checkpoint
-
-
-class LmRecipe(Protocol):
-    """What any training run of language models is asked."""
-
-    @property
-    def method(self) -> str: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def patience(self) -> int: ...
-    @property
-    def iterations(self) -> int: ...
-    @property
-    def lm(self) -> Settings: ...
 
 
 @dataclass(frozen=True)
@@ -122,26 +102,15 @@ def settings_of(table: Any, method: str, where: str, model: str | None = None) -
             f"{where}: lm.{by_state[0]} is of learning by the state, which keeps no trace and is an experiment: "
             "python -m bench.lm_results worlds"
         )
-    if unknown := [key for key in table if key not in known]:
-        raise BadRecipe(f"{where}: no setting {unknown[0]!r} in [lm]; {alternatives(unknown[0], sorted(known))}")
-    settings = converted(table, Settings, where, "lm.")
+    check_names(table, sorted(known), where, " in [lm]")
+    settings = folder.converted(table, Settings, where, "lm.")
     return _checked(settings if model is None else replace(settings, model=model), method, where)
-
-
-def converted(table: dict[str, Any], kind: type[T], where: str, inside: str = "") -> T:
-    """A table as a dataclass. Raises BadRecipe."""
-    try:
-        return msgspec.convert(table, kind)
-    except msgspec.ValidationError as error:
-        why = f"{str(error)[0].lower()}{str(error)[1:]}".replace(" - at `$.", f" in `{inside}")
-        raise BadRecipe(f"{where}: {why}") from None
 
 
 def _checked(how: Settings, method: str, where: str) -> Settings:
     least = {"episodes": 2, "worlds": 1, "longest": 1, "epochs": 1, "parts": 1, "most_tokens": 1, "threads": 1}
-    for name, low in (least | {"rows": 1, "width": 2, "watched": 1, "judged": 1, "lora": 0, "keep": 0}).items():
-        if getattr(how, name) < low:
-            raise BadRecipe(f"{where}: lm.{name} must be {low} or more, got {getattr(how, name)}")
+    least |= {"rows": 1, "width": 2, "watched": 1, "judged": 1, "lora": 0, "keep": 0}
+    check_least(how, least, where, "lm.")
     if how.seconds <= 0:
         raise BadRecipe(f"{where}: lm.seconds must be above 0, got {how.seconds}")
     words = {"share": get_args(Share), "regime": ("A", "B", "C"), "dtype": ("float32", "bfloat16")}
@@ -193,18 +162,17 @@ def connect(team: PolicyTeam, settings: Settings) -> None:
         policy.endpoint = EndpointEngine(url, policy.model, at_once=settings.rows, **how)  # type: ignore[arg-type]
 
 
-class ModelRun(ABC, Generic[R]):
+class ModelRun(TrainingRun, ABC):
     """A training run of language models in a folder. Who acts and where runs come from, a kind of run says."""
 
     look_at_roles = False
 
-    def __init__(self, recipe: R, path: Path, keep: bool = False, source: Path | None = None) -> None:
+    def __init__(self, recipe: Any, path: Path, keep: bool = False, source: Path | None = None) -> None:
         """Ready to begin; nothing is written until it is opened. `keep` and `source` are those of `folder.Run`."""
-        self.asked, self.folder, self.keep = recipe, path, keep
+        self.asked, self.folder, self.keep, self.wanted = recipe, path, keep, recipe.iterations
         self.stored = None if source is None else StoredRuns(source)
         self.settings, self.method = recipe.lm, METHODS[recipe.method]
         self.update = update_of(recipe.lm.update or self.method.update)
-        self.files: Folder | None = None
         with self._threads():
             schedule = schedule_for(self.settings, self.method)
             team, seed = self.fresh(), recipe.seed
@@ -311,20 +279,8 @@ class ModelRun(ABC, Generic[R]):
         numbers = {name: getattr(policy, name) for name in (*NUMBERS, "seed")}
         optimiser.save_tables(path or self.folder / LEARNER, tables, numbers)
 
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        """What every iteration did."""
-        return self.files.lines if self.files else []
-
-    @property
-    def last(self) -> int:
-        """The iterations that the recipe asks for, or that were kept."""
-        iterations = self.asked.iterations
-        return iterations if self.stored is None else min(iterations, self.stored.iterations)
-
     def iterations(self) -> Iterator[dict[str, Any]]:
         """Goes on to the end of the recipe, or until nothing gets better; says of every iteration what it did."""
-        assert self.files is not None
         with self._threads():
             steps = self.learned()
             yield from self.files.follow(
@@ -333,8 +289,7 @@ class ModelRun(ABC, Generic[R]):
 
     def learned(self) -> Iterator[Iteration]:
         """The iterations that are left, by the one loop."""
-        iterations = self.asked.iterations
-        return learn(self.source, self.learner, self.method, self.update, iterations, self._keep, self.last)
+        return learn(self.source, self.learner, self.method, self.update, self.wanted, self._keep, self.last)
 
     def _keep(self, iteration: int, rollouts: Sequence[Rollouts], credit: Sequence[Credit]) -> None:
         """The traces of every so many iterations stay in the folder, as credit and update read them."""
@@ -345,15 +300,11 @@ class ModelRun(ABC, Generic[R]):
         if self.keep:
             self._save(self.folder / TRACES / f"{iteration}.safetensors")
 
-    def _sampled(self, before: Trace, after: Trace, most: int) -> tuple[Trace, Trace]:
-        """Runs before and after; a few of each are kept as traces."""
-        for name, trace in (("before", before), ("after", after)):
-            files.save(trace[:most], self.folder / f"{name}.jsonl")
-        return before, after
 
-
-class LmRun(ModelRun[WorldRecipe]):
+class LmRun(ModelRun):
     """A training run of language models in the text face of a world."""
+
+    asked: WorldRecipe
 
     def __init__(self, recipe: WorldRecipe, path: Path, keep: bool = False, source: Path | None = None) -> None:
         how = recipe.lm
@@ -415,14 +366,7 @@ class LmRun(ModelRun[WorldRecipe]):
         episodes = episodes or self.settings.judged
         with self._threads():
             judgements = [self._judge(world, of or self.learner.team, episodes) for world in self._tests(tests)]
-        if of is None:
-            rows = [j._asdict() | {"regret": j.regret, "share": j.share} for j in judgements]
-            files.write_whole(self.folder / "judged.json", msgspec.json.encode(rows) + b"\n")
-        return judgements
-
-    def told(self) -> dict[str, Any]:
-        """What there is to say of the run in the end."""
-        return summary(self, self.judged())
+        return self._judged(judgements) if of is None else judgements
 
     def played(self, episodes: int = 100, most: int = 3) -> tuple[Trace, Trace]:
         """Episodes before training, as the model speaks then, and after, its likeliest answers; a few of each are

@@ -30,14 +30,13 @@ from podium.envs.world import BadParameter, View, World, play
 from podium.learn.collect import MARK
 from podium.learn.lm.settings import Settings, generating
 from podium.learn.loop import Rollouts
-from podium.learn.mix import Tally
+from podium.learn.mix import Tally, tally_of
 from podium.learn.requirements import with_step_rewards
 from podium.methods import Method
 from podium.trace.columns import F, Text, Trace, concat, ranges
 from podium.trace.do import Do
 from podium.trace.options import chosen_options
 from podium.trace.tokens import DIGEST, extend, spelled
-from podium.trace.vocabulary import DECISIONS
 
 __all__ = [
     "PlaySettings",
@@ -452,17 +451,11 @@ def own_decisions(trace: Trace) -> N64:
 def tally(trace: Trace) -> Tally:
     """What was chosen in runs that did not branch off another, of a live team by models: by kind of decision and
     word, how often."""
-    mix: Tally = {}
     rows = own_decisions(trace)
     if "choice" in trace.extra_e:
         rows = rows[trace.extra_e["choice"].codes[rows] >= 0]
     root = roots(trace)[trace.rollout_e[rows]] == trace.rollout_e[rows]
-    for row in rows[root].tolist():
-        option = str(trace.chosen_e[row])
-        words = mix.setdefault(DECISIONS[trace.decision_e[row]], {})
-        word = role_of(option) or option
-        words[word] = words.get(word, 0) + 1
-    return mix
+    return tally_of(trace, rows[root], lambda option: role_of(option) or option)
 
 
 def rollouts_of(trace: Trace, score: F) -> Rollouts:

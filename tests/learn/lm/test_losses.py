@@ -17,7 +17,7 @@ from podium.envs.draws import seeds  # noqa: E402
 from podium.envs.world import make  # noqa: E402
 from podium.learn.folder import BadRecipe  # noqa: E402
 from podium.learn.lm import policy as policy_module  # noqa: E402
-from podium.learn.lm.losses import BadUpdate, loss, schedule_of, update_of  # noqa: E402
+from podium.learn.lm.losses import loss, schedule_of, update_of  # noqa: E402
 from podium.learn.lm.policy import LmPolicy, own_weights  # noqa: E402
 from podium.learn.lm.run import read_world_recipe  # noqa: E402
 from podium.learn.lm.settings import Settings  # noqa: E402
@@ -25,7 +25,7 @@ from podium.learn.lm.text_world import PlaySettings, record, with_branches  # no
 from podium.learn.lm.token_credit import token_credit  # noqa: E402
 from podium.learn.requirements import with_step_rewards  # noqa: E402
 from podium.methods import METHODS, credit_of  # noqa: E402
-from podium.methods.update import read_update  # noqa: E402
+from podium.methods.update import BadUpdate, read_update  # noqa: E402
 from tests.learn.lm.steps import in_world  # noqa: E402
 
 SEARCH = make("costly_search", c=0.05, most=3)
