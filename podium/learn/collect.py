@@ -102,9 +102,7 @@ class Branching:
     alike: bool = False  # whether all decisions are branched with the same chance
     tries: int = 8
     most: int = 400  # decisions of an episode, after which it stops where it can
-    room: int = (
-        0  # for so many branches at once; decisions that find none are not branched. 0: as many as are likely
-    )
+    room: int = 0  # for branches at once; decisions that find none are not branched. 0: as many as are likely
     sharp: float = 1.0
     wander: float = 0.0
     roles: tuple[str, ...] | None = None  # whose decisions are branched; None: everyone's

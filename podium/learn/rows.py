@@ -35,9 +35,7 @@ class TrainingRows:
     logp: tape.Array  # of each entry, under the policy that acted
     credit: tape.Array  # of each entry
     weight: tape.Array  # of each row
-    spread: F | None = (
-        None  # of each row: the standard deviation of what its options earned, where all were tried alike
-    )
+    spread: F | None = None  # of each row, where options were tried alike: the deviation of what they earned
 
 
 class Taught(NamedTuple):

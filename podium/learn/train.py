@@ -72,9 +72,7 @@ class Recipe(Plan):
     episodes: int = 2_000  # of an iteration, branches counted, where a method is paid from traces ...
     branched: float = 0.25  # ... and of their decisions those that are branched, if it needs branches
     decisions: int = 0  # of an iteration, branches counted by what they add, instead of `rows` and `episodes`
-    update: str = (
-        "any"  # an expression (`podium.methods.update`); "any": the recipe's own; "method": that of the method
-    )
+    update: str = "any"  # an expression; "any": the recipe's own; "method": that of the method
     high: float | None = None  # the upper bound of a clip, where it is another than the lower
 
     def rule(self, method: Method) -> Update:

@@ -226,7 +226,7 @@ class ModelRun(TrainingRun, ABC):
         team = policy_team(
             how.model,
             self._agents(),
-            share=how.share,  # type: ignore[arg-type]
+            share=how.share,
             lora=how.lora,
             frozen=how.frozen,
             seed=self.asked.seed,

@@ -18,9 +18,7 @@ from podium.trace.files import load
 
 __all__ = ["TRACES", "StoredRuns"]
 
-TRACES = (
-    "traces"  # in a run's folder: of iteration i traces, `i.*.jsonl`, and the learner before it, `i.safetensors`
-)
+TRACES = "traces"  # of iteration i: the traces, `i.*.jsonl`, and the learner before it, `i.safetensors`
 
 
 class StoredRuns:
