@@ -50,6 +50,7 @@ BENCHES = (
     "lm_loop",
     "view",
     "mutation",
+    "trainer_rows",
 )
 
 

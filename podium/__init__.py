@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from podium.audit import audit as audit_of
     from podium.envs.world import make
+    from podium.exchange.trainers.batch import advantages
     from podium.learn.recipe import train_by_recipe as train
     from podium.methods import Method, credit_of
-    from podium.methods.batch import advantages
     from podium.metrics import measure
     from podium.registry import register
     from podium.rewards import score
@@ -51,7 +51,7 @@ _HOME: dict[str, tuple[str, str]] = {  # a name, its module and its name there
         for name in ("BadTrace", "Finding", "Recorder", "Trace", "Unreadable", "concat", "load", "save")
     },
     "Method": ("podium.methods", "Method"),
-    "advantages": ("podium.methods.batch", "advantages"),
+    "advantages": ("podium.exchange.trainers.batch", "advantages"),
     "audit_of": ("podium.audit", "audit"),
     "check": ("podium.trace.rules", "check"),
     "credit_of": ("podium.methods", "credit_of"),

@@ -151,9 +151,12 @@ def alternatives(name: str, known: Iterable[str], kind: str = "") -> str:
     'there are go, stop'
     >>> alternatives("dr_mass", [*map(str, range(80)), "dr_mas"], "method")
     'there are 81, the nearest dr_mas; podium methods lists them'
+    >>> alternatives("c3", [*map(str, range(80)), "c3_value_only", "grpo"], "method")
+    'there are 82, the nearest c3_value_only; podium methods lists them'
     """
     there = list(known)
-    near = ", ".join(get_close_matches(name, there, n=4))
+    longer = [one for one in there if name and one.startswith(name)]
+    near = ", ".join((longer or get_close_matches(name, there, n=4))[:4])
     if len(there) <= FEW or not (near or kind in LISTED_BY):
         return f"there are {', '.join(there) or 'none'}"
     sentence = f"there are {len(there)}" + (f", the nearest {near}" if near else "")

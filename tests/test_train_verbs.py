@@ -94,13 +94,15 @@ def test_bench_regret(tmp_path: Path) -> None:
 
 
 def test_the_share_of_decisions_paid_is_printed(tmp_path: Path) -> None:
-    small = ["--envs", "jury", "--seeds", "1", "--iterations", "1", "--episodes", "64"]
-    told = json.loads(podium("compare", "--methods", "grpo,magrpo,owl", *small, "--json", at=tmp_path).stdout)
-    paid = {row["method"]: row["paid"] for row in told["rows"]}
+    small = ["--envs", "scouts", "--seeds", "1", "--iterations", "1", "--episodes", "64"]
+    printed = json.loads(
+        podium("compare", "--methods", "grpo,spawn_branching,owl", *small, "--json", at=tmp_path).stdout
+    )
+    paid = {row["method"]: row["paid"] for row in printed["rows"]}
     assert paid["grpo"] == 1.0
-    assert 0 < paid["magrpo"] < 1
-    assert [(row["method"], row["env"]) for row in told["refused"]] == [("owl", "jury")]
-    assert "by role they are lead" in told["refused"][0]["why"]
+    assert 0 < paid["spawn_branching"] < 1
+    assert [(row["method"], row["env"]) for row in printed["refused"]] == [("owl", "scouts")]
+    assert "by role they are lead" in printed["refused"][0]["why"]
 
 
 def test_a_line_of_training_prints_what_was_paid() -> None:

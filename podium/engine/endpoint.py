@@ -72,6 +72,10 @@ class EndpointEngine:
         BadEndpoint."""
         if any(one.options for one in requests):
             raise BadEndpoint(f"{self.url} says free text: nobody can tell how likely it would say each option")
+        if any(one.grammar is not None for one in requests):
+            raise BadEndpoint(
+                f"{self.url} says free text: nobody can tell how likely each token is under a grammar"
+            )
         return wait_for(self._all(requests))
 
     async def _all(self, requests: Sequence[Request]) -> list[Completion]:
@@ -107,13 +111,16 @@ class EndpointEngine:
             return Completion((), (), False, self.version, fault=why)
         self.lost = 0
         spoken, logp = self._check(ids, choice)
-        return Completion(spoken, logp, spoken[-1:] == (self.vocabulary.end,), self.version)
+        stopped = any(words in choice.text for words in request.stop)
+        return Completion(spoken, logp, spoken[-1:] == (self.vocabulary.end,), self.version, stopped=stopped)
 
     def _body(self, request: Request, seed: int) -> dict[str, Any]:
         named = {"model": self.served} if self.served else {}
         temperature = 0.0 if request.greedy else 1.0
+        stop = {"stop": request.stop, "include_stop_str_in_output": True} if request.stop else {}
         return (
             named
+            | stop
             | {"prompt": request.context.all_ids(), "max_tokens": request.longest, "temperature": temperature}
             | {"seed": seed, "logprobs": 1, "return_token_ids": True, "stop_token_ids": [self.vocabulary.end]}
             # a server may have other defaults, and then log-probabilities would not be of what was drawn from

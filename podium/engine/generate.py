@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from podium.engine.grammar import Guide
 from podium.engine.models import damaged
 from podium.engine.options import Options, log_softmax
 from podium.engine.protocol import SPEECH, Completion
@@ -63,6 +64,9 @@ class Pending:
     longest: int
     greedy: bool
     tokens: tuple[int, ...] = ()  # to be read first
+    guide: Guide | None = None  # what may come, and what ends it
+    origin: tuple[int, int] | None = None  # length and state of its thread before a guided answer
+    stopped: bool = False  # by a text that ends it
     ids: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
 
@@ -113,9 +117,20 @@ class RunningBatch:
     def begin(self, which: Sequence[int], first: Any) -> None:
         """Draws the first token of answers from the logits at the end of their contexts."""
         some = [self._pending[k] for k in which]
-        u = torch.tensor(_dice(some, 1)[0], device=first.device)
-        for pending, token, logp in zip(some, *(x.tolist() for x in drawn(first, u)), strict=True):
-            pending.tokens, pending.ids, pending.logp = (), [token], [logp]
+        for pending in some:
+            pending.tokens, pending.ids, pending.logp = (), [], []
+        self._draw(some, first)
+
+    def _draw(self, some: Sequence[Pending], logits: Any) -> None:
+        """Draws the next token of answers from the logits at their ends, among those that their guides allow."""
+        if any(pending.guide is not None for pending in some):
+            allowed = [None if pending.guide is None else pending.guide.allowed() for pending in some]
+            logits = torch.stack([_only(row, ids) for row, ids in zip(logits, allowed, strict=True)])
+        u = torch.tensor(_dice(some, 1)[0], device=logits.device)
+        for pending, token, logp in zip(some, *(x.tolist() for x in drawn(logits, u)), strict=True):
+            pending.ids.append(token)
+            pending.logp.append(logp)
+            pending.stopped = pending.guide is not None and pending.guide.take(token)
 
     def _join(self) -> None:
         runner = self.reader.runner
@@ -132,8 +147,8 @@ class RunningBatch:
     def _decode(self) -> None:
         """Reads the last token of each answer and draws what follows; what is drawn behind an end is dropped."""
         runner = self.reader.runner
-        while True:
-            some = [self._pending[k] for k in self._live]
+        self._decode_guided([self._pending[k] for k in self._live if self._pending[k].guide is not None])
+        while some := [self._pending[k] for k in self._live if self._pending[k].guide is None]:
             steps = min(runner.stride, max(a.longest - len(a.ids) for a in some))
             try:
                 token, logp = runner.decode([self._row(a) for a in some], _dice(some, steps))
@@ -141,6 +156,8 @@ class RunningBatch:
             except RuntimeError as error:
                 self.reader.halve(error)
                 self._live = dict.fromkeys(list(self._live)[: runner.rows])  # the others wait
+        if not some:
+            return
         if np.isnan(logp).any():
             raise damaged(self.reader.policy.model.name)
         end = self.reader.policy.model.frame.end
@@ -150,13 +167,23 @@ class RunningBatch:
             pending.ids += tokens[:n]
             pending.logp += odds[:n]
 
+    def _decode_guided(self, some: list[Pending]) -> None:
+        """One token of each: what may come depends on the one before. The threads hold what was said meanwhile."""
+        if some:
+            threads = np.array([pending.thread for pending in some])
+            length, state = self.reader.length[threads].copy(), self.reader.state[threads].copy()
+            for k, pending in enumerate(some):
+                pending.origin = pending.origin or (int(length[k]), int(state[k]))
+            self._draw(some, self.reader.read(threads, [(pending.ids[-1],) for pending in some], alone=True))
+
     def _row(self, pending: Pending) -> Row:
         """Its context and what was said of it so far, but for the last token."""
         row, n = self.reader.row(pending.thread, (pending.ids[-1],)), len(pending.ids) - 1
         return row._replace(own=(row.own[0], row.own[1] + n), new=row.new + n)
 
     def _ended(self, pending: Pending) -> bool:
-        return len(pending.ids) == pending.longest or pending.ids[-1] == self.reader.policy.model.end
+        last = pending.ids[-1]
+        return pending.stopped or len(pending.ids) == pending.longest or last == self.reader.policy.model.end
 
     def _leave(self) -> dict[int, Completion]:
         done, end = {}, self.reader.policy.model.end
@@ -164,8 +191,20 @@ class RunningBatch:
             pending = self._pending.pop(k)
             del self._live[k]
             ids, logp = tuple(pending.ids), tuple(pending.logp)
-            done[k] = Completion(ids, logp, ids[-1] == end, self.reader.version)
+            if pending.origin is not None:
+                self.reader.rewind(np.array([pending.thread]), *(np.array([x]) for x in pending.origin))
+            done[k] = Completion(ids, logp, ids[-1] == end, self.reader.version, stopped=pending.stopped)
         return done
+
+
+def _only(logits: Any, ids: tuple[int, ...] | None) -> Any:
+    """Logits in which only these tokens can come."""
+    if ids is None:
+        return logits
+    bound = torch.full_like(logits, -torch.inf)
+    at = torch.tensor(ids, device=logits.device)
+    bound[at] = logits[at]
+    return bound
 
 
 def complete_free(reader: Reader, pending: Sequence[Pending], first: Any) -> list[Completion]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.engine.generate import Pending, complete_free, score
+from podium.engine.grammar import Guide
 from podium.engine.models import PolicyModel, PolicyTeam
 from podium.engine.options import Options, draw, likeliest
 from podium.engine.protocol import Completion, Context, Engine, Request, dice
@@ -122,11 +123,15 @@ class LocalEngine:
                 answers[i] = Completion(options.paths[k], odds[k], True, self.version, k, odds, read[i])
         return [one for one in answers if one is not None]
 
+    def _guide(self, one: Request) -> Guide | None:
+        guided = one.grammar is not None or one.stop
+        return Guide(self.policy.model, one.grammar, one.stop) if guided else None
+
     def _free(self, requests: Sequence[Request]) -> list[Completion]:
         """Any text, token by token."""
         threads, first = self._read(requests, None)
         pending = [
-            Pending(thread, one.address, one.longest, one.greedy)
+            Pending(thread, one.address, one.longest, one.greedy, guide=self._guide(one))
             for thread, one in zip(threads.tolist(), requests, strict=True)
         ]
         answers = complete_free(self.reader, pending, first)

@@ -24,6 +24,7 @@ from tokenizers import models as kinds
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging
 
+from podium.engine.grammar import ByteVocabulary
 from podium.engine.protocol import BadEngine
 from podium.engine.runner import ModelRunner
 
@@ -123,6 +124,21 @@ class Model:
     def text(self, ids: Sequence[int]) -> str:
         text: str = self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
+
+    @cached_property
+    def pieces(self) -> dict[int, bytes]:
+        """The bytes of each token but the special ones, of a tokenizer by bytes. Raises BadModel for others."""
+        if "ByteLevel" not in repr(getattr(getattr(self.tokenizer, "backend_tokenizer", None), "decoder", None)):
+            raise BadModel(f"{self.name}: a grammar takes a tokenizer by bytes (byte-level BPE), which it has not")
+        plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+        letters = {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(set(range(256)) - {*plain})}
+        special = set(self.tokenizer.all_special_ids) | set(self.tokenizer.added_tokens_decoder)
+        words = ((i, word) for word, i in self.tokenizer.get_vocab().items() if i not in special)
+        return {i: bytes(letters[c] for c in word) for i, word in words if all(c in letters for c in word)}
+
+    @cached_property
+    def byte_tree(self) -> ByteVocabulary:
+        return ByteVocabulary(self.pieces, self.end)
 
     def runner(self, rows: int = 32, width: int = 32, **how: Any) -> ModelRunner:
         """What it generates with, kept from one time to the next: `podium.engine.runner`."""

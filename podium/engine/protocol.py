@@ -11,7 +11,7 @@ says what holds for each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -62,6 +62,8 @@ class Request(NamedTuple):
     ] = ()  # one of these is said, each closed by the token that ends an answer; none: free text
     longest: int = 16  # tokens of free text
     greedy: bool = False  # the likeliest is said, whatever the dice
+    stop: tuple[str, ...] = ()  # texts that end free text, where one of them is there
+    grammar: Any = None  # of free text (`podium.engine.grammar.Grammar`); none: any
 
 
 class Completion(NamedTuple):
@@ -77,6 +79,7 @@ class Completion(NamedTuple):
         None  # length and hashes (`trace.tokens.extend`) of what the model read before
     )
     fault: str | None = None  # why nothing was said, where a server did not answer
+    stopped: bool = False  # by one of the texts that end it
 
 
 class Vocabulary(Protocol):

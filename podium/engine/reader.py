@@ -129,11 +129,12 @@ class Reader:
         tokens: Sequence[Sequence[int]],
         keep: bool = True,
         columns: Sequence[int] | None = None,
+        alone: bool = False,
     ) -> Any:
         """Adds tokens to each of these threads; the logits of what may follow, on the model's device: [threads,
         vocabulary], or of some `columns` of it.
 
-        Threads that hold the same are computed once. If it is not to be kept, threads stay as they are, and one may
+        Threads that hold the same are computed once, unless each is to be read `alone`. If it is not to be kept, threads stay as they are, and one may
         be there several times.
         """
         if any(len(some) == 0 for some in tokens):
@@ -142,12 +143,13 @@ class Reader:
             raise BadModel(
                 f"a context of {full.max()} tokens; {self.policy.model.name} takes {self.policy.model.longest}"
             )
-        first: dict[tuple[int, int, tuple[int, ...]], int] = {}
+        first: dict[tuple[int, int, int, tuple[int, ...]], int] = {}
         of = np.zeros(len(threads), np.int64)
         for i, (thread, some) in enumerate(zip(threads.tolist(), tokens, strict=True)):
-            of[i] = first.setdefault((int(self.adapter_number[thread]), int(self.state[thread]), tuple(some)), i)
+            state = int(self.adapter_number[thread]), int(self.state[thread])
+            of[i] = first.setdefault((thread * alone, *state, tuple(some)), i)
         leads = np.unique(of)
-        new = [some for _, _, some in first]
+        new = [some for *_, some in first]
         how = self._kept if keep else self._glimpsed
         logits = finite(how(threads[leads], new, columns), self.policy.model.name)
         if len(leads) == len(of):

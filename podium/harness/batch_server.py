@@ -1,6 +1,6 @@
 """Many runs of a team at once, and one server that answers what all their agents ask a model.
 
-An agent's step asks for one of some options (`RunHandle.speak`). When nobody has anything to do but wait, the
+An agent's step asks for one of some options (`RunHandle.speak`) or for free text (`RunHandle.write`). When nobody has anything to do but wait, the
 server puts all that waits to the engines together, and the runs go on. What was read and said goes with the step,
 so that the trace holds every token.
 """
@@ -8,12 +8,16 @@ so that the trace holds every token.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 
+from podium.engine.chat import ToolCall
+from podium.engine.dialogue import BadConversation, Dialogue, Message, Past, Prompt, keys, message_of
 from podium.engine.endpoint import BadEndpoint
 from podium.engine.local import engines_of
 from podium.engine.models import PolicyTeam
@@ -23,9 +27,14 @@ from podium.harness.types import Said, See
 from podium.trace.tokens import extend, spelled
 from podium.trace.vocabulary import Decision
 
-__all__ = ["BatchServer", "ModelStep", "RunHandle", "SpeechSettings"]
+__all__ = ["BatchServer", "ModelStep", "RunHandle", "SpeechSettings", "Written", "team_with"]
 
 CALM = 16  # rounds of the event loop without another question, after which all that waits is answered
+
+
+def team_with(make: Callable[..., Any], speak: Any, write: Any) -> Any:
+    """A team from a function that takes who speaks for its agents, or who speaks and who writes."""
+    return make(speak, write) if len(signature(make).parameters) > 1 else make(speak)
 
 
 class SpeechSettings(Protocol):
@@ -48,6 +57,7 @@ class ModelStep(NamedTuple):
     context: Context
     options: tuple[str, ...]
     answer: Completion
+    past: Past | None = None  # of free text, the conversation
 
     @property
     def start(self) -> int:
@@ -55,8 +65,27 @@ class ModelStep(NamedTuple):
         return self.context.length - len(self.context.ids)
 
 
+class Written(NamedTuple):
+    """What a model wrote: its text, the tools that it calls, why it ended, and its tokens for `Did(said=...)`."""
+
+    text: str
+    calls: list[ToolCall]
+    finish: str  # stop, length, tool_calls
+    said: Said
+
+
+class Conversation(NamedTuple):
+    """What free text is asked for with."""
+
+    messages: list[Message]
+    tools: Sequence[dict[str, Any]]
+    stop: tuple[str, ...]
+    most: int  # tokens
+    grammar: dict[str, Any] | None  # as `Dialogue.grammar` takes it
+
+
 class Question(NamedTuple):
-    """An agent that waits for an answer."""
+    """An agent that waits for an answer: one of some options, or free text."""
 
     handle: RunHandle
     see: See
@@ -65,7 +94,8 @@ class Question(NamedTuple):
     options: tuple[str, ...]
     policy: str
     before: ModelStep | None  # the step of the same agent whose context it extends
-    answer: asyncio.Future[tuple[str, Said]]
+    answer: asyncio.Future[Any]
+    conversation: Conversation | None = None
 
 
 @dataclass(eq=False)
@@ -75,7 +105,9 @@ class RunHandle:
     server: BatchServer
     parent: RunHandle | None = None
     forced: tuple[str, int, str] | None = None  # the agent, its step, the option
+    fresh: tuple[str, int, int] | None = None  # the agent, its step of free text, and which other answer it gives
     steps: dict[tuple[str, int], ModelStep] = field(default_factory=dict)
+    answered: set[int] = field(default_factory=set)  # the seeds of steps that asked, each the step's own
     since: dict[str, int] = field(default_factory=dict)  # the step from which an agent is live here
 
     async def speak(self, see: See, kind: Decision, prompt: str, options: Sequence[str]) -> tuple[str, Said]:
@@ -83,7 +115,38 @@ class RunHandle:
         self.since.setdefault(see.name, see.turn)
         if self.forced is not None and self.forced[:2] == (see.name, see.turn):
             return self._force(see, kind, self.forced[2])
-        return await self.server.ask(self, see, kind, prompt, tuple(options))
+        answer: tuple[str, Said] = await self.server.ask(self, see, kind, prompt, tuple(options))
+        return answer
+
+    async def write(
+        self,
+        see: See,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[dict[str, Any]] = (),
+        stop: str | Sequence[str] = (),
+        most: int = 0,
+        schema: dict[str, Any] | None = None,
+        call: bool = False,
+    ) -> Written:
+        """Free text that answers a conversation, in the form of OpenAI's chats, through the model's own template.
+
+        It ends at a text of `stop`, or after `most` tokens (the settings' `longest` if 0). With a `schema` it is JSON of that
+        schema, with `call` a call of one of the `tools`. Raises Fault for a conversation that cannot be put to the
+        model.
+        """
+        self.since.setdefault(see.name, see.turn)
+        texts = (stop,) if isinstance(stop, str) else tuple(stop)
+        grammar: dict[str, Any] | None = {"tools": list(tools)} if call else None
+        if schema is not None:
+            grammar = {"schema": schema}
+        try:
+            plain = [message_of(message) for message in messages]
+        except BadConversation as error:
+            raise Fault("nonsense", str(error)) from None
+        given = Conversation(plain, tools, texts, most or self.server.settings.longest, grammar)
+        written: Written = await self.server.ask(self, see, "communicate", "", (), given)
+        return written
 
     def before(self, agent: str, turn: int) -> ModelStep | None:
         """What an agent said last: here, or where this run branched off, in steps that are on record."""
@@ -122,18 +185,27 @@ class BatchServer:
         self.lost = self.remote = 0  # answers of endpoints: those that did not come, and all
 
     async def ask(
-        self, handle: RunHandle, see: See, kind: Decision, prompt: str, options: tuple[str, ...]
-    ) -> tuple[str, Said]:
-        """Waits for an answer. Raises Fault where there is none."""
+        self,
+        handle: RunHandle,
+        see: See,
+        kind: Decision,
+        prompt: str,
+        options: tuple[str, ...],
+        conversation: Conversation | None = None,
+    ) -> Any:
+        """Waits for an answer, which an agent may ask for once a step. Raises Fault where there is none."""
+        if see.seed in handle.answered:
+            raise Fault("nonsense", "an agent asks its model once a step, and this is the second time")
         if self.failed is not None:
             raise Fault("endpoint", "the server has ended")
+        handle.answered.add(see.seed)
         try:
             policy, before = self.team.of(see.role), handle.before(see.name, see.turn)
         except BadEngine as error:  # to the harness it were one more fault of an agent
             self.failed = error
             raise Fault("endpoint", str(error)) from None
-        answer: asyncio.Future[tuple[str, Said]] = asyncio.get_running_loop().create_future()
-        self.waiting.append(Question(handle, see, kind, prompt, options, policy, before, answer))
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.waiting.append(Question(handle, see, kind, prompt, options, policy, before, answer, conversation))
         return await answer
 
     async def serve(self, work: Sequence[Any]) -> None:
@@ -166,8 +238,10 @@ class BatchServer:
         for name in dict.fromkeys(q.policy for q in questions):
             some = [q for q in questions if q.policy == name]
             try:
-                if self.failed is None:
-                    self._complete(name, some)
+                if self.failed is None and (choices := [q for q in some if q.conversation is None]):
+                    self._complete(name, choices)
+                if self.failed is None and (texts := [q for q in some if q.conversation is not None]):
+                    self._write(name, texts)
             except BadEngine as error:
                 self.failed = error
             for question in some:
@@ -194,6 +268,53 @@ class BatchServer:
                 self._set(question, step, option, recorded(step, question.kind, option, "constrained", digest))
             else:
                 self._read_free(question, step, model)
+
+    def _write(self, name: str, questions: list[Question]) -> None:
+        """Answers in free text; a conversation that cannot be put to the model is its agent's fault."""
+        engine, model = self.engines[name], self.team.policies[name].model
+        dialogue, open_asks = Dialogue(model), list[tuple[Question, Prompt, Request]]()
+        for question in questions:
+            try:
+                open_asks.append((question, *self._request(question, dialogue)))
+            except BadEngine as error:
+                question.answer.set_exception(Fault("nonsense", str(error)))
+        answers = engine.complete([request for _, _, request in open_asks])
+        steps = [ModelStep(name, p.context, (), one) for (_, p, _), one in zip(open_asks, answers, strict=True)]
+        for (question, prompt, _), step, digest in zip(open_asks, steps, digests(steps), strict=True):
+            answer, given = step.answer, question.conversation
+            self.remote += not engine.constrained
+            if answer.fault is not None or given is None:
+                self.lost += 1
+                question.answer.set_exception(Fault("endpoint", answer.fault or "no answer"))
+                continue
+            spoken = dialogue.spoken(answer, given.tools, given.stop)
+            past = Past(prompt, answer, spoken)
+            past.key = [*keys([*given.messages, message_of(spoken.message())], given.tools)][-1]
+            question.handle.steps[question.see.name, question.see.turn] = step._replace(past=past)
+            how = "free" if given.grammar is None else "grammar"
+            generation = msgspec.structs.replace(
+                recorded(step, None, "", how, digest), finish=spoken.finish, link=prompt.link, grammar=given.grammar
+            )
+            question.answer.set_result(Written(spoken.content, spoken.calls, spoken.finish, generation))
+
+    def _request(self, question: Question, dialogue: Dialogue) -> tuple[Prompt, Request]:
+        """What is put to the engine for free text. Raises BadEngine."""
+        given, see, past = question.conversation, question.see, question.before and question.before.past
+        assert given is not None
+        goes_on = past is not None and past.key in keys(given.messages, given.tools)
+        prompt = dialogue.prompt(given.messages, given.tools, past if goes_on else None)
+        if question.before is not None and not goes_on:
+            prompt = prompt._replace(link="fork", why="another conversation than before")
+        if (room := dialogue.model.longest - prompt.context.length) < given.most:
+            raise BadEngine(
+                f"a conversation of {prompt.context.length} tokens and {given.most} more; "
+                f"{dialogue.model.name} takes {dialogue.model.longest}, so {max(room, 0)} are left"
+            )
+        fresh = question.handle.fresh
+        other = (fresh[2],) if fresh is not None and fresh[:2] == (see.name, see.turn) else ()
+        grammar = None if given.grammar is None else dialogue.grammar(given.grammar)
+        address = (int(see.seed), *other)
+        return prompt, Request(prompt.context, address, (), given.most, self.greedy, given.stop, grammar)
 
     def _set(self, question: Question, step: ModelStep, option: str, said: Said) -> None:
         question.handle.steps[question.see.name, question.see.turn] = step
@@ -227,7 +348,7 @@ def digests(steps: Sequence[ModelStep]) -> list[str | None]:
     return [one if n >= 0 else None for one, n in zip(whole, length.tolist(), strict=True)]
 
 
-def recorded(step: ModelStep, kind: Decision, option: str, how: str, digest: str | None) -> Said:
+def recorded(step: ModelStep, kind: Decision | None, option: str, how: str, digest: str | None) -> Said:
     """A step's tokens as its event has them. What an agent was made to say was given to it."""
     given, answer = step.context.ids, step.answer
     odds = [float(np.exp(sum(some))) for some in answer.option_logp]
@@ -239,6 +360,6 @@ def recorded(step: ModelStep, kind: Decision, option: str, how: str, digest: str
         step.start > 0,
         how,
         digest,
-        {"kind": kind, "options": list(step.options), "chosen": option},
+        None if kind is None else {"kind": kind, "options": list(step.options), "chosen": option},
         odds or None,
     )

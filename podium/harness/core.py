@@ -612,7 +612,7 @@ class Core:
 def _spoken(member: Member, usage: dict[str, Any]) -> dict[str, Any]:
     """What its model said becomes fields of the event that the step begins with, and further ones of our own, which
     come back."""
-    generation = usage.pop("generation", None)
+    generation = usage.pop("said", None)
     if generation is None:
         return {}
     usage |= {

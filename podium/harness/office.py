@@ -77,7 +77,7 @@ def office(speak: Speak) -> Team:
     async def said(see: See, kind: Decision, told: str, options: Sequence[str], make: Make) -> Did:
         prompt = "\n".join([told, "options:", *(f"- {option}" for option in options)])
         option, tokens = await speak(see, kind, prompt, options)
-        return Did([make(option)], generation=tokens)
+        return Did([make(option)], said=tokens)
 
     async def planner(see: See) -> Any:
         question = _question(see.task)

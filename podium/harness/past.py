@@ -186,7 +186,7 @@ class _Rows:
         if trace.trusted_e[row] >= 0:
             usage["trusted"] = bool(trace.trusted_e[row])
         if (said := self.said(row)) is not None:
-            usage["generation"] = said
+            usage["said"] = said
         return usage
 
     def said(self, row: int) -> Said | None:

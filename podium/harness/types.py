@@ -42,7 +42,15 @@ __all__ = [
 ]
 
 Effect = Literal["pure", "replayable", "once"]
-SAID = ("sampling", "seen_ids", "choice", "pi")  # of what a model said: fields of our own on its event
+SAID = (
+    "sampling",
+    "seen_ids",
+    "choice",
+    "pi",
+    "finish",
+    "link",
+    "grammar",
+)  # of what a model said: fields of our own on its event
 Kind = Literal["task", "message", "result", "return", "human"]
 
 
@@ -145,6 +153,9 @@ class Said(msgspec.Struct, omit_defaults=True):
     seen_ids: str | None = None  # a digest of all that went through the model (`trace.tokens.digest`)
     choice: dict[str, Any] | None = None  # kind, options and chosen, where it said one of some options
     pi: list[float] | None = None  # how likely each of these was
+    finish: str | None = None  # of free text, why it ended: stop, length, tool_calls
+    link: str | None = None  # and how it goes on from what its agent read before (`engine.dialogue`)
+    grammar: dict[str, Any] | None = None  # and what it was held to: a JSON schema, or a call of these tools
 
 
 class Did(msgspec.Struct, omit_defaults=True):
@@ -159,7 +170,7 @@ class Did(msgspec.Struct, omit_defaults=True):
     trusted: bool | None = (
         None  # False where what it does was written outside (a remote endpoint that nobody vouches for)
     )
-    generation: Said | None = None
+    said: Said | None = None
 
 
 class See(msgspec.Struct, gc=False):

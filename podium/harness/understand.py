@@ -19,7 +19,7 @@ _decode = msgspec.json.Decoder(Action).decode
 _any = msgspec.json.Decoder().decode
 _ENDS = (Stop, Return)
 LEVELS = 100  # in which content may be nested; an event that holds it is a few levels more
-_USAGE = ("tokens_in", "tokens_out", "cost", "model", "version", "trusted", "generation")
+_USAGE = ("tokens_in", "tokens_out", "cost", "model", "version", "trusted", "said")
 _NONE: dict[str, Any] = {}
 
 
@@ -115,10 +115,10 @@ def _check_usage(usage: dict[str, Any]) -> None:
     for name in ("model", "version"):
         if not isinstance(usage.get(name, ""), str):
             raise Fault("nonsense", f"{name} must be a string, got {_shown(usage[name])}")
-    if (said := usage.get("generation")) is not None and not (
+    if (said := usage.get("said")) is not None and not (
         isinstance(said, Said) and len(said.tokens) == len(said.logps) == len(said.mask) > 0
     ):
-        expected = "generation must be tokens with a log-probability and a mask each"
+        expected = "said must be tokens with a log-probability and a mask each"
         raise Fault("nonsense", f"{expected}, got {_shown(said)}")
     _check_logp(max((p for p in said.logps if p is not None), default=None) if said is not None else None)
     if not isinstance(usage.get("trusted", False), bool):

@@ -586,7 +586,7 @@ def test_what_an_agent_below_chooses_is_one_of_its_options() -> None:
 
 def test_a_log_probability_above_0_is_nonsense() -> None:
     said = Said([1, 2], [None, 0.5], [False, True])
-    for act in (Stop(answer=1, logp=0.5), Did(Stop(answer=1), generation=said)):
+    for act in (Stop(answer=1, logp=0.5), Did(Stop(answer=1), said=said)):
         ran = run(Team("one", Role(script(act), retries=0)))
         assert ran.fault is not None
         assert ran.fault.why == "a log-probability must be at most 0, got 0.5"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from podium.credit import apply
+from podium.credit.credit import read_credit
 from podium.envs.draws import seeds
 from podium.graph import units
 from podium.learn import critics
@@ -75,7 +76,7 @@ def test_a_value_is_told_by_the_other_half() -> None:
     x = np.asarray(net.context(w, first.seen)[0], np.float64)
     run = trace.rollout_e[first.row]
     known = critics._known(
-        [[(0, first)]], [trace], [critics._coming(scored(trace, method), critics.read(method.credit))], net, w
+        [[(0, first)]], [trace], [critics._coming(scored(trace, method), read_credit(method.credit))], net, w
     )[0]
     assert (np.abs(known.coming) <= np.abs(one.score[run]) + 1e-9).all()  # discounted by the turns that are left
     odd = run % 2 == 1

@@ -23,13 +23,13 @@ from podium.audit.permissions import role_of_agents
 from podium.engine.models import PolicyTeam, in_parts, role_of
 from podium.envs.draws import U, seeds, uniform
 from podium.harness import Team, play
-from podium.harness.batch_server import BatchServer, RunHandle
-from podium.harness.office import Speak
+from podium.harness.batch_server import BatchServer, RunHandle, team_with
+from podium.harness.branching import branch_points
 from podium.harness.replay import replayed
 from podium.harness.run import to_the_end
 from podium.harness.team import BadTeam
 from podium.learn.lm.settings import Settings, generating
-from podium.learn.lm.text_world import PlaySettings, rollouts_of
+from podium.learn.lm.text_world import PlaySettings, rollouts_of, spoken
 from podium.learn.loop import Rollouts
 from podium.methods import Method
 from podium.trace.columns import F, Text, Trace, concat
@@ -59,7 +59,7 @@ class Live(NamedTuple):
     """A live team that can be trained."""
 
     name: str
-    make: Callable[[Speak], Team]  # the team, given who speaks for its agents
+    make: Callable[..., Team]  # the team, given who speaks for its agents, and who writes if it takes two
     agents: tuple[str, ...]  # the roles that a model speaks for, "lead" among them if it does
     questions: Questions
     optimum: float = float("nan")  # what the best team earns, if that is known
@@ -95,9 +95,9 @@ def counted_clock() -> Callable[[], float]:
     return lambda: next(ticks) * TICK
 
 
-def without_limits(make: Callable[[Speak], Team], handle: RunHandle) -> Team:
+def without_limits(make: Callable[..., Team], handle: RunHandle) -> Team:
     """The team of a run. Its steps may take any time: they wait until all others have been asked."""
-    team = make(handle.speak)
+    team: Team = team_with(make, handle.speak, handle.write)
     cast = {name: replace(role, seconds=None) for name, role in team.cast.items()}
     return replace(team, lead=replace(team.leader, seconds=None), roles=cast)
 
@@ -115,7 +115,7 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
 
 def play_runs(
     server: BatchServer,
-    make: Callable[[Speak], Team],
+    make: Callable[..., Team],
     tasks: Sequence[Any],
     seed: U,
     groups: Sequence[str],
@@ -146,22 +146,33 @@ def play_runs(
 
 def branch_runs(
     server: BatchServer,
-    make: Callable[[Speak], Team],
+    make: Callable[..., Team],
     traces: Sequence[Trace],
     handles: Sequence[RunHandle],
     seed: U,
     share: float,
+    fresh: int = 1,
+    tokens: int = 0,
 ) -> list[Trace]:
-    """Branches of a share of what was said: each other option, in the harness' own replay from that step on, with
-    the same dice. What an endpoint said is not branched: nobody weighed what else it could have said."""
+    """Branches of a share of what was said: each other option, or `fresh` other texts (`branch_points` within so
+    many `tokens`), in the harness' own replay from that step on, with the same dice. What an endpoint chose is not
+    branched: nobody weighed what else it could have chosen."""
     branches: list[tuple[int, int, RunHandle]] = []
+    texts: list[tuple[int, int, str, int]] = []
     for i, (trace, handle) in enumerate(zip(traces, handles, strict=True)):
         for row, agent, turn in model_steps(trace):
-            if float(uniform(seed[i], MARK, row)) >= share or not handle.at(agent, turn).answer.option_logp:
+            step = handle.at(agent, turn)
+            if float(uniform(seed[i], MARK, row)) >= share or not (step.answer.option_logp or step.past):
+                continue
+            if step.past is not None:
+                texts.append((i, row, agent, turn))
                 continue
             choice = _choice(trace, row)
             others = [option for option in choice["options"] if option != choice["chosen"]]
             branches += [(i, row, RunHandle(server, handle, (agent, turn, option))) for option in others]
+    for i, row, agent, turn in (texts[at] for at in branch_points(traces, [t[:2] for t in texts], fresh, tokens)):
+        again = (RunHandle(server, handles[i], fresh=(agent, turn, k)) for k in range(1, fresh + 1))
+        branches += [(i, row, handle) for handle in again]
     with _scratch() as scratch:
         folders = [Path(scratch) / f"{k}" for k in range(len(branches))]
         work = [
@@ -175,14 +186,20 @@ def branch_runs(
 
 
 def model_steps(trace: Trace) -> list[tuple[int, str, int]]:
-    """Of each event of one run with a choice of a model: its row, the agent, and the number of its step."""
-    if "choice" not in trace.extra_e:
-        return []
-    rows = np.flatnonzero(trace.extra_e["choice"].codes >= 0).tolist()
+    """Of each event of one run that a model spoke in: its row, the agent, and the number of its step."""
+    rows = [] if not len(trace.token_k) else np.unique(trace.owner_k).tolist()
     steps = [msgspec.json.decode(str(trace.extra_e["step"][row])) for row in rows]
     return [
         (row, str(trace.name_a[trace.agent_e[row]]), step["turn"]) for row, step in zip(rows, steps, strict=True)
     ]
+
+
+def choice_rows(trace: Trace) -> list[int]:
+    """The events at which a model chose among options."""
+    rows: list[int] = []
+    if "choice" in trace.extra_e:
+        rows = np.flatnonzero(trace.extra_e["choice"].codes >= 0).tolist()
+    return rows
 
 
 def _choice(trace: Trace, row: int) -> dict[str, Any]:
@@ -199,10 +216,9 @@ def choices_as_decisions(trace: Trace) -> Trace:
     field `choice`. The harness marks what was not valid; what it does not mark of a model's choices is. An agent
     whose name does not say its role is called by it, and by its number.
     """
-    if "choice" not in trace.extra_e:
-        return trace
-    rows = np.flatnonzero(trace.extra_e["choice"].codes >= 0).tolist()
+    rows = choice_rows(trace)
     decision, logp, valid = np.array(trace.decision_e), np.array(trace.logp_e), np.array(trace.valid_e)
+    valid[spoken(trace) & (valid < 0)] = 1
     valid[rows] = np.where(valid[rows] < 0, 1, valid[rows])
     chosen, offered = (
         trace.chosen_e.strings(),
@@ -279,7 +295,8 @@ class LiveTeam:
             traces, handles = play_runs(server, self.live.make, tasks, dice, groups)
             branches = list[Trace]()
             if "branches" in self.method.needs:
-                branches = branch_runs(server, self.live.make, traces, handles, dice, settings.branched)
+                how = settings.branched, settings.fresh, settings.branch_tokens
+                branches = branch_runs(server, self.live.make, traces, handles, dice, *how)
         score = earned(concat(traces))
         return [rollouts_of(choices_as_decisions(concat([*traces, *branches])), score[~np.isnan(score)])]
 

@@ -18,7 +18,7 @@ import numpy as np
 from podium.engine.models import PolicyTeam
 from podium.envs.draws import seeds
 from podium.harness import office
-from podium.harness.batch_server import BatchServer
+from podium.harness.batch_server import BatchServer, team_with
 from podium.harness.find import find
 from podium.harness.team import LEAD, BadTeam, Team
 from podium.harness.types import shown
@@ -201,7 +201,7 @@ def _regret(optimum: float, value: float) -> float:
 def sound(live: Live, where: str, how: Settings) -> Live:
     """The live team, if it has a Team, roles that are in it, one who judges, and enough tasks. Raises BadTeam."""
     try:
-        team: Any = live.make(_nobody)
+        team: Any = team_with(live.make, _nobody, _nobody)
     except Exception as error:
         raise BadTeam(f"{where}: its team cannot be made: {shown(error)}") from None
     if not isinstance(team, Team):
@@ -244,10 +244,10 @@ def rehearse(live: Live, recipe: LiveRecipe, team: PolicyTeam) -> None:
         traces, handles = play_runs(server, live.make, _tasks(live, where, 1, False) * 2, dice, [live.name] * 2)
         branches = branch_runs(server, live.make, traces, handles, dice, 1.0) if "branches" in method.needs else []
     forest = choices_as_decisions(concat([*traces, *branches]))
-    if "choice" not in forest.extra_e:
+    if not len(forest.token_k):
         raise BadTeam(
-            f"{where}: no agent said anything by a model; expected some that await speak(...) and act by "
-            f"Did(..., generation=...){_fault(forest)}"
+            f"{where}: no agent said anything by a model; expected some that await speak(...) or write(...) and "
+            f"act by Did(..., said=...){_fault(forest)}"
         )
     if np.isnan(earned(concat(traces))).any():
         raise BadTeam(

@@ -28,6 +28,10 @@ class Settings:
     episodes: int = 128  # of an iteration, branches not counted
     worlds: int = 1  # sets of parameters in an iteration; of a live team the runs of each task
     branched: float = 0.5  # of decisions, if the method needs branches
+    fresh: int = 1  # other texts of each generation that is branched ...
+    branch_tokens: int = (
+        0  # ... within so many tokens of an iteration, the uncertain ones that matter first; 0: any
+    )
     even: float = 0.0  # how much of the weight of options that were forced beside each other is the same for all
     free: bool = False  # any text, read by the grammar; else only what the grammar allows can be said
     longest: int = 16  # tokens of a free answer

@@ -50,6 +50,7 @@ __all__ = [
     "rollouts_of",
     "rounded",
     "scores",
+    "spoken",
     "tally",
     "with_branches",
 ]
@@ -442,9 +443,14 @@ def collector_off() -> Iterator[None]:
             gc.enable()
 
 
+def spoken(trace: Trace) -> NDArray[np.bool_]:
+    """Events in which a model said something."""
+    return np.bincount(trace.owner_k[trace.mask_k == 1], minlength=trace.n_events) > 0
+
+
 def own_decisions(trace: Trace) -> N64:
-    """The events of decisions, without their copies in branches."""
-    rows = np.flatnonzero(trace.decision_e >= 0)
+    """The events of decisions and of whatever else a model said, without their copies in branches."""
+    rows = np.flatnonzero((trace.decision_e >= 0) | spoken(trace))
     return rows[~copies(trace, rows)]
 
 
@@ -454,6 +460,7 @@ def tally(trace: Trace) -> Tally:
     rows = own_decisions(trace)
     if "choice" in trace.extra_e:
         rows = rows[trace.extra_e["choice"].codes[rows] >= 0]
+    rows = rows[trace.decision_e[rows] >= 0]
     root = roots(trace)[trace.rollout_e[rows]] == trace.rollout_e[rows]
     return tally_of(trace, rows[root], lambda option: role_of(option) or option)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from podium.credit import Credit
 from podium.credit.forest import contexts, copies, nodes, roots
 from podium.credit.options import option_probability
+from podium.engine.dialogue import Dialogue
 from podium.engine.models import BadModel, PolicyModel, PolicyTeam, role_of
 from podium.engine.options import Options
 from podium.learn.lm.text_world import own_decisions
@@ -244,6 +246,12 @@ def among_of(trace: Trace, policy: PolicyModel) -> Among:
     among: Among = {}
     if "sampling" not in trace.extra_e:
         return among
+    held_to = trace.extra_e.get("grammar")
+    for row in [] if held_to is None else np.flatnonzero(held_to.codes >= 0).tolist():
+        own = np.flatnonzero((trace.owner_k == row) & (trace.mask_k == 1))
+        spec = msgspec.json.decode(str(held_to[row]))  # type: ignore[index]
+        sets = Dialogue(policy.model).among(spec, trace.token_k[own].tolist())
+        among |= {k: ids for k, ids in zip(own.tolist(), sets, strict=True) if len(ids) > 1}
     bound = [w in ('"constrained"', '"forced"') for w in trace.extra_e["sampling"].words] + [False]
     k = np.flatnonzero(~np.isnan(trace.logp_k) & np.array(bound)[trace.extra_e["sampling"].codes][trace.owner_k])
     cuts = [*np.flatnonzero(np.diff(trace.owner_k[k], prepend=-1)).tolist(), len(k)]

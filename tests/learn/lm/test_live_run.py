@@ -51,12 +51,12 @@ def pair(speak):
     async def lead(see):
         if see.turn == 0:
             who, said = await speak(see, "spawn", f"a {see.task} is lost", ["dog", "cat"])
-            return Did([Spawn(role=role, task=see.task) for role in (who + " person", "clerk")], generation=said)
+            return Did([Spawn(role=role, task=see.task) for role in (who + " person", "clerk")], said=said)
         return Stop(answer=see.returns)
 
     async def person(see):
         word, said = await speak(see, "communicate", f"find the {see.task}", ["whistle", "wait"])
-        return Did([Return(content=word)], generation=said)
+        return Did([Return(content=word)], said=said)
 
     async def clerk(see):
         return "noted"
