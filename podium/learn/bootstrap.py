@@ -73,12 +73,10 @@ def bootstrap_returns(rollouts: Sequence[Rollouts]) -> list[Rollouts]:
     )
     for part, some in zip(parts, np.split(value, np.cumsum([len(p.run) for p in parts])[:-1]), strict=True):
         values[part.world][part.run] = some
-    return [_stamped(one, value_n) for one, value_n in zip(rollouts, values, strict=True)]
-
-
-def _stamped(one: Rollouts, value_n: F) -> Rollouts:
-    assert isinstance(one.trace, Forest)
-    return one._replace(trace=one.trace.stamped(value_n=value_n))
+    return [
+        one._replace(trace=one.trace.stamped(value_n=value_n))
+        for one, value_n in zip(rollouts, values, strict=True)
+    ]
 
 
 def _tried(number: int, one: Rollouts) -> list[_Options]:

@@ -381,12 +381,8 @@ def _carried(trace: Trace, column: F, coming: F, unit: str) -> F:
 
 
 FITTED: dict[str, Callable[[Sequence[_Known]], Told]] = {
-    "value": _local,
-    "value_local": _local,
-    "values": _local,
-    "value_joint": _joint,
-    "value_graph": _joint,
+    **dict.fromkeys(("value", "value_local", "values"), _local),
+    **dict.fromkeys(("value_joint", "value_graph"), _joint),
     "q": _q,
-    "mixer": _decomposed,
-    "phi": _decomposed,
+    **dict.fromkeys(("mixer", "phi"), _decomposed),
 }

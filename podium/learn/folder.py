@@ -277,10 +277,14 @@ class Run(TrainingRun):
         self.asked, self.folder, self.cores, self.keep = asked, folder, cores, keep
         self.wanted = asked.recipe.iterations
         self.stored = None if source is None else StoredRuns(source)
-        self.net = network(training(asked.world, asked.seed, 0, 0), asked.recipe)
+        self.net = network(self._drawn(0, 0), asked.recipe)
         self.files = Folder(folder, asked)
         self.learner = self._resumed(folder / "learner.npz")
         self.files.cut(self.learner.iteration)
+
+    def _drawn(self, iteration: int, number: int) -> World:
+        """A world by address: those of iteration 0 are never trained on."""
+        return training(self.asked.world, self.asked.seed, iteration, number)
 
     def _stored_start(self) -> Learner:
         assert self.stored is not None
@@ -317,7 +321,10 @@ class Run(TrainingRun):
 
     def iterations(self) -> Iterator[dict[str, Any]]:
         """Goes on to the end of the recipe, or until nothing gets better; tells of every iteration."""
-        recipe, watched = self.asked.recipe.scheduled(METHODS[self.asked.method]), _watched(self.asked)
+        recipe, watched = (
+            self.asked.recipe.scheduled(METHODS[self.asked.method]),
+            [self._drawn(0, 1 + k) for k in range(WATCHED_WORLDS)],
+        )
         policy = NetPolicy(self.net, recipe, self.learner)
 
         def step() -> dict[str, Any]:
@@ -338,16 +345,12 @@ class Run(TrainingRun):
 
     def _steps(self, policy: NetPolicy, mapped: Mapped) -> Iterator[Iteration]:
         recipe = self.asked
-
-        def drawn(iteration: int, number: int) -> World:
-            return training(recipe.world, recipe.seed, iteration + 1, number)
-
         keep = keep_runs(self.folder, policy) if self.keep else None
         if self.stored is not None:
             method = METHODS[recipe.method]
             rule = recipe.recipe.rule(method)
             return learn(self.stored, policy, method, rule, recipe.recipe.iterations, keep, self.last)
-        return iterations(policy, drawn, recipe.method, mapped=mapped, keep=keep)
+        return iterations(policy, lambda i, k: self._drawn(i + 1, k), recipe.method, mapped=mapped, keep=keep)
 
     def judged(self, tests: int = 4, episodes: int = 20_000) -> list[Judged]:
         """The policy on held-out worlds; also kept as judged.json."""
@@ -389,11 +392,6 @@ def _loaded(path: Path) -> Learner:
         return checkpoint.load_learner(path)
     except (OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile) as error:
         raise BadRecipe(f"{path} cannot be read ({error}); expected the checkpoint of a run") from None
-
-
-def _watched(asked: Asked) -> list[World]:
-    """Where the regret is watched while training: worlds drawn as those to train on are, and never trained on."""
-    return [training(asked.world, asked.seed, 0, 1 + k) for k in range(WATCHED_WORLDS)]
 
 
 def _given_up(looks: list[float], patience: int) -> bool:

@@ -46,11 +46,7 @@ REGIMES = {
     "decoupled": "C: every role learns as if alone: its own parameters, credit scale, clip and Adam",
 }
 CAN = ("any", "joint", "alternate", "round_robin", "until_flat", "frozen")  # stages that the small network follows
-CORRECTIONS = {
-    "clip": "the ratio to the weights that acted, clipped",
-    "truncated": "the ratio to the weights before the update, clipped, times that of those to the weights that "
-    "acted, truncated",
-}
+CORRECTIONS = ("clip", "truncated")  # of the ratio to the weights that acted; see `Plan.correction`
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,9 @@ class Plan:
     regime: str = "shared"
     schedule: str = "any"  # an expression; "any": everyone learns in every iteration; "method": that of the method
     staleness: int = 0  # iterations between the weights that act and those that learn
-    correction: str = "clip"
+    correction: str = (
+        "clip"  # it; or "truncated": clipped to the weights before the update, times theirs, truncated
+    )
     truncate: float = 2.0  # with "truncated": the largest weight
 
     @property
@@ -128,14 +126,14 @@ def wrong(plan: Plan, roles: Sequence[str]) -> str:
             return f"{name} must be {least} or more, got {getattr(plan, name)}"
     try:
         stage = plan.stage
-        together = len(turns_of(stage, roles)) == 1 and stage.name != "frozen"
+        turns_of(stage, roles)
     except BadUpdate as error:
         return str(error)
     several = {"regime": plan.regime != "shared", "schedule": stage.name not in ("any", "joint")}
     if len(roles) < 2 and any(several.values()):
         name = next(name for name, needed in several.items() if needed)
         return f"{name} {getattr(plan, name)!r} needs several roles, and here is only {', '.join(roles)}"
-    if plan.regime == "frozen" and not together:
+    if plan.regime == "frozen" and stage.name not in ("any", "joint"):
         return f"with regime 'frozen' only the lead learns, so schedule must be 'any', got {plan.schedule!r}"
     if plan.regime == "shared" and stage.name == "frozen":
         return f"with regime 'shared' nobody has parameters of its own to freeze, got schedule {plan.schedule!r}"

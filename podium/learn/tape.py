@@ -268,25 +268,26 @@ def _reduced(op: np.ufunc, x: Array, first: NDArray[np.int64], count: NDArray[np
     return total
 
 
+def _segments(op: np.ufunc, x: Array, first: NDArray[np.int64], count: NDArray[np.int64], there: Any) -> Array:
+    """op over consecutive rows; 0 where a segment is empty, all but those in `there`."""
+    y: Array = np.zeros((len(first) - 1, *x.shape[1:]), x.dtype)
+    if len(there):
+        y[there] = _reduced(op, x, first[there], count[there])
+    return y
+
+
 def segment_sum(a: Node, first: NDArray[np.int64]) -> Node:
     """Sums of consecutive rows: segment i is rows first[i] to first[i + 1]; 0 where it is empty."""
-    x = value_of(a)
-    y = np.zeros((len(first) - 1, *x.shape[1:]), x.dtype)
     count = lengths(first)
-    there = count.nonzero()[0]
-    if len(there):
-        y[there] = _reduced(np.add, x, first[there], count[there])
+    y = _segments(np.add, value_of(a), first, count, count.nonzero()[0])
     return _made(y, (a, lambda g: np.repeat(g, count, axis=0)))
 
 
 def segment_max(a: Node, first: NDArray[np.int64]) -> Node:
     """The largest of consecutive rows, column by column; 0 where a segment is empty."""
-    x = value_of(a)
-    y = np.zeros((len(first) - 1, *x.shape[1:]), x.dtype)
-    count = lengths(first)
+    x, count = value_of(a), lengths(first)
     there = count.nonzero()[0]
-    if len(there):
-        y[there] = _reduced(np.maximum, x, first[there], count[there])
+    y = _segments(np.maximum, x, first, count, there)
 
     def back(g: Array) -> Array:
         at = x == np.repeat(y, count, axis=0)

@@ -161,7 +161,7 @@ class LmPolicy:
             tokens, laid = tokens + done.tokens, laid + sum(len(tree.node) for _, tree, _ in batches)
             off = off if norms else done.off
             if trust is not None and norms and done.moved > trust["kl"]:
-                self._forget_gradient()
+                self.forget_gradient()
                 break
             far += [] if done.divergence is None else [done.divergence]
             grad = {k: w.grad for k, w in weights.items() if w.grad is not None}
@@ -278,7 +278,7 @@ class LmPolicy:
                 w.copy_(now[name])
         return logp
 
-    def _forget_gradient(self) -> None:
+    def forget_gradient(self) -> None:
         for w in own_weights(self.team).values():
             w.grad = None
 
@@ -316,7 +316,7 @@ class LmPolicy:
         ]
         self._accumulate(update, _normalised(batches))
         length = _length([w.grad for w in own_weights(self.team).values() if w.grad is not None])
-        self._forget_gradient()
+        self.forget_gradient()
         return length
 
 
@@ -336,8 +336,7 @@ def apply_gradient(
         shortened(grad, sum(length**2 for length in lengths.values()) ** 0.5, settings.norm)
     policy.updates += 1
     adamw(weights, grad, policy.m, policy.v, policy.updates, rate, beta=settings.beta, decay=settings.decay)
-    for w in weights.values():
-        w.grad = None
+    policy.forget_gradient()
 
 
 def _by_policy(grad: dict[str, torch.Tensor]) -> dict[str, float]:
@@ -432,8 +431,7 @@ def halving(policy: LmPolicy, once: Callable[[], T], longest: Callable[[], int],
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
-            for w in own_weights(policy.team).values():
-                w.grad = None
+            policy.forget_gradient()
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
             if policy.most_tokens // 2 < (most := longest()):

@@ -81,15 +81,8 @@ def read_world_recipe(recipe: str | Mapping[str, Any], where: str, model: str | 
     if settings.params:
         make(base.world.split("/")[0], **settings.params)
     how = base.recipe
-    return WorldRecipe(
-        base.world,
-        base.method,
-        base.seed,
-        base.patience,
-        settings.iterations or how.iterations,
-        settings.most or how.most,
-        settings,
-    )
+    iterations, most = settings.iterations or how.iterations, settings.most or how.most
+    return WorldRecipe(base.world, base.method, base.seed, base.patience, iterations, most, settings)
 
 
 def settings_of(table: Any, method: str, where: str, model: str | None = None) -> Settings:

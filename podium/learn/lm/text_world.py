@@ -271,22 +271,9 @@ def record(
     return with_tokens(trace, actor), actor
 
 
-def record_in_parts(
-    world: World,
-    team: PolicyTeam,
-    seed: U,
-    settings: PlaySettings,
-    *,
-    version: str,
-    task: str,
-    greedy: bool = False,
-) -> Trace:
+def record_in_parts(world: World, team: PolicyTeam, seed: U, settings: PlaySettings, **how: Any) -> Trace:
     """Episodes as `record` has them: in parts where all at once do not fit into memory."""
-
-    def some(part: slice) -> Trace:
-        return record(world, team, seed[part], settings, version=version, task=task, greedy=greedy)[0]
-
-    return concat(in_parts(team, len(seed), some))
+    return concat(in_parts(team, len(seed), lambda part: record(world, team, seed[part], settings, **how)[0]))
 
 
 def with_branches(trace: Trace, actor: TextActor, share: float) -> Trace:
