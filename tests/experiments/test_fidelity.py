@@ -32,13 +32,13 @@ from experiments.table import dressed, exact_at, recorded_trace, summed_at, tabl
 from experiments.worlds import WORLDS, world_table
 from podium.cli import app
 from podium.credit import Credit
-from podium.credit.branches import effects
 from podium.envs.branch import branch
 from podium.envs.planted import Planted, PlantedParams
 from podium.envs.planted_credit import worth
 from podium.envs.world import make, play
 from podium.graph import units
 from podium.methods import METHODS, credit_of
+from podium.metrics.effects import effects
 from podium.study.figure import Line
 from podium.trace.do import Do
 
