@@ -18,11 +18,13 @@ from podium import metrics
 from podium.audit.report import report
 from podium.credit import BadCredit, Credit
 from podium.credit.at_unit import at_unit
+from podium.credit.routing import broadcast
 from podium.errors import WrongUse
 from podium.graph import units
 from podium.graph.grouping import take
 from podium.methods import METHODS, credit_of
 from podium.registry import alternatives
+from podium.rewards.ledger import Now
 from podium.trace import files
 from podium.trace.columns import F, Trace, concat
 from podium.trace.findings import Unreadable
@@ -39,6 +41,7 @@ __all__ = ["Library", "NoAnswer", "json_of", "key_of"]
 
 MOST_COMPARED = 2_000_000  # events of runs of one task that methods compare with each other
 OWN = "own"
+START = Now(0.0, ())  # where in training annealed rewards are read
 SCREEN = 62  # letters of a line of the first screen
 
 
@@ -89,23 +92,36 @@ class Library:
     def read(self) -> None:
         """Reads everything anew."""
         self.stamp = self.changed()
+        before = getattr(self, "runs", [])
         self.runs: list[tuple[str, Trace]] = list(self.extra)
         self.trainings: list[TrainingFolder] = []
         self.kept_runs: list[range] = []  # of each training the runs that were kept
         self.unreadable: list[str] = []
-        for path in self.paths:
-            if is_training(path):
-                training = TrainingFolder(Path(path))
-                runs = training.runs()
-                self.kept_runs.append(range(len(self.runs), len(self.runs) + len(runs)))
-                self.trainings.append(training)
-                self.runs += runs
-            else:
-                self._read_runs(path)
+        try:
+            for path in self.paths:
+                self._read_path(path)
+        except (
+            Unreadable,
+            OSError,
+        ) as error:  # what was there and is gone, or is being written, stays as it was read
+            if not before:
+                raise
+            self.runs, self.unreadable = before, [f"not read again: {error}"]
         if not self.runs and not self.trainings and self.unreadable:
             raise Unreadable(self.paths[0], self.unreadable[0])
         self._same: list[int] = []
         self._summaries: dict[int, RunSummary] = {}
+        self.last_credit: tuple[Trace, str, Credit] | None = None  # of which another unit may be asked next
+
+    def _read_path(self, path: str) -> None:
+        if not is_training(path):
+            self._read_runs(path)
+            return
+        training = TrainingFolder(Path(path))
+        runs = training.runs()
+        self.kept_runs.append(range(len(self.runs), len(self.runs) + len(runs)))
+        self.trainings.append(training)
+        self.runs += runs
 
     def _read_runs(self, path: str) -> None:
         for one in files.read(path, keep=self.content):
@@ -225,23 +241,24 @@ def _activity(trace: Trace, bins: int = 40) -> list[int]:
 
 
 def credit_columns(
-    trace: Trace, method: str, unit: str, rollout: int = 0
+    trace: Trace, method: str, unit: str, rollout: int = 0, paid: Credit | None = None
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The credit of a method to one of some runs that it may compare, for each of its events and units.
 
-    `unit` is one of the eight, or "own": the one that the method pays.
+    `unit` is one of the eight, or "own": the one that the method pays. `paid` is the method's credit, if it is known.
     """
     if method not in METHODS:
         raise NoAnswer(f"no method called {method!r}; {alternatives(method, sorted(METHODS), 'method')}")
     if unit != OWN and unit not in units.UNITS:
         raise NoAnswer(f"no unit called {unit!r}; there are {', '.join(units.UNITS)}")
     row = METHODS[method]
-    paid = credit_of(trace, row)
-    paid = paid if unit == OWN else at_unit(paid, unit)
+    paid = credit_of(trace, row, START) if paid is None else paid
+    own_unit, known = paid.unit, not np.isnan(paid.value[paid.rollout == rollout]).all()
+    paid, unplaced = (paid, 0.0) if unit == OWN else _placed(paid, unit, rollout)
     own = paid.rollout == rollout
     value, rows = paid.value[own], paid.rows[own]
     if np.isnan(value).all():
-        raise NoAnswer(f"{method} pays no {paid.unit} of this run: {_why(row.needs)}")
+        raise NoAnswer(f"{method} pays no {paid.unit} of this run: {_why(row.needs, known, own_unit)}")
     total = float(trace.reward_n["team"][rollout]) if "team" in trace.reward_n else np.nan
     first, last = trace.first_of("e")[rollout : rollout + 2].tolist()
     header = {
@@ -253,6 +270,8 @@ def credit_columns(
         "paid": int((~np.isnan(value)).sum()),
         "units": len(value),
         "sum": float(np.nansum(value)),
+        "own_unit": own_unit,
+        "unplaced": unplaced,
         "compared_with": len(trace) - 1,
     }
     return header, {
@@ -262,7 +281,21 @@ def credit_columns(
     }
 
 
-def _why(needs: Sequence[str]) -> str:
+def _placed(paid: Credit, unit: str, rollout: int) -> tuple[Credit, float]:
+    """Credit at another unit, and how much of one run's has no such unit to be shown at."""
+    try:
+        return at_unit(paid, unit), 0.0
+    except BadCredit:
+        if not units.finer(unit, paid.unit):
+            raise
+    inside = units.within(paid.trace, unit, paid.unit)
+    empty = np.bincount(inside[inside >= 0], minlength=len(paid.value)) == 0
+    return broadcast(paid, unit), float(np.nansum(paid.value[empty & (paid.rollout == rollout)]))
+
+
+def _why(needs: Sequence[str], known: bool = False, unit: str = "") -> str:
+    if known:
+        return f"it pays by {unit}, and where a {unit} is not paid, or holds none, no sum is known"
     return f"it needs {', '.join(needs)}" if needs else "its group has no other run here"
 
 
@@ -279,7 +312,10 @@ def _by_event(paid: Credit) -> F:
 
 def _credit(library: Library, words: Mapping[str, str]) -> bytes:
     trace, rollout = library.siblings(words)
-    return pack(*credit_columns(trace, words["method"], words["unit"], rollout))
+    method, last = words["method"], library.last_credit
+    if method in METHODS and (last is None or last[0] is not trace or last[1] != method):
+        library.last_credit = last = (trace, method, credit_of(trace, METHODS[method], START))
+    return pack(*credit_columns(trace, method, words["unit"], rollout, None if last is None else last[2]))
 
 
 def _payable(library: Library, words: Mapping[str, str]) -> bytes:
@@ -290,7 +326,7 @@ def _payable(library: Library, words: Mapping[str, str]) -> bytes:
         if not row.credit:
             continue
         try:
-            credit = credit_of(trace, row)
+            credit = credit_of(trace, row, START)
         except (BadCredit, WrongUse, ValueError) as error:
             refused[name] = str(error)
             continue
@@ -330,11 +366,19 @@ def _training(library: Library, words: Mapping[str, str]) -> bytes:
     number = words["training"]
     if not number.isdecimal() or int(number) >= len(library.trainings):
         raise NoAnswer(f"there is no training {number}; there are {len(library.trainings)}")
+    training = library.trainings[int(number)]
     runs = [
-        {"run": i, "file": Path(library.runs[i][0]).name, "name": library.runs[i][1].trace_id_n[0]}
+        {
+            "run": i,
+            "file": Path(file).name,
+            "name": trace.trace_id_n[0],
+            "iteration": training.iteration(file),
+            "reward": float(trace.reward_n["team"][0]) if "team" in trace.reward_n else None,
+        }
         for i in library.kept_runs[int(number)]
+        for file, trace in [library.runs[i]]
     ]
-    return json_of(library.trainings[int(number)].facts() | {"runs": runs})
+    return json_of(training.facts() | {"runs": runs})
 
 
 def _events(library: Library, words: Mapping[str, str]) -> bytes:

@@ -25,6 +25,7 @@ from podium.trace.write import event_objects
 __all__ = ["CHUNK", "FLAGS", "MAGIC", "event_chunk", "pack", "run_bundle", "unit_bundle", "unpack"]
 
 MAGIC = b"PODIUM1\n"
+MOST_OPTIONS = 200_000  # of decisions; where there are more, each is read with its event
 CHUNK = 500  # events that are described at once
 UNITS = ("orchestrator", "turn", "message", "tool_call", "role")  # of which the page cannot tell by itself
 FLAGS = ("critical", "untrusted", "tainted", "invalid")  # the bits of the column `flags`, lowest first
@@ -114,6 +115,14 @@ def run_bundle(trace: Trace) -> bytes:
             used, codes = np.unique(text.codes, return_inverse=True)
             header[f"{name}_words"] = [text.words[c] for c in used[used >= 0].tolist()]
             columns[name] = (codes - (used < 0).sum()).astype(np.int32)
+    if 0 < len(trace.event_o) <= MOST_OPTIONS:
+        texts, codes = np.unique(trace.label_o.codes, return_inverse=True)
+        header["option_words"] = [None if c < 0 else trace.label_o.words[c] for c in texts.tolist()]
+        columns |= {
+            "option": codes.astype(np.int32),
+            "option_event": trace.event_o.astype(np.int32),
+            "option_logp": trace.logp_o.astype(np.float32),
+        }
     return pack(header, columns)
 
 

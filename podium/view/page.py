@@ -14,6 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from podium.graph.units import UNITS
 from podium.methods import METHODS
 from podium.trace.columns import Trace
 from podium.view.answers import OWN, Library, NoAnswer, json_of, key_of
@@ -24,6 +25,7 @@ __all__ = ["SHOWN_METHODS", "file_page", "policy_of", "served_page"]
 WEB = Path(__file__).parent / "web"
 SHOWN_METHODS = 6  # methods whose credit a file carries; a served page has all
 MOST_RUNS = 50  # runs that a file carries; the table has all
+MOST_OF_UNITS = 2_000, 10  # events of a run, and runs, up to which it carries credit at all eight units
 MOST_DESCRIBED = 200_000  # events whose fields a file carries
 
 
@@ -102,6 +104,9 @@ def _answers_about(
     carried = 0
     for name in [row.name for row in METHODS.values() if row.credit] if methods is None else methods:
         carried += _answer(library, answers, "credit", {**run, "method": name, "unit": OWN})
+        if trace.n_events <= MOST_OF_UNITS[0] and len(library.runs) <= MOST_OF_UNITS[1]:
+            for unit in UNITS:
+                _answer(library, answers, "credit", {**run, "method": name, "unit": unit})
         if methods is None and carried >= SHOWN_METHODS:
             break
     for other, (_, branch) in enumerate(library.runs[:MOST_RUNS]):

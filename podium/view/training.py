@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import tempfile
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +26,8 @@ __all__ = [
     "run_page",
 ]
 
-
+KEPT = re.compile(r"kept/(\d+)/0\.jsonl|traces/(\d+)\.\d+\.jsonl")  # where runs of an iteration are
+KEPT_RUNS, KEPT_BYTES = 3, 1 << 20  # of a file of many runs as many are shown
 BOARD_NOTES = (
     "The gap lies between the best trivial policy and the optimum: 0 % is the optimum, 100 % is nothing learned.",
     "A figure is a mean over seeds with its 95 % interval. Paid is the share of decisions that got credit.",
@@ -76,16 +80,35 @@ class TrainingFolder:
         }
 
     def runs(self) -> list[tuple[str, Trace]]:
-        """The runs that were kept: those before and after, and of iterations."""
-        runs: list[tuple[str, Trace]] = []
-        for file in sorted(self.folder.glob("*.jsonl")) + sorted(self.folder.glob("*/*.jsonl")):
-            if file.name in ("iterations.jsonl", "seconds.jsonl"):
-                continue
-            try:
-                runs += [(str(file), run) for run in files.load(file)]
-            except (Unreadable, BadTrace):
-                continue
-        return runs
+        """The runs that were kept: those before and after, and the first of each kept iteration."""
+        files_of = sorted(self.folder.glob("*.jsonl"), key=lambda file: file.name != "before.jsonl")
+        later = [*self.folder.glob("kept/*/0.jsonl"), *self.folder.glob("traces/*.jsonl")]
+        return [
+            (str(file), run)
+            for file in (*files_of, *sorted(later, key=lambda file: (self.iteration(file) or 0, file.name)))
+            if file.name not in ("iterations.jsonl", "seconds.jsonl")
+            for run in _first_runs(file, file.stat().st_size, file.stat().st_mtime)
+        ]
+
+    def iteration(self, file: str | Path) -> int | None:
+        """The iteration, from 0, that the runs of a file are of; None for those before and after training."""
+        place = KEPT.fullmatch(Path(file).relative_to(self.folder).as_posix())
+        return None if place is None else int(place[1] or place[2])
+
+
+@lru_cache(512)
+def _first_runs(file: Path, size: int, changed: float) -> list[Trace]:
+    """The first few runs of a log. Size and time are asked for so that a file that changed is read again."""
+    with file.open("rb") as log, tempfile.TemporaryDirectory() as folder:
+        start = log.read(KEPT_BYTES)
+        heads = [found.start() for found in re.finditer(rb'^\{"podium_log"', start, re.MULTILINE)]
+        if len(heads) > KEPT_RUNS or (size > KEPT_BYTES and len(heads) > 1):
+            file = Path(folder) / file.name
+            file.write_bytes(start[: heads[min(KEPT_RUNS, len(heads) - 1)]])
+        try:
+            return list(files.load(file))
+        except (Unreadable, BadTrace):
+            return []
 
 
 def report_page(

@@ -193,6 +193,7 @@ def test_axe_finds_no_serious_fault(
     for view in (
         "runs",
         "compare",
+        "compare&a=0&b=6",
         *(f"run/7&panel={p}&event=2" for p in ("event", "list", "summary", "credit", "safety")),
     ):
         tab = context.new_page()
@@ -425,7 +426,9 @@ def test_a_board_shows_intervals(tab: Any, tmp_path: Path) -> None:
     tab.goto((tmp_path / "board.html").as_uri())
     tab.wait_for_selector("svg.chart")
     assert tab.get_attribute("svg.chart", "aria-label") == "scouts: parl 30 %"
-    assert [cell.strip() for cell in tab.locator("main td").all_text_contents()] == [
+    cell, *row = (cell.strip() for cell in tab.locator("main td").all_text_contents())
+    assert cell == "30 % ★20 % to 40 %80 % paid"
+    assert row == [
         "scouts",
         "parl",
         "30 %",

@@ -8,6 +8,8 @@ const COLOURS = {
 const MARKS = { orchestrator_decision: "◆", spawn: "+", despawn: "×", message: "✉", tool_call: "○", tool_result: "●", return: "◀", aggregate: "▣", human_intervention: "H", safety_event: "!" };
 const TIMES = { model: "#0072b2", tool: "#e69f00", person: "#6b6b6b" };
 const TOKENS = ["tokens_in", "cache_read", "cache_write", "tokens_out"];
+// Edges between agents, and their names for a person.
+const ARROW_COLOURS = { spawn: "#009e73", message: "#56b4e9", return: "#0072b2", aggregate: "#d55e00", tool_dependency: "#b8860b", safety_flow: "#c00000", causal: "#8a94a0" };
 const BLOCK = 64;
 
 const paint = (hex) => {
@@ -397,6 +399,50 @@ class Run {
 
   flag(e, name) {
     return (this.columns.flags[e] >> this.header.flags.indexOf(name)) & 1;
+  }
+
+  // The options of a decision, with their probabilities where these were recorded, as far as the columns have them.
+  options(e) {
+    const { option_event: of, option, option_logp: logp } = this.columns;
+    if (!of) return [];
+    const first = lower(of, e);
+    const chosen = this.word("chosen", e);
+    const list = [];
+    for (let i = first; i < of.length && of[i] === e; i++) {
+      const name = this.header.option_words[option[i]];
+      list.push({ name, chosen: name === chosen, p: Number.isNaN(logp[i]) ? null : Math.exp(logp[i]) });
+    }
+    return list;
+  }
+
+  // Of each event on the critical path the edge by which the path came to it: from the cause that was done last.
+  pathEdges() {
+    if (this.path) return this.path;
+    const { src, dst } = this.columns;
+    const best = new Map();
+    for (let x = 0; x < dst.length; x++) {
+      if (!this.flag(dst[x], "critical") || !this.flag(src[x], "critical")) continue;
+      const now = best.get(dst[x]);
+      if (now === undefined || this.stop[src[x]] > this.stop[src[now]]) best.set(dst[x], x);
+    }
+    return (this.path = [...best.values()]);
+  }
+
+  // All that is reached from an event by edges between events with a flag: what derives from it, or what it derives from.
+  reach(e, flag, back = false) {
+    const { src, dst } = this.columns;
+    const reached = new Set([e]);
+    const todo = [e];
+    while (todo.length && reached.size < 20_000) {
+      const at = todo.pop();
+      for (const x of back ? this.causesOf(at) : this.effectsOf(at)) {
+        const next = back ? src[x] : dst[x];
+        if (reached.has(next) || !(this.flag(next, flag) || this.flag(next, "untrusted"))) continue;
+        reached.add(next);
+        todo.push(next);
+      }
+    }
+    return reached;
   }
 
   label(e) {

@@ -18,6 +18,7 @@ class Lanes {
     this.critical = false;
     this.faded = null; // events that stand back, as a mark for each
     this.canvas = h("canvas.lanes", { tabindex: "0", role: "application", "aria-label": `${label || "Swim lanes"}: arrow keys move, + and - zoom, j and k go from event to event`, "aria-describedby": "keys" });
+    this.sized = false; // whether somebody chose how high lanes are
     this.names = h("div.names", { role: "tree", "aria-label": "Agents, nested by who spawned whom" });
     this.tip = h("div.tip", { hidden: true });
     this.bar = h("div.vbar", { "aria-hidden": "true" }, h("div"));
@@ -79,6 +80,7 @@ class Lanes {
     c.addEventListener("pointercancel", end);
     c.addEventListener("pointerleave", () => {
       this.hover = -1;
+      this.oncross?.(null);
       this.tip.hidden = true;
       this.draw();
     });
@@ -139,6 +141,7 @@ class Lanes {
   }
   size(height) {
     const middle = (this.top + this.room() / 2) / this.height;
+    this.sized = true;
     this.height = Math.min(48, Math.max(2, height));
     this.scrollTo(middle * this.height - this.room() / 2);
   }
@@ -194,6 +197,7 @@ class Lanes {
 
   point(p) {
     const { e, many } = this.at(p);
+    this.oncross?.(this.xOf(p));
     if (e !== this.hover) {
       this.hover = e;
       this.draw();
@@ -277,7 +281,15 @@ class Lanes {
     });
   }
 
+  // Few lanes are high enough to fill the room; many are low, and more than two hundred are a picture first.
+  comfort() {
+    const n = this.run.lanes.length;
+    this.sized = true;
+    this.height = n > 200 ? 12 : Math.min(44, Math.max(22, Math.floor(this.room() / Math.max(1, n))));
+  }
+
   paint() {
+    if (!this.sized) this.comfort();
     const { run, canvas, height } = this;
     const ratio = Math.min(2, window.devicePixelRatio || 1);
     const W = Math.round(this.width * ratio);
@@ -405,13 +417,14 @@ class Lanes {
       busy = Math.max(busy, x + width);
       const next = k + 1 < lane.n ? this.px(run.x0[lane.rows[k + 1]]) : Infinity;
       ctx.globalAlpha = dim?.(e) ? 0.35 : 1;
-      if (width < 3) {
+      const decides = run.columns.decision[e] >= 0;
+      if (width < 3 && !decides) {
         ctx.fillStyle = css(colour(e));
         ctx.beginPath();
-        if (run.type(e) === "orchestrator_decision") ctx.rect(x - 4, y - 4, 8, 8);
-        else ctx.arc(x, y, 4, 0, 7);
+        ctx.arc(x, y, 4, 0, 7);
         ctx.fill();
       }
+      if (decides) this.decision(ctx, e, x, y, width, Math.min(next, this.width), css(colour(e)), page);
       if (run.flag(e, "critical")) {
         ctx.fillStyle = "#d62728";
         ctx.fillRect(x - (width < 3 ? 4 : 0), y + Math.min(this.height * 0.31, 9), Math.max(width, 8), 2);
@@ -426,11 +439,13 @@ class Lanes {
       }
       const room = Math.min(next, this.width) - x - 8;
       if (this.height >= 16 && room > 40) {
-        const text = run.label(e);
+        const odds = decides ? run.options(e).find((o) => o.chosen)?.p ?? null : null;
+        const text = odds === null ? run.label(e) : `${run.label(e)} ${percents(odds)}`;
         if (width > 30 && !this.colour.values) {
           ctx.fillStyle = dim?.(e) ? ink : light(colour(e)) ? "#101820" : "#ffffff";
           ctx.globalAlpha = 1;
-          ctx.fillText(clip(ctx, text, width - 8), Math.max(x, 0) + 4, y + 0.5);
+          const inset = decides ? 12 : 4;
+          ctx.fillText(clip(ctx, text, width - inset - 4), Math.max(x, 0) + inset, y + 0.5);
         } else if (width < 30 && free) {
           const shown = clip(ctx, text, room - 6);
           ctx.fillStyle = page;
@@ -443,29 +458,61 @@ class Lanes {
     ctx.restore();
   }
 
+  // A decision is a diamond; below it a bar of its options, each as long as it was likely, the chosen one in full colour.
+  decision(ctx, e, x, y, width, next, colour, page) {
+    const size = Math.min(6, this.height * 0.28);
+    ctx.beginPath();
+    ctx.moveTo(x - size, y);
+    ctx.lineTo(x, y - size);
+    ctx.lineTo(x + size, y);
+    ctx.lineTo(x, y + size);
+    ctx.closePath();
+    ctx.fillStyle = colour;
+    ctx.fill();
+    ctx.lineWidth = 1.5;
+    ctx.strokeStyle = page;
+    ctx.stroke();
+    const options = this.height >= 22 ? this.run.options(e).filter((o) => o.p !== null) : [];
+    const room = Math.min(72, Math.max(width, 40), next - x - 4);
+    if (options.length < 2 || room < 16) return;
+    let at = x;
+    options.forEach((o, i) => {
+      const long = room * Math.min(1, o.p);
+      ctx.fillStyle = o.chosen ? colour : i % 2 ? "#aab4be" : "#8a94a0";
+      ctx.fillRect(at, y - Math.min(this.height * 0.31, 9) - 5, Math.max(0.5, long - 0.7), 4);
+      at += long;
+    });
+  }
+
   edges(ctx, inView, quiet, ink) {
     const { run } = this;
     const { src, dst, edge } = run.columns;
-    const arrow = (x, strong) => {
+    const arrow = (x, strong, red = false) => {
       const [s, d] = [src[x], dst[x]];
       const lanes = [run.lane[run.columns.agent[s]], run.lane[run.columns.agent[d]]];
       if (lanes[0] === lanes[1] || lanes[0] < 0 || lanes[1] < 0) return;
       const leaves = run.x1[s] > run.x0[s] && run.x1[s] <= run.x0[d] ? run.x1[s] : run.x0[s];
       const [x0, y0, x1, y1] = [this.px(leaves), this.middle(s), this.px(run.x0[d]), this.middle(d)];
       if (Number.isNaN(x0 + x1) || Math.max(x0, x1) < 0 || Math.min(x0, x1) > this.width) return;
-      ctx.strokeStyle = strong ? ink : quiet;
-      ctx.globalAlpha = strong ? 0.9 : 0.45;
+      ctx.strokeStyle = red ? "#d62728" : strong ? ink : ARROW_COLOURS[run.header.edge_types[edge[x]]] || quiet;
+      ctx.globalAlpha = strong || red ? 0.9 : 0.55;
       ctx.setLineDash(run.columns.inferred[x] ? [4, 3] : []);
       ctx.beginPath();
       ctx.moveTo(x0, y0);
-      const bend = Math.max(12, Math.abs(x1 - x0) / 2);
-      ctx.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1, y1);
+      const down = y1 > y0 ? 1 : -1;
+      const steep = Math.abs(x1 - x0) < 28; // an arrow between two things at almost one time goes straight up or down
+      const tip = steep ? y1 - down * Math.min(6, this.height / 4) : y1;
+      if (steep) ctx.bezierCurveTo(x0, (y0 + tip) / 2, x1, (y0 + tip) / 2, x1, tip);
+      else {
+        const bend = Math.max(12, Math.min(160, Math.abs(x1 - x0) / 2));
+        ctx.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1, y1);
+      }
       ctx.stroke();
       ctx.fillStyle = ctx.strokeStyle;
       ctx.beginPath();
-      ctx.moveTo(x1, y1);
-      ctx.lineTo(x1 - 6, y1 - 3);
-      ctx.lineTo(x1 - 6, y1 + 3);
+      ctx.moveTo(x1, tip);
+      ctx.lineTo(x1 - (steep ? 3 : 6), tip - (steep ? 6 * down : 3));
+      ctx.lineTo(x1 + (steep ? 3 : -6), tip - (steep ? 6 * down : -3));
       ctx.fill();
     };
     ctx.save();
@@ -478,6 +525,8 @@ class Lanes {
       const last = Math.min(run.lanes.length, Math.ceil((this.top + this.room()) / this.height));
       this.each(first, last, (e) => run.causesOf(e).forEach((x) => run.header.edge_types[edge[x]] !== "temporal" && arrow(x, false)));
     }
+    ctx.lineWidth = 2;
+    if (this.critical && run.pathEdges().length < 20_000) for (const x of run.pathEdges()) arrow(x, false, true);
     ctx.lineWidth = 1.5;
     for (const e of [this.hover, this.selected]) if (e >= 0) [...run.causesOf(e), ...run.effectsOf(e)].forEach((x) => arrow(x, true));
     ctx.restore();

@@ -3,28 +3,63 @@
 class Strips {
   constructor(run, lanes) {
     Object.assign(this, { run, lanes });
-    this.canvas = h("canvas.strips", { role: "img", "aria-label": "Busy agents, tokens and money over time. Drag in the last line to choose what is in view." });
+    this.canvas = h("canvas.strips", { role: "img", "aria-label": "Busy agents, tokens and money over time. Drag to zoom; drag in the last line, which is the whole run, to choose what is in view." });
     this.element = h("div.under", {}, this.legend = h("div.names"), this.canvas);
+    this.listen();
+  }
+
+  // The last line is the whole run: a drag chooses what is in view. The lines above it are what is in view: a drag zooms into a part.
+  listen() {
+    const { run, lanes, canvas } = this;
     let from = null;
+    let whole = false;
     const at = (p) => {
-      const box = this.canvas.getBoundingClientRect();
-      return run.low + ((p.clientX - box.left) / box.width) * (run.high - run.low);
+      const box = canvas.getBoundingClientRect();
+      const share = (p.clientX - box.left) / box.width;
+      return whole ? run.low + share * (run.high - run.low) : lanes.a + share * (lanes.b - lanes.a);
     };
-    this.canvas.addEventListener("pointerdown", (p) => {
-      this.canvas.setPointerCapture(p.pointerId);
+    const least = () => (whole ? run.high - run.low : lanes.b - lanes.a) / 300;
+    canvas.addEventListener("pointerdown", (p) => {
+      canvas.setPointerCapture(p.pointerId);
+      whole = p.clientY > canvas.getBoundingClientRect().bottom - 20;
       from = at(p);
     });
-    this.canvas.addEventListener("pointermove", (p) => {
+    canvas.addEventListener("pointermove", (p) => {
+      if (from === null) {
+        whole = false;
+        return this.oncross?.(at(p));
+      }
+      const to = at(p);
+      if (Math.abs(to - from) < least()) return;
+      if (whole) return lanes.show(Math.min(from, to), Math.max(from, to));
+      this.brush = lanes.brush = [from, to];
+      lanes.draw();
+    });
+    const end = (p) => {
       if (from === null) return;
       const to = at(p);
-      if (Math.abs(to - from) > (run.high - run.low) / 500) this.lanes.show(Math.min(from, to), Math.max(from, to));
-    });
-    this.canvas.addEventListener("pointerup", (p) => {
-      const to = at(p);
-      const half = (this.lanes.b - this.lanes.a) / 2;
-      if (from !== null && Math.abs(to - from) <= (run.high - run.low) / 500) this.lanes.show(to - half, to + half);
+      const half = (lanes.b - lanes.a) / 2;
+      const brushed = this.brush;
+      this.brush = lanes.brush = null;
+      if (brushed) lanes.show(Math.min(from, to), Math.max(from, to));
+      else if (whole && Math.abs(to - from) < least()) lanes.show(to - half, to + half);
       from = null;
+    };
+    canvas.addEventListener("pointerup", end);
+    canvas.addEventListener("pointercancel", end);
+    canvas.addEventListener("pointerleave", () => this.oncross?.(null));
+  }
+
+  // The figures at one time, where the pointer is; without a time those of what is in view.
+  read(x) {
+    if (!this.rows) return;
+    const at = x === null ? "" : this.run.timed ? seconds(this.run.clock(x)) : `event ${Math.round(x)}`;
+    const { a, b } = this.lanes;
+    this.rows.forEach(({ values, says, output, exact }) => {
+      const k = Math.floor(((x - a) / (b - a)) * values.length);
+      output.textContent = x === null ? says : k >= 0 && k < values.length ? `${exact(values[k])}` : "";
     });
+    this.when.textContent = x === null ? "the whole run" : `at ${at}`;
   }
 
   series(a, b, bins) {
@@ -65,23 +100,26 @@ class Strips {
     const style = getComputedStyle(document.documentElement);
     const bins = Math.max(10, Math.floor(width / 2));
     const view = this.series(lanes.a, lanes.b, bins);
-    const rows = [["busy agents", view.busy, "#0072b2", (m) => `${m} at most`]];
-    if (view.tokens) rows.push(["tokens", view.tokens, "#009e73", () => number(Math.round(view.totals.tokens))]);
-    if (view.money) rows.push([run.columns.cost ? "cost" : "price", view.money, "#d55e00", () => money(view.totals.money)]);
+    const rows = [["busy agents", view.busy, "#0072b2", (m) => `${m} at most`, (v) => `${v} now`]];
+    if (view.tokens) rows.push(["tokens", view.tokens, "#009e73", () => number(Math.round(view.totals.tokens)), (v) => `${number(Math.round(v))} now`]);
+    if (view.money) rows.push([run.columns.cost ? "cost" : "price", view.money, "#d55e00", () => money(view.totals.money), (v) => `${money(v)} now`]);
     const room = (height - 22) / rows.length;
     const labels = [];
-    rows.forEach(([name, values, colour, says], i) => {
+    this.rows = [];
+    rows.forEach(([name, values, colour, says, exact], i) => {
       const top = Math.max(...values, 1e-12);
       ctx.fillStyle = colour;
       for (let k = 0; k < values.length; k++) {
         const size = (values[k] / top) * (room - 5);
-        if (size > 0) ctx.fillRect((k * width) / bins, (i + 1) * room - size, width / bins + 0.5, size);
+        if (size > 0) ctx.fillRect(Math.floor((k * width) / bins), (i + 1) * room - size, Math.ceil(width / bins), size);
       }
-      const label = h("div.name", {}, h("div", {}, name), h("strong", {}, says(Math.max(...values))));
+      const output = h("strong", {}, says(Math.max(...values)));
+      this.rows.push({ values, says: output.textContent, output, exact });
+      const label = h("div.name", {}, h("div", {}, dot(colour), ` ${name}`), output);
       label.style.top = `${i * room + Math.max(0, room / 2 - 16)}px`;
       labels.push(label);
     });
-    const label = h("div.name.quiet", {}, "the whole run");
+    const label = (this.when = h("div.name.quiet", {}, "the whole run"));
     label.style.top = `${height - 20}px`;
     labels.push(label);
     this.legend.replaceChildren(...labels);
@@ -93,6 +131,10 @@ class Strips {
     ctx.fillStyle = style.getPropertyValue("--shade");
     ctx.fillRect(at(lanes.a), height - 18, Math.max(2, at(lanes.b) - at(lanes.a)), 18);
     ctx.strokeStyle = style.getPropertyValue("--ink");
+    if (this.brush) {
+      ctx.fillStyle = style.getPropertyValue("--shade");
+      ctx.fillRect(lanes.px(this.brush[0]), 0, lanes.px(this.brush[1]) - lanes.px(this.brush[0]), height - 20);
+    }
     ctx.strokeRect(at(lanes.a), height - 18, Math.max(2, at(lanes.b) - at(lanes.a)), 17.5);
   }
 

@@ -69,8 +69,11 @@ class Panels {
     for (const n of ["tool", "role", "model", "chosen"]) if (run.word(n, e) !== null) rows.push([title(n), run.word(n, e)]);
     if (c.decision[e] >= 0) rows.push(["Decides", words(run.header.decisions[c.decision[e]])]);
     rows.push(["Critical path", run.flag(e, "critical") ? "on it" : "not on it"]);
-    if (run.flag(e, "untrusted")) rows.push(["Trust", "it came from outside"]);
-    else if (run.flag(e, "tainted")) rows.push(["Trust", "derives from what came from outside"]);
+    if (run.flag(e, "untrusted")) rows.push(["Trust", h("span", {}, "it came from outside; ", this.lineage(e))]);
+    else if (run.flag(e, "tainted")) {
+      const sources = [...run.reach(e, "tainted", true)].filter((r) => run.flag(r, "untrusted")).sort((a, b) => a - b);
+      rows.push(["Trust", h("span", {}, "derives from what came from outside: ", sources.slice(0, 5).flatMap((r) => [this.link(r), " "]))]);
+    }
     if (run.flag(e, "invalid")) rows.push(["Valid", "no"]);
     for (const [channel, value] of Object.entries(rewards ?? more.rewards ?? {})) rows.push([`Reward, ${words(channel)}`, number(value)]);
     const parts = [h("h2", {}, `${MARKS[run.type(e)]} ${run.label(e)}`), factTable(rows)];
@@ -92,6 +95,12 @@ class Panels {
     return h("div", {}, parts.filter(Boolean));
   }
 
+  // Lights what an event led to.
+  lineage(e) {
+    const rows = this.screen.run.reach(e, "tainted");
+    return h("button.link", { title: "Escape shows all again", onclick: () => this.screen.follow(rows) }, `show the ${many(rows.size - 1, "event")} that derive${rows.size === 2 ? "s" : ""} from it`);
+  }
+
   units() {
     return ask("units", { run: this.screen.run.number }).catch(() => null);
   }
@@ -108,7 +117,7 @@ class Panels {
 
   // A file has its methods at hand; a server would have to compute each.
   async carriedCredit() {
-    const names = [...carried.keys()].filter((k) => k.startsWith("credit?") && new URLSearchParams(k.slice(7)).get("run") === String(this.screen.run.number));
+    const names = [...carried.keys()].filter((k) => k.startsWith("credit?") && new URLSearchParams(k.slice(7)).get("run") === String(this.screen.run.number) && k.endsWith("unit=own"));
     return Promise.all(names.map((k) => ask("credit", Object.fromEntries(new URLSearchParams(k.slice(7))))));
   }
 
@@ -160,7 +169,7 @@ class Panels {
     const page = () => {
       const some = Array.from(rows.slice(from, from + 100));
       box.replaceChildren(
-        h("p", {}, `${matches ? `${number(rows.length)} events match “${this.screen.query}”` : `${number(rows.length)} events in the order of time`}${run.untimed && !matches ? `; ${number(run.untimed)} without a time are not among them` : ""}`),
+        h("p", {}, `${matches ? `${many(rows.length, "event")} match${rows.length === 1 ? "es" : ""} “${this.screen.query}”` : `${number(rows.length)} events in the order of time`}${run.untimed && !matches ? `; ${number(run.untimed)} without a time are not among them` : ""}`),
         h("div.row", {}, h("button", { disabled: from === 0, onclick: () => { from -= 100; page(); } }, "Earlier"), h("span.quiet", {}, rows.length ? `${from + 1} to ${Math.min(from + 100, rows.length)}` : ""), h("button", { disabled: from + 100 >= rows.length, onclick: () => { from += 100; page(); } }, "Later"),
           h("button", { onclick: () => { from = Math.floor(Math.max(0, lower(Float64Array.from(rows, (e) => run.x0[e]), lanes.a)) / 100) * 100; page(); } }, "In view")),
         table(some.map((e) => ({ at: run.timed ? seconds(run.start[e]) : `event ${e}`, agent: run.titles[run.columns.agent[e]], event: this.link(e, `${MARKS[run.type(e)]} ${run.label(e)}`) })), { caption: "Events" }));
@@ -187,6 +196,8 @@ class Panels {
     const { run } = screen;
     const index = await ask("index");
     const methods = index.static ? index.methods.filter((m) => carried.has(keyOf("credit", { run: run.number, method: m.name, unit: "own" }))) : index.methods;
+    const carries = (unit) => !index.static || carried.has(keyOf("credit", { run: run.number, method: screen.wanted.method, unit }));
+    const all = index.units.filter(carries);
     const pick = (value, others, label, change) => h("label", {}, `${label} `, h("select", { onchange: (c) => change(c.target.value) }, others.map((o) => h("option", { value: o, selected: o === value }, o ? words(o) : label === "Unit" ? "its own" : "none"))));
     const { wanted } = screen;
     const parts = [h("p", {}, "Credit says how much each part of the team added to the outcome, as a method would pay it. Blue earned, orange cost, grey was not paid.")];
@@ -194,9 +205,9 @@ class Panels {
     if (!methods.length) return h("div", {}, parts, h("p", {}, run.header.rewarded ? "No method of this file pays anything of this run." : "This run says nothing of its outcome: without a reward no method can pay anyone. A reward can be recorded with a run (Recorder.outcome) or given by a reward function."));
     parts.push(h("div.row", {},
       pick(wanted.method, names, "Method", (method) => screen.pay({ method })),
-      index.static ? null : pick(wanted.unit, ["", ...index.units], "Unit", (unit) => screen.pay({ unit })),
+      all.length ? pick(wanted.unit, ["", ...all], "Unit", (unit) => screen.pay({ unit })) : null,
       pick(wanted.other, names, "Beside", (other) => screen.pay({ other }))));
-    if (index.static) parts.push(h("p.quiet", {}, "This file carries some methods, each at its own unit. `podium view` serves all methods at all eight units."));
+    if (index.static) parts.push(h("p.quiet", {}, `This file carries ${many(methods.length, "method")}${all.length || !wanted.method ? "" : ", each at its own unit"}. \`podium view\` serves all methods at all eight units.`));
     if (!wanted.method) {
       if (!index.static) parts.push(this.payable());
       return h("div", {}, parts);
@@ -211,7 +222,7 @@ class Panels {
     if (second && !other) parts.push(h("p.quiet", {}, `${header.method} pays ${words(header.unit)}s and ${second.header.method} ${words(second.header.unit)}s: choose one unit to set them side by side.`));
     for (const paid of [screen.credit, second].filter(Boolean)) {
       const one = paid.header;
-      parts.push(h("h3", {}, one.method), h("p.quiet", {}, `reward: ${one.reward}; credit: ${one.credit}; ${number(one.paid)} of ${number(one.units)} units (${words(one.unit)}) are paid${one.compared_with ? `, beside ${many(one.compared_with, "other run")} of the task` : ""}`), waterfall(run, paid, (row) => screen.lanes.select(row, true)));
+      parts.push(h("h3", {}, one.method), h("p.quiet", {}, `reward: ${one.reward}; credit: ${one.credit}; ${number(one.paid)} of ${number(one.units)} units (${words(one.unit)}) are paid${one.compared_with ? `, beside ${many(one.compared_with, "other run")} of the task` : ""}`), /anneal/.test(one.reward + one.credit) ? h("p.quiet", {}, "Annealed rewards are read as at the start of training, where they count in full.") : null, one.own_unit !== one.unit ? h("p.quiet", {}, `It pays by ${words(one.own_unit)}. By ${words(one.unit)} that is summed where a part is larger, and stands at each part in full where it is smaller.`) : null, one.unplaced ? h("p.fault", {}, `${number(+one.unplaced.toPrecision(4))} of the credit belongs to what holds no ${words(one.unit)}, and is not shown.`) : null, waterfall(run, paid, (row) => screen.lanes.select(row, true)));
     }
     const rows = Array.from(columns.row, (row, i) => ({ i, row })).filter(({ row }) => row >= 0)
       .sort((a, b) => Math.abs(columns.value[b.i] || 0) - Math.abs(columns.value[a.i] || 0)).slice(0, 200)
@@ -251,7 +262,7 @@ class Panels {
     group("Findings", audit.found);
     group("Observations", audit.observed);
     parts.push(h("h3", {}, "Content from outside"), h("p", {}, untrusted.length ? `${many(untrusted.length, "event")} brought content from outside; with all that derives from it ${number(tainted)}.` : "No event says that it brought content from outside."));
-    if (untrusted.length) parts.push(h("ul.links", {}, untrusted.slice(0, 50).map((e) => h("li", {}, this.link(e)))));
+    if (untrusted.length) parts.push(h("ul.links", {}, untrusted.slice(0, 50).map((e) => h("li", {}, this.link(e), " · ", this.lineage(e)))));
     parts.push(h("h3", {}, "Permissions"), await this.permissions());
     if (audit.cannot_tell.length) parts.push(h("details", {}, h("summary", {}, `${many(audit.cannot_tell.length, "detector")} cannot tell`), h("ul", {}, audit.cannot_tell.map((c) => h("li", {}, `${words(c.detector)}: needs ${Array.isArray(c.needs) ? c.needs.join(", ") : c.needs}`)))));
     return h("div", {}, parts);
@@ -294,41 +305,42 @@ function unitName(run, unit, row) {
   return `${agent}: ${run.label(row)} (row ${row})`;
 }
 
-// From the reward of the team to the units that are paid: the steps add up to the sum of credit, and what is left is shown.
+// From the reward of the team to the units that are paid: what the method adds or takes off, then unit by unit until nothing is left.
 function waterfall(run, { header, columns }, onpick) {
   const units = Array.from(columns.value, (value, i) => ({ value, row: columns.row[i] })).filter((u) => !Number.isNaN(u.value) && u.row >= 0);
   units.sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
-  const shown = units.slice(0, 14);
-  const rest = units.slice(14).reduce((s, u) => s + u.value, 0);
-  const bars = shown.map((u) => ({ name: unitName(run, header.unit, u.row), value: u.value, row: u.row }));
-  if (units.length > 14) bars.push({ name: `${units.length - 14} more units`, value: rest });
-  const sum = header.sum;
-  const reward = header.team_reward;
-  if (reward !== null) bars.push({ name: "baseline, scale", value: reward - sum, kind: "rest" }, { name: "team reward", value: reward, total: true });
-  else bars.push({ name: "sum of credit", value: sum, total: true });
-  let at = 0;
-  const steps = bars.map((b) => {
-    const from = b.total ? 0 : at;
-    const to = b.total ? b.value : at + b.value;
-    at = to;
-    return { ...b, from, to };
-  });
-  const low = Math.min(0, ...steps.map((s) => Math.min(s.from, s.to)));
-  const high = Math.max(1e-12, ...steps.map((s) => Math.max(s.from, s.to)));
-  const W = 480;
-  const L = 205;
-  const x = (v) => L + ((v - low) / (high - low)) * (W - L - 70);
-  const picture = svg("svg", { viewBox: `0 0 ${W} ${steps.length * 22 + 8}`, role: "img", "aria-label": `Credit by unit: ${header.units} units add up to ${number(sum)}${reward === null ? "" : ` of a team reward of ${number(reward)}`}`, class: "chart" });
+  const most = 14;
+  const parts = units.slice(0, most).map((u) => ({ name: unitName(run, header.unit, u.row), value: u.value, row: u.row }));
+  if (units.length > most) parts.push({ name: many(units.length - most, "more unit"), value: units.slice(most).reduce((s, u) => s + u.value, 0) });
+  const { sum, team_reward: reward } = header;
+  const steps = [];
+  if (reward !== null) {
+    steps.push({ name: "team reward", value: reward, from: 0, to: reward, colour: "var(--ink)" });
+    if (Math.abs(sum - reward) > 1e-9) steps.push({ name: "baseline and scale", value: sum - reward, from: reward, to: sum, colour: "var(--quiet)", signed: true });
+  }
+  steps.push({ name: "credit in all", value: sum, from: 0, to: sum, colour: "var(--ink)" });
+  let at = sum;
+  for (const p of parts) {
+    steps.push({ ...p, from: at, to: at - p.value, colour: p.value >= 0 ? "#005ab5" : "#dc5a00", signed: true });
+    at -= p.value;
+  }
+  if (Math.abs(at) < 1e-6 * Math.max(1, Math.abs(sum))) at = 0;
+  steps.push({ name: "left over", value: at, from: 0, to: at, colour: "var(--ink)" });
+  const ends = steps.flatMap((s) => [s.from, s.to]);
+  const [low, high] = [Math.min(0, ...ends), Math.max(1e-12, ...ends)];
+  const [W, L, R, ROW] = [480, 190, 64, 24];
+  const x = (v) => L + ((v - low) / (high - low)) * (W - L - R);
+  const shown = (v, signed) => `${signed && v > 0 ? "+" : ""}${number(+v.toPrecision(4))}`;
+  const picture = svg("svg", { viewBox: `0 0 ${W} ${steps.length * ROW + 4}`, role: "img", "aria-label": `Credit by unit: ${header.units} units add up to ${number(sum)}${reward === null ? "" : ` of a team reward of ${number(reward)}`}; ${number(at)} is left over`, class: "chart" });
+  picture.append(svg("line", { x1: x(0), x2: x(0), y1: 0, y2: steps.length * ROW, stroke: "var(--quiet)" }));
   steps.forEach((s, i) => {
-    const y = i * 22 + 4;
-    const colour = s.total ? "var(--ink)" : s.kind === "rest" ? "var(--quiet)" : s.value >= 0 ? "#005ab5" : "#dc5a00";
-    const name = svg("text", { x: L - 6, y: y + 13, "text-anchor": "end", class: s.row >= 0 ? "pick" : "" });
-    name.textContent = s.name.length > 34 ? s.name.slice(0, 33) + "…" : s.name;
+    const y = i * ROW + 4;
+    const name = svgText({ x: L - 8, y: y + 13, "text-anchor": "end", class: s.row >= 0 ? "pick" : "" }, s.name.length > 30 ? `${s.name.slice(0, 29)}…` : s.name);
     if (s.row >= 0) name.addEventListener("click", () => onpick(s.row));
-    const value = svg("text", { x: Math.max(x(s.from), x(s.to)) + 4, y: y + 13 });
-    value.textContent = number(+s.value.toPrecision(4));
-    picture.append(name, svg("rect", { x: Math.min(x(s.from), x(s.to)), y, width: Math.max(1, Math.abs(x(s.to) - x(s.from))), height: 17, fill: colour }), value);
+    const [a, b] = [Math.min(x(s.from), x(s.to)), Math.max(x(s.from), x(s.to))];
+    if (i < steps.length - 1) picture.append(svg("line", { x1: x(s.to), x2: x(s.to), y1: y + 17, y2: y + ROW, stroke: "var(--quiet)", "stroke-dasharray": "2 2" }));
+    picture.append(name, svg("rect", { x: a, y, width: Math.max(1, b - a), height: 17, rx: 2, fill: s.colour }), svgText({ x: b + 5, y: y + 13 }, shown(s.value, s.signed)));
   });
-  picture.append(svg("line", { x1: x(0), x2: x(0), y1: 0, y2: steps.length * 22 + 4, stroke: "var(--quiet)" }));
-  return h("figure", {}, picture, h("figcaption.quiet", {}, reward === null ? "The run has no team reward to set this beside." : "The units add up to the sum of credit; with what the method takes off as baseline and scale, to the reward of the team."));
+  const sums = [...(reward === null ? [] : [`team reward ${shown(reward)}${Math.abs(sum - reward) > 1e-9 ? `, ${shown(sum - reward, true)} by the method's baseline and scale` : ""}`]), `credit ${shown(sum)} = ${many(units.length, "unit")}: ${parts.slice(0, 4).map((p) => shown(p.value)).join(" + ").replaceAll("+ -", "− ")}${parts.length > 4 ? " + …" : ""}`];
+  return h("figure", {}, picture, h("figcaption.quiet", {}, `${sums.join("; ")}${parts.length > 4 ? "" : "."} ${at === 0 ? "✓ It adds up." : ""}${reward === null ? " The run has no team reward to set this beside." : ""}`));
 }

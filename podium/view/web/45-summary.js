@@ -132,3 +132,8 @@ function dot(colour) {
   span.style.background = colour;
   return span;
 }
+
+// A short arrow in its colour, for a legend.
+function arrowSign(colour) {
+  return svg("svg", { width: 16, height: 8, viewBox: "0 0 16 8", "aria-hidden": "true" }, svg("path", { d: "M0,4 H11", stroke: colour, "stroke-width": 1.5 }), svg("path", { d: "M16,4 l-6,-3.5 v7 z", fill: colour }));
+}

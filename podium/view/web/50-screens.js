@@ -1,4 +1,4 @@
-// The screens: one run, many runs, two runs beside each other, a training.
+// The screens: one run, many runs, two runs beside each other.
 
 class RunScreen {
   static async open(number, state) {
@@ -17,20 +17,22 @@ class RunScreen {
     this.lanes.onpaint = () => this.strips.draw();
     this.lanes.onagent = (a) => this.about(a);
     this.strips = new Strips(run, this.lanes);
+    this.cross = h("div.cross", { hidden: true, "aria-hidden": "true" });
+    this.lanes.oncross = this.strips.oncross = (x) => this.point(x);
     this.status = h("p.quiet.status", { role: "status" });
     this.tools = h("div.toolbar", {}, this.timesPicker(), this.colourPicker(),
-      h("button", { title: "only the chain that decides how long the run takes", "aria-pressed": "false", onclick: (c) => this.light(c.currentTarget) }, "Critical path"),
-      h("label.workers", { title: "the same work by another number of workers" }, "Workers ", this.slider = h("input", { type: "range", min: "0", max: "32", value: "0", "aria-label": "Number of workers; 0: as it was", oninput: (c) => this.work(+c.target.value) }), this.workers = h("output", {}, "as it was")),
+      h("button", run.columns.flags.some((f) => f & 1) ? { title: "only the chain that decides how long the run takes", "aria-pressed": "false", onclick: (c) => this.light(c.currentTarget) } : { disabled: true, title: "no event says how long it took, so that no chain can be told", "aria-pressed": "false" }, "Critical path"),
+      h("label.workers", { title: "the same work by another number of workers" }, "Workers ", this.slider = h("input", { type: "range", min: "0", max: "32", value: "0", "aria-label": "Number of workers; 0: as it was", oninput: (c) => this.work(+c.target.value) }), this.workers = h("output", {}, "as it was")));
+    this.zooms = h("div.toolbar.zooms", {},
       h("span.group", {}, "Zoom ", h("button", { "aria-label": "Zoom out", onclick: () => this.lanes.zoom(2) }, "−"), h("button", { "aria-label": "Zoom in", onclick: () => this.lanes.zoom(0.5) }, "+"), h("button", { onclick: () => this.lanes.fit() }, "All")),
       h("span.group", {}, "Lanes ", h("button", { "aria-label": "Lower lanes", onclick: () => this.lanes.size(this.lanes.height / 1.5) }, "−"), h("button", { "aria-label": "Higher lanes", onclick: () => this.lanes.size(this.lanes.height * 1.5) }, "+")));
     this.panels = null;
     this.legend = h("ul.legend", { "aria-label": "Legend" });
-    this.main = h("div.stage", {}, this.tools, this.status, this.lanes.element, this.strips.element, this.legend);
+    this.main = h("div.stage", {}, this.tools, h("div.under-tools", {}, this.status, this.zooms), h("div.pictures", {}, this.lanes.element, this.strips.element, this.cross), this.legend);
     this.panels = new Panels(this);
     this.element = h("div.run", {}, this.main, this.panels.element);
     this.say();
     this.explain();
-    this.lanes.height = run.lanes.length > 200 ? 12 : run.lanes.length < 12 ? 34 : 24;
     this.pin();
     this.rename();
     this.ready = this.restore(state || {});
@@ -50,6 +52,14 @@ class RunScreen {
     if (!summary) return;
     this.run.rename(summary.facts.agents);
     this.lanes.draw();
+  }
+
+  // One line through all pictures, and the figures at that time beside them.
+  point(x) {
+    const place = x === null ? -1 : this.lanes.px(x);
+    this.cross.hidden = place < 0 || place > this.lanes.width;
+    this.cross.style.left = `${this.lanes.canvas.offsetLeft + place}px`;
+    this.strips.read(x);
   }
 
   say() {
@@ -85,7 +95,9 @@ class RunScreen {
       safety: () => [["#c00000", "came from outside"], ["#e69f00", "derives from that"], ["#9aa7b4", "neither"]],
       credit: () => (this.which === "difference" ? [["#005ab5", `${colour.name}: more`], ["#dc5a00", "less"], ["#b4bcc4", "not paid by both"]] : [["#005ab5", `${colour.name}: earned`], ["#dc5a00", "cost"], ["#b4bcc4", "not paid"]]),
     }[colour.by]();
-    this.legend.replaceChildren(...entries.map(([hex, name]) => h("li", {}, dot(hex), ` ${name}`)), ...(run.columns.flags.some((f) => f & 1) ? [h("li", {}, h("span.path"), " critical path")] : []));
+    const kinds = there(run.columns.edge, run.header.edge_types).filter((t) => t in ARROW_COLOURS && t !== "causal");
+    const arrows = kinds.map((t) => h("li", { title: WORDS_OF_ARROWS[t] }, arrowSign(ARROW_COLOURS[t]), ` ${ARROW_NAMES[t] || words(t)}`));
+    this.legend.replaceChildren(...entries.map(([hex, name]) => h("li", { title: MEANINGS[name] }, dot(hex), ` ${name}`)), ...(arrows.length ? [h("li.quiet", {}, "arrows:")] : []), ...arrows, ...(run.columns.flags.some((f) => f & 1) ? [h("li", {}, h("span.path"), " critical path")] : []));
   }
 
   setTimes(mode) {
@@ -244,12 +256,21 @@ class RunScreen {
       PageUp: () => lanes.scroll(-lanes.room()), PageDown: () => lanes.scroll(lanes.room()), Home: () => lanes.show(this.run.low, this.run.low + lanes.b - lanes.a), End: () => lanes.show(this.run.high - (lanes.b - lanes.a), this.run.high),
       "+": () => lanes.zoom(0.6), "=": () => lanes.zoom(0.6), "-": () => lanes.zoom(1.7), 0: () => lanes.fit(), j: () => lanes.step(1), k: () => lanes.step(-1),
       c: () => this.tools.querySelector("[aria-pressed]").click(), f: () => lanes.selected >= 0 && lanes.fold(this.run.columns.agent[lanes.selected]),
-      Escape: () => lanes.select(-1), n: () => this.match?.(1), p: () => this.match?.(-1), b: () => this.hide?.(),
+      Escape: () => this.follow?.(null) ?? lanes.select(-1), n: () => this.match?.(1), p: () => this.match?.(-1), b: () => this.hide?.(),
       ...Object.fromEntries(Object.keys(this.panels?.names || {}).map((name, i) => [String(i + 1), () => this.panels.open(name)])),
     };
     if (!(k.key in keys)) return false;
     keys[k.key]();
     return true;
+  }
+
+  // What an event led to stands out, and all else stands back; without an event nothing does.
+  follow(rows) {
+    const { lanes, run } = this;
+    const had = lanes.faded !== null;
+    lanes.faded = rows === null ? null : Uint8Array.from({ length: run.n }, (_, e) => (rows.has(e) ? 0 : 1));
+    lanes.draw();
+    return rows === null && !had ? null : true;
   }
 
   // More room for the lanes.
@@ -276,7 +297,7 @@ class FolderScreen {
     this.name = "runs";
     const rows = index.runs.map((r) => ({
       run: r.name, number: r.run, task: r.task, agents: r.agents, events: r.events, wall_clock_s: r.wall_clock_s, tokens: r.tokens_in === null && r.tokens_out === null ? null : (r.tokens_in || 0) + (r.tokens_out || 0),
-      cost_usd: r.cost, reward: r.reward, activity: sparkline(r.activity), folder: r.folder,
+      cost_usd: r.cost, reward: r.reward, activity: sparkline(r.activity), folder: r.folder, file: r.file,
     }));
     this.rows = rows;
     this.box = h("div");
@@ -294,23 +315,23 @@ class FolderScreen {
 
   // The columns of which the runs say something, and not all the same.
   names() {
-    const there = (n) => this.rows.some((r) => r[n] !== null && r[n] !== undefined && r[n] !== "");
+    const there = (n) => this.rows.some((r) => r[n] !== null && r[n] !== undefined && r[n] !== "" && (r[n] !== 0 || !["calls", "failed"].includes(n)));
     const differs = (n) => new Set(this.rows.map((r) => r[n])).size > 1;
-    const all = ["run", "task", "agents", "events", "wall_clock_s", "team_s", "calls", "failed", "tokens", "cost_usd", "reward", "activity", "ended", "project", "folder"];
-    return all.filter((n) => there(n) && (!["project", "folder", "ended"].includes(n) || differs(n)) && (n !== "task" || this.rows.some((r) => r.task !== r.run)));
+    const all = ["run", "task", "agents", "events", "wall_clock_s", "team_s", "calls", "failed", "tokens", "cost_usd", "reward", "activity", "ended", "project", "file", "folder"];
+    return all.filter((n) => there(n) && (!["project", "folder", "ended", "file"].includes(n) || differs(n)) && (n !== "file" || differs("file") && !differs("run")) && (n !== "team_s" || this.rows.some((r) => r.team_s !== r.wall_clock_s)) && (n !== "task" || this.rows.some((r) => r.task !== r.run)));
   }
 
   // What the runs cost comes later: every one has to be read whole for it.
   async costs() {
     const sums = await ask("folder").catch(() => null);
     if (!sums) return;
-    for (const r of sums.runs) Object.assign(this.rows[r.number], { project: r.project, team_s: r.team, cost_usd: r.usd ?? this.rows[r.number].cost_usd, tokens: null, calls: r.calls, failed: r.failed_calls, ended: r.ending });
+    for (const r of sums.runs) Object.assign(this.rows[r.number], { project: r.project, team_s: r.team, cost_usd: r.usd ?? this.rows[r.number].cost_usd, tokens: null, calls: r.calls, failed: r.failed_calls, ended: r.ending === "not recorded" ? null : r.ending });
     this.fill(this.query);
     const open = (n) => h("button.link", { onclick: () => go({ screen: `run/${n}` }) }, short(this.rows[n]?.run ?? `run ${n}`));
     const part = (name, rows, columns) => rows.length && this.more.append(h("h2", {}, name), table(rows, { columns: (columns || Object.keys(rows[0])).filter((n) => rows.some((r) => r[n] !== null)), caption: name }));
     const timed = (rows) => rows.map(({ team, usd, at_least, ...r }) => ({ ...r, cost: usd === null ? null : { shown: `${at_least ? "≥ " : ""}${money(usd)}`, valueOf: () => usd }, team_s: team }));
     part("What costs most", sums.habits.map((r) => ({ habit: r.sentence, runs: r.runs, times: r.times, cost_usd: r.usd, takes_s: r.seconds, worst: h("span", {}, r.worst.slice(0, 3).flatMap((n) => [open(n), " "])) })));
-    part("By project", timed(sums.projects));
+    if (sums.projects.length > 1) part("By project", timed(sums.projects));
     part("By day", timed(sums.days));
   }
 
@@ -351,18 +372,19 @@ class CompareScreen {
     const board = (run, label) => {
       const lanes = new Lanes(run, { label, onselect: (e) => e >= 0 && go({ screen: `run/${run.number}`, event: e, panel: "event" }), onview: (l) => this.together(l) });
       lanes.element.classList.add("small");
-      lanes.height = 20;
+      Object.assign(lanes, { height: 20, sized: true });
       return lanes;
     };
     this.boards = [board(a, "Run A"), board(b, "Run B")];
     const parts = branch ? this.left(branch) : [h("p.quiet", {}, "Neither run branched from the other, so their pictures and figures are set side by side.")];
     const reward = figures.find((f) => f.name === "rewards.team");
+    parts.push(this.cards(figures));
     if (reward) parts.push(h("p", {}, `Reward of the team: ${figure("", reward.a)} in A, ${figure("", reward.b)} in B. `, reward.a === null || reward.b === null ? null : worth("B", reward.b - reward.a)));
     const rows = figures.filter((f) => f.a !== f.b).map((f) => ({ figure: title(f.name.replace(/^clock/, "time").replace(/^spending/, "tokens and price").replaceAll(".", " · ")), a: measure(f.name, f.a), b: measure(f.name, f.b), difference: f.a === null || f.b === null ? null : measure(f.name, f.b - f.a) }));
     const same = figures.length - rows.length;
     this.boards.forEach((lanes) => lanes.fit());
     this.element = h("main.page.compare", {}, h("h1", {}, "Two runs"), h("div.row", {}, pick("A", a.number, (v) => go({ screen: "compare", a: v, b: b.number })), pick("B", b.number, (v) => go({ screen: "compare", a: a.number, b: v }))), parts,
-      this.boards.flatMap((l, i) => [h("h3", {}, `${"AB"[i]}: ${l.run.header.trace_id}`), l.element]), this.siblings(index),
+      this.boards.flatMap((l, i) => [h("h3", {}, `${"AB"[i]}: ${l.run.header.trace_id}`), l.element]), branch?.shared ? this.changed() : null, this.siblings(index),
       h("h2", {}, "What differs"), table(rows, { caption: "Figures of both runs" }), h("p.quiet", {}, `${many(same, "figure")} ${same === 1 ? "is" : "are"} the same in both.`));
   }
 
@@ -382,12 +404,70 @@ class CompareScreen {
     return parts;
   }
 
+  // The figures that one asks for first: of A, of B, and the difference.
+  cards(figures) {
+    const asked = [["rewards.team", "Reward of the team"], ["clock.wall", "Time"], ["critical_path.seconds", "Critical path"], ["spending.usd", "Price"], ["spending.output", "Tokens written"], ["spending.turns", "Turns"], ["trouble.calls", "Calls"], ["trouble.failed_calls", "Failed calls"]];
+    const show = (name, v) => (v === null ? "–" : ((m) => m.shown ?? number(m))(measure(name, v)));
+    return h("div.cards", {}, asked.map(([name, called]) => {
+      const f = figures.find((one) => one.name === name);
+      if (!f || (f.a === null && f.b === null) || (!f.a && !f.b && name !== "rewards.team")) return null;
+      const d = f.a === null || f.b === null ? null : f.b - f.a;
+      return h("div.card", {}, h("span.quiet", {}, called), h("strong", {}, `${show(name, f.a)} → ${show(name, f.b)}`), h("span.quiet", {}, d === null ? "" : d === 0 ? "the same" : `B has ${show(name, Math.abs(d))} ${d > 0 ? "more" : "less"}`));
+    }).filter(Boolean));
+  }
+
+  // What only one of the two did, the first of it.
+  changed() {
+    const side = (lanes, name) => {
+      const { run, faded } = lanes;
+      const own = Array.from(run.order).filter((e) => !faded[e]);
+      const links = own.slice(0, 8).map((e) => h("li", {}, h("span.quiet", {}, `${run.timed ? seconds(run.start[e]) : `event ${e}`} `), h("button.link", { onclick: () => go({ screen: `run/${run.number}`, event: e, panel: "event" }) }, `${run.titles[run.columns.agent[e]]}: ${run.label(e)}`)));
+      return h("section", {}, h("h3", {}, `Only in ${name} (${number(own.length)})`), own.length ? h("ul.links", {}, links) : h("p.quiet", {}, "nothing"), own.length > 8 ? h("p.quiet", {}, `and ${many(own.length - 8, "more event")}`) : null);
+    };
+    return h("section", {}, h("h2", {}, "What changed"), h("div.charts", {}, side(this.boards[0], "A"), side(this.boards[1], "B")));
+  }
+
   // All branches of the run that one of the two is, or left.
   siblings(index) {
     const root = index.runs[this.a.number].parent ?? index.runs[this.a.number].name;
     const parent = index.runs.find((r) => r.name === root);
     const rows = index.runs.filter((r) => r.parent === root && parent).map((r) => ({ branch: r.name, number: r.run, at_row: r.branch, what: r.do ? done(JSON.parse(r.do)) : null, reward: r.reward, worth: r.reward === null || parent.reward === null ? null : r.reward - parent.reward }));
-    return rows.length < 2 ? null : h("section", {}, h("h2", {}, `All branches of ${root}`), table(rows, { columns: ["branch", "at_row", "what", "reward", "worth"], onrow: (r) => go({ screen: "compare", a: parent.run, b: r.number }), caption: "Branches" }));
+    const forest = h("div");
+    if (parent && rows.length && rows.length <= 40) this.forest(parent, index.runs.filter((r) => r.parent === root)).then((f) => f && forest.append(f)).catch(() => null);
+    return !rows.length ? null : h("section", {}, h("h2", {}, `All branches of ${root}`), forest, rows.length < 2 ? null : table(rows, { columns: ["branch", "at_row", "what", "reward", "worth"], onrow: (r) => go({ screen: "compare", a: parent.run, b: r.number }), caption: "Branches" }));
+  }
+
+  // A run and all its branches on one axis of time: what they share with it stands back, the diamond is where they left, at the right what they were worth.
+  async forest(parent, branches) {
+    const list = [parent, ...branches];
+    const runs = await Promise.all(list.map(async (r) => new Run(r.run, await ask("run", { run: r.run }))));
+    const [W, L, R, ROW, BINS] = [960, 150, 150, 24, 360];
+    const high = Math.max(1e-9, ...runs.map((r) => r.high));
+    const x = (t) => L + (t / high) * (W - L - R);
+    const most = Math.max(1e-12, ...list.map((r) => (r.reward === null || parent.reward === null ? 0 : Math.abs(r.reward - parent.reward))));
+    const said = list.map((r) => `${r.name}${r.reward === null ? "" : ` reward ${number(+r.reward.toPrecision(4))}`}`).join(", ");
+    const picture = svg("svg", { viewBox: `0 0 ${W} ${list.length * ROW + 24}`, role: "img", class: "chart", "aria-label": `A run and its branches aligned in time: ${said}` });
+    list.forEach((r, i) => {
+      const run = runs[i];
+      const y = i * ROW + 4;
+      const left = i === 0 || r.branch === null ? -Infinity : runs[0].start[r.branch] ?? -Infinity;
+      const chosen = r.run === this.a.number ? "A" : r.run === this.b.number ? "B" : "";
+      const name = svgText({ x: L - 10, y: y + 13, "text-anchor": "end", class: "pick", ...(chosen ? { "font-weight": "bold" } : {}) }, `${chosen ? `${chosen} ` : ""}${r.name.length > 20 ? `${r.name.slice(0, 19)}…` : r.name}`);
+      name.addEventListener("click", () => go(i ? { screen: "compare", a: parent.run, b: r.run } : { screen: `run/${r.run}` }));
+      picture.append(name, svg("line", { x1: L, x2: W - R, y1: y + 8, y2: y + 8, stroke: "var(--rule)" }));
+      const bins = new Map();
+      for (const e of run.order) bins.set(Math.floor((run.start[e] / high) * BINS), e);
+      for (const e of bins.values()) picture.append(svg("rect", { x: x(run.start[e]), y: y + 1, width: Math.max(2.2, x(run.stop[e]) - x(run.start[e])), height: 14, rx: 1, fill: COLOURS[run.type(e)], opacity: run.start[e] < left ? 0.22 : 0.95 }));
+      if (left > -Infinity) picture.append(svg("path", { d: `M${x(left)},${y + 1} l5,7 l-5,7 l-5,-7 z`, fill: "var(--ink)", stroke: "var(--page)" }));
+      const more = i === 0 || r.reward === null || parent.reward === null ? null : r.reward - parent.reward;
+      const middle = W - R + 50;
+      if (more) picture.append(svg("rect", { x: more > 0 ? middle : middle - (34 * -more) / most, y: y + 2, width: Math.max(1, (34 * Math.abs(more)) / most), height: 12, fill: more > 0 ? "#005ab5" : "#dc5a00" }));
+      picture.append(svgText({ x: W - 4, y: y + 13, "text-anchor": "end" }, i === 0 ? (r.reward === null ? "" : `reward ${number(+r.reward.toPrecision(3))}`) : more === null ? "" : `${more > 0 ? "+" : ""}${number(+more.toPrecision(3))}`));
+    });
+    const foot = list.length * ROW + 16;
+    if (runs[0].timed) picture.append(svgText({ x: L, y: foot, class: "soft" }, "0 s"), svgText({ x: W - R, y: foot, "text-anchor": "end", class: "soft" }, seconds(high)));
+    picture.append(svgText({ x: W - 4, y: foot, "text-anchor": "end", class: "soft" }, "worth"));
+    return h("figure.chartbox", {}, h("figcaption", {}, h("span.quiet", {}, "What a branch shares with its parent stands back; the diamond is where it left. Blue was worth more, orange less.")), picture);
   }
 
   together(from) {
@@ -424,145 +504,4 @@ async function figuresOf(a, b) {
   const flat = (facts, prefix = "") => Object.entries(facts).flatMap(([k, v]) => (v !== null && typeof v === "object" && !Array.isArray(v) ? flat(v, `${prefix}${k}.`) : typeof v === "number" ? [[prefix + k, v]] : []));
   const [first, second] = [Object.fromEntries(flat(one.facts)), Object.fromEntries(flat(two.facts))];
   return { figures: [...new Set([...Object.keys(first), ...Object.keys(second)])].map((name) => ({ name, a: first[name] ?? null, b: second[name] ?? null })), branch: null };
-}
-
-class TrainScreen {
-  static async open(number) {
-    const index = await ask("index");
-    const report = index.report && !index.trainings.length ? index.report : await ask("training", { training: number || 0 });
-    return new TrainScreen(report, number);
-  }
-
-  constructor(report, number) {
-    this.name = `train/${number || 0}`;
-    this.number = number;
-    this.element = h("main.page", {});
-    this.fill(report);
-  }
-
-  fill(report) {
-    const { lines } = report.lessons[0] || {};
-    const parts = [h("h1", {}, report.title), ...(report.notes || []).map((note) => h("p", {}, note))];
-    if (report.going) parts.push(h("p", { role: "status" }, `Still going: ${many(lines.length, "iteration")} of ${report.facts.iterations ?? "?"} so far.`));
-    if (report.table.some((r) => r.method && r.env && r.interval)) parts.push(...standings(report.table));
-    if (report.table.length) parts.push(report.table_title ? h("h2", {}, report.table_title) : null, table(report.table.map(plainRow), { caption: report.title }));
-    for (const lesson of report.lessons) parts.push(...curves(lesson, report.lessons.length > 1));
-    if (report.runs?.length) parts.push(h("h2", {}, "Runs that were kept"), h("p.quiet", {}, "Before and after training are the same tasks with the same luck."), table(report.runs.map((r) => ({ run: `${r.file.replace(/\.jsonl$/, "")}: ${r.name}`, number: r.run })), { columns: ["run"], onrow: (r) => go({ screen: `run/${r.number}` }), caption: "Runs that were kept" }));
-    if (report.facts && Object.keys(report.facts).length) parts.push(h("details", { open: !report.table.length && !report.lessons.length }, h("summary", {}, report.facts_title || "The recipe"), facts(report.facts)));
-    const open = this.element.querySelector("details")?.open;
-    this.element.replaceChildren(...parts.filter(Boolean));
-    if (open) this.element.querySelector("details").open = true;
-  }
-
-  async refresh() {
-    if (this.number !== undefined) this.fill(await ask("training", { training: this.number }));
-  }
-  state() {
-    return { screen: this.name };
-  }
-  key() {
-    return false;
-  }
-}
-
-const between = (row, v) => ("share_of_gap" in row ? v.map((x) => figure("share", x)).join(" to ") : brief(v));
-const plainRow = (row) => Object.fromEntries(Object.entries(row).map(([k, v]) => [k, Array.isArray(v) ? between(row, v) : v]));
-
-function curves(lesson, titled) {
-  const { lines } = lesson;
-  const points = (of) => lines.map((l) => [l.iteration + 1, of(l)]).filter(([, y]) => y !== null && y !== undefined && !Number.isNaN(y));
-  const parts = titled ? [h("h2", {}, lesson.title)] : [];
-  const charts = [];
-  const runs = ["before", "after"].filter((w) => lesson[w] !== undefined);
-  if (runs.length) parts.push(h("p", {}, "One run, with the same luck: ", runs.map((w) => h("span", {}, h("button.link", { onclick: () => go({ screen: `run/${lesson[w]}` }) }, `${w} training`), " "))));
-  const regret = points((l) => l.regret);
-  if (regret.length) charts.push(chart("Regret: what it leaves of the best possible score; the optimum is the line at 0", { regret }, { percent: true, zero: true }));
-  const score = points((l) => l.score);
-  if (score.length) charts.push(chart("Return: the mean score of its rollouts", { return: score }));
-  const kinds = [...new Set(lines.flatMap((l) => Object.keys(l.mix || {})))].sort();
-  for (const kind of kinds) {
-    const options = [...new Set(lines.flatMap((l) => Object.keys(l.mix?.[kind]?.options || {})))].sort();
-    if (options.length > 1 && options.length <= HUES.length) charts.push(chart(`What it decides (${words(kind)}): the share of each option`, Object.fromEntries(options.map((o) => [o, points((l) => l.mix?.[kind]?.options?.[o] ?? (l.mix?.[kind] ? 0 : null))])), { percent: true }));
-  }
-  const roles = [...new Set(lines.flatMap((l) => Object.keys(l.gradients || {})))].sort();
-  if (roles.length) charts.push(chart(`Length of the gradient${roles.length > 1 ? " of each role" : ` of the ${roles[0]}`}`, Object.fromEntries(roles.map((r) => [r, points((l) => l.gradients?.[r])]))));
-  const paid = points((l) => l.paid);
-  if (paid.length) charts.push(chart("Share of decisions that got credit", { paid }, { percent: true }));
-  return charts.length ? [...parts, h("div.charts", {}, charts)] : parts;
-}
-
-// A board as one picture a world: what each method leaves of the gap, with its interval; the best is first, the optimum is the line at 0.
-function standings(rows) {
-  const [W, L] = [560, 190];
-  return [h("div.charts", {}, [...new Set(rows.map((r) => r.env))].map((env) => {
-    const own = rows.filter((r) => r.env === env && r.share_of_gap !== null).sort((a, b) => a.share_of_gap - b.share_of_gap);
-    const ends = own.flatMap((r) => [r.share_of_gap, ...r.interval.filter((v) => v !== null)]);
-    const marks = ticks(Math.min(0, ...ends), Math.max(1e-9, ...ends));
-    const x = (v) => L + ((v - marks[0]) / (marks[marks.length - 1] - marks[0])) * (W - L - 30);
-    const height = own.length * 22 + 26;
-    const picture = svg("svg", { viewBox: `0 0 ${W} ${height}`, role: "img", class: "chart", "aria-label": `${words(env)}: ${own.map((r) => `${r.method} ${figure("share", r.share_of_gap)}`).join(", ")}` });
-    const text = (attributes, value) => {
-      const element = svg("text", attributes);
-      element.textContent = value;
-      picture.append(element);
-    };
-    for (const v of marks) {
-      picture.append(svg("line", { x1: x(v), x2: x(v), y1: 0, y2: height - 22, stroke: Math.abs(v) < 1e-12 ? "var(--ink)" : "var(--rule)" }));
-      text({ x: x(v), y: height - 6, "text-anchor": "middle" }, figure("share", +v.toPrecision(6)));
-    }
-    own.forEach((r, i) => {
-      const y = i * 22 + 12;
-      const [low, high] = r.interval;
-      if (low !== null && high !== null) picture.append(svg("line", { x1: x(low), x2: x(high), y1: y, y2: y, stroke: "#0072b2", "stroke-width": 2 }));
-      picture.append(svg("circle", { cx: x(r.share_of_gap), cy: y, r: 4, fill: "#0072b2" }));
-      text({ x: L - 8, y: y + 4, "text-anchor": "end" }, r.method);
-    });
-    return h("figure", {}, h("figcaption", {}, `${words(env)}: share of the gap that is left`), picture);
-  }))];
-}
-
-// From the least to the most in steps that one reads at a glance.
-function ticks(low, high) {
-  const step = niceStep((high - low) / 4, true);
-  const values = [];
-  for (let k = Math.floor(low / step + 1e-9); k <= Math.ceil(high / step - 1e-9); k++) values.push(k * step);
-  return values;
-}
-
-function chart(name, series, { percent = false, zero = false } = {}) {
-  const all = Object.values(series).flat();
-  if (!all.length) return h("p.quiet", {}, `${name}: nothing was recorded.`);
-  const [W, H, L, B, T] = [560, 190, 52, 26, 10];
-  const xs = all.map((p) => p[0]);
-  const ys = all.map((p) => p[1]);
-  const [x0, x1] = [Math.min(...xs), Math.max(...xs, Math.min(...xs) + 1)];
-  const marks = ticks(Math.min(0, ...ys), Math.max(...ys, Math.min(...ys) + 1e-9));
-  const [y0, y1] = [marks[0], marks[marks.length - 1]];
-  const x = (v) => L + ((v - x0) / (x1 - x0)) * (W - L - 16);
-  const y = (v) => H - B - ((v - y0) / (y1 - y0)) * (H - B - T);
-  const shown = (v) => (percent ? `${+(v * 100).toPrecision(4)} %` : String(+v.toPrecision(5)));
-  const label = (attributes, text) => {
-    const element = svg("text", attributes);
-    element.textContent = text;
-    return element;
-  };
-  const last = Object.entries(series).map(([k, points]) => `${k} ${shown(points[points.length - 1]?.[1] ?? NaN)}`).join(", ");
-  const picture = svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${name}. At the end: ${last}`, class: "chart" });
-  for (const v of marks) picture.append(svg("line", { x1: L, x2: W - 16, y1: y(v), y2: y(v), stroke: "var(--rule)" }), label({ x: L - 6, y: y(v) + 4, "text-anchor": "end" }, shown(+v.toPrecision(6))));
-  if (zero) picture.append(svg("line", { x1: L, x2: W - 16, y1: y(0), y2: y(0), stroke: "var(--ink)", "stroke-dasharray": "5 4" }));
-  const keys = Object.keys(series);
-  keys.forEach((key, i) => {
-    const colour = HUES[i % HUES.length];
-    picture.append(svg("polyline", { points: series[key].map(([a, b]) => `${x(a)},${y(b)}`).join(" "), fill: "none", stroke: colour, "stroke-width": 2, ...(i % 2 ? { "stroke-dasharray": "7 3" } : {}) }));
-    for (const [a, b] of series[key].length < 60 ? series[key] : []) {
-      const point = svg("circle", { cx: x(a), cy: y(b), r: 3, fill: colour });
-      const tip = svg("title");
-      tip.textContent = `${key}, iteration ${a}: ${shown(b)}`;
-      point.append(tip);
-      picture.append(point);
-    }
-  });
-  picture.append(label({ x: L, y: H - 8 }, `iteration ${x0}`), label({ x: W - 16, y: H - 8, "text-anchor": "end" }, `iteration ${x1}`));
-  const legend = keys.length > 1 ? h("ul.legend", {}, keys.map((k, i) => h("li", {}, dot(HUES[i % HUES.length]), ` ${k}`))) : null;
-  return h("figure", {}, h("figcaption", {}, name), picture, legend);
 }

@@ -6,7 +6,20 @@ let live = false;
 const KEYS = [
   ["Arrows", "move"], ["+ −", "zoom"], ["0", "show all"], ["j k", "next and previous event"], ["/", "search; n and p go through the matches"],
   ["c", "light the critical path"], ["f", "fold the agent of the chosen event"], ["1 … 5", "panels: event, list, summary, credit, safety"], ["b", "hide or show the panels"],
-  ["d", "light or dark"], ["Esc", "choose nothing"], ["?", "this help"],
+  ["d", "light or dark"], ["Esc", "show all, then choose nothing"], ["?", "this help"],
+];
+// What words mean, for who has never heard of them.
+const MEANINGS = {
+  decision: "the orchestrator chose: whom to launch, whom to ask, when to stop", spawn: "an agent was launched", despawn: "an agent was let go", message: "one agent wrote to another",
+  "tool call": "a program was called", "tool result": "what the program gave back", return: "an agent handed its work back to who launched it", aggregate: "several answers, or votes, became one",
+  "human intervention": "a person stepped in", "safety event": "a check looked, released or refused",
+};
+const ARROW_NAMES = { aggregate: "vote", tool_dependency: "tool", safety_flow: "safety" };
+const WORDS_OF_ARROWS = { spawn: "from who launched an agent to its first event", message: "from who wrote to who read", return: "from an agent back to who launched it", aggregate: "from an answer or vote to what was made of it", tool_dependency: "between a call and what came back", safety_flow: "from a check to what it let through" };
+const GLOSSARY = [
+  ["Event", "one thing that happened: a decision, a message, a call of a tool, a return."], ["Critical path", "the chain of work that decided how long the run took."],
+  ["Credit", "how much of the outcome a part of the team is paid for, by the rule of a method."], ["Unit", "what is paid: the whole team, a role, an agent, a decision, a turn, a message, a tool call, a token."],
+  ["Regret", "the share of the best possible score that was missed."], ["From outside", "content that nobody on the team wrote or vouches for, such as a web page."], ["Branch", "a run that repeats another one up to a point and then does something else."],
 ];
 const GUIDE = [
   "Each line is one agent, below whoever launched it. Time runs from left to right.",
@@ -75,7 +88,7 @@ function frame() {
   const search = h("input", { type: "search", placeholder: "Search", "aria-label": "Search agents, tools, types, choices; or agent:NAME, tool:NAME", id: "search" });
   search.addEventListener("change", () => {
     clearTimeout(search.waiting);
-    screen?.searched?.(search.value);
+    if (search.value.trim() !== (screen?.query || "")) screen?.searched?.(search.value); // a click on a match leaves the field
   });
   search.addEventListener("keydown", (k) => k.key === "Escape" && search.blur());
   search.addEventListener("input", () => {
@@ -83,7 +96,7 @@ function frame() {
     search.waiting = setTimeout(() => screen?.searched?.(search.value), 250);
   });
   const keys = h("table.facts", {}, h("tbody", {}, KEYS.map(([key, does]) => h("tr", {}, h("th", { scope: "row" }, key), h("td", {}, does)))));
-  const help = h("dialog", { id: "help", "aria-label": "How to read this, and keys" }, h("h2", {}, "How to read this"), GUIDE.map((line) => h("p", {}, line)), h("h2", {}, "Keys"), keys, h("form", { method: "dialog" }, h("button", {}, "Close")));
+  const help = h("dialog", { id: "help", "aria-label": "How to read this, and keys" }, h("h2", {}, "How to read this"), GUIDE.map((line) => h("p", {}, line)), h("h2", {}, "Words"), factTable(GLOSSARY), h("h2", {}, "Keys"), keys, h("form", { method: "dialog" }, h("button", {}, "Close")));
   help.querySelector("form").addEventListener("submit", (s) => {
     s.preventDefault();
     help.close();
