@@ -18,6 +18,7 @@ from bench.lm_credit import fidelity
 from experiments.lm.exact import exact, sure_teams
 from experiments.lm.explore import Practice, greedy_scores
 from experiments.lm.practice import Coach, Lecture, paced, practised
+from podium.audit.exactness import CLASSES, exactness
 from podium.credit import Credit
 from podium.credit.forest import copies
 from podium.engine.local import engines_of
@@ -40,7 +41,6 @@ from podium.learn.params import TEST
 from podium.learn.regimes import agents_of
 from podium.methods import METHODS, Method
 from podium.trace.columns import F, Text, Trace, concat
-from podium.trace.tokens import CLASSES, exactness
 from podium.trace.vocabulary import DECISIONS, event
 
 __all__ = ["ARMS", "JOBS", "LIVE_OURS", "OURS", "TRAJECTORY", "WORLDS", "Job", "ran"]

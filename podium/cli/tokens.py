@@ -9,9 +9,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text as Line
 
+from podium.audit.exactness import CLASSES, PROOFS, Exactness
 from podium.cli.output import out
 from podium.trace.rules import LIMIT
-from podium.trace.tokens import CLASSES, PROOFS, Exactness
 from podium.view.plain import plain
 
 __all__ = ["Allowed", "show_tokens", "told_tokens"]

@@ -1,4 +1,4 @@
-"""What an option did beyond the others that were forced in the same context: effects of decisions, with intervals."""
+"""What an option did beyond others that were forced in the same context: effects of decisions, with intervals."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_patience_ends_a_run(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ("world = ", "expected TOML"),
-        ("", "no world; there are costly_search"),
+        ("", "no world; there are cayley_moser, costly_search"),
         ('world = "nowhere"', "world 'nowhere' is not there; there are"),
         ('world = "planted"', "world 'planted' cannot be trained in"),
         ('world = "jury"\nrats = 1', "no setting 'rats'; there are 34, the nearest rate"),

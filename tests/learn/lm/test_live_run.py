@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from podium.audit.exactness import exactness  # noqa: E402
 from podium.cli import main  # noqa: E402
 from podium.cli.train import train  # noqa: E402
 from podium.credit.forest import roots  # noqa: E402
@@ -25,7 +26,6 @@ from podium.learn.lm.live_run import TEAMS, LiveRun, find_live, read_team_recipe
 from podium.learn.lm.settings import Settings  # noqa: E402
 from podium.trace.files import load  # noqa: E402
 from podium.trace.rules import check  # noqa: E402
-from podium.trace.tokens import exactness  # noqa: E402
 from tests.learn.lm import runs  # noqa: E402
 from tests.pages import report_of  # noqa: E402
 

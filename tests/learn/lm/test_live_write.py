@@ -11,11 +11,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from podium.audit.exactness import exactness  # noqa: E402
 from podium.learn.folder import BadRecipe  # noqa: E402
 from podium.learn.lm.live_run import LiveRun, read_team_recipe  # noqa: E402
 from podium.trace.files import load  # noqa: E402
 from podium.trace.rules import check  # noqa: E402
-from podium.trace.tokens import exactness  # noqa: E402
 
 WRITERS = """
 from podium.harness import Did, Return, Spawn, Stop, Team

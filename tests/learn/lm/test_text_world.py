@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from podium.audit.exactness import CLASSES, PROOFS, exactness  # noqa: E402
 from podium.engine.models import OutOfMemory, PolicyTeam, policy_team  # noqa: E402
 from podium.engine.options import Options  # noqa: E402
 from podium.engine.runner import ModelRunner  # noqa: E402
@@ -26,7 +27,6 @@ from podium.methods import credit_of  # noqa: E402
 from podium.trace.columns import Trace, differences  # noqa: E402
 from podium.trace.files import load, save  # noqa: E402
 from podium.trace.rules import check  # noqa: E402
-from podium.trace.tokens import CLASSES, PROOFS, exactness  # noqa: E402
 
 SHORT = PlaySettings(digits=1, most=4)
 
