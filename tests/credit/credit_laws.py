@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from podium.audit.score_laws import matched, renamed, reordered
 from podium.credit.credit import Credit, apply
 from podium.credit.forest import nodes, roots
 from podium.graph import units
 from podium.graph.grouping import count_of, take
-from podium.rewards.conformance import matched, renamed, reordered
 from podium.trace.columns import COLUMNS, F, Names, Text, Trace, concat, take_rows
 from podium.trace.vocabulary import edge, event
 

@@ -99,7 +99,7 @@ def test_patience_ends_a_run(tmp_path: Path) -> None:
         ("", "no world; there are cayley_moser, costly_search"),
         ('world = "nowhere"', "world 'nowhere' is not there; there are"),
         ('world = "planted"', "world 'planted' cannot be trained in"),
-        ('world = "jury"\nrats = 1', "no setting 'rats'; there are 34, the nearest rate"),
+        ('world = "jury"\nrats = 1', "no setting 'rats'; there are 32, the nearest rate"),
         ('world = "jury"\nrate = "fast"', "expected `float`, got `str`"),
         ('world = "jury"\niterations = 0', "iterations must be 1 or more, got 0"),
         ('world = "jury"\nmethod = "magic dust"', "no method called 'magic dust'; there are"),
