@@ -24,12 +24,9 @@ from bench.size import (
 )
 
 CEILINGS = {  # as measured, and a little room; a change may lower one and never raise it. One that is met goes
-    "core": 13_400,
     "learn": 7_800,
-    "podium": 42_700,
-    "long_lines": 165,
-    "participles": 180,
-    "shared_names": 130,
+    "podium": 42_100,
+    "participles": 1,
 }
 FIGURES = figures(all_sources("podium", "experiments"))
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from podium.envs.world import use_world
-from podium.learn.folder import BadRecipe, Run, read_recipe
+from podium.learn.folder import BadRecipe, Run, read_recipe, table_of
 from podium.methods import add
 from podium.outside import use
 from podium.registry import alternatives
@@ -98,9 +97,7 @@ def _table(recipe: str) -> dict[str, Any]:
     if not path.suffix and (RECIPES / f"{recipe}.toml").exists():
         path = RECIPES / f"{recipe}.toml"
     try:
-        return tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
-        raise BadRecipe(f'{recipe}: expected TOML such as world = "scouts" or team = "office": {error}') from None
+        return table_of(path.read_text(), recipe)
     except (OSError, UnicodeDecodeError) as error:
         known = alternatives(recipe, sorted(p.stem for p in RECIPES.glob("*.toml")))
         raise BadRecipe(

@@ -79,8 +79,8 @@ def compare(
             except (BadCredit, BadReward) as error:
                 refused[method.name, env] = str(error).partition("; there are")[0]
                 continue
-            judged, paid = zip(*judgements, strict=True)
-            standings.append(Standing(method.name, env, *over_seeds(judged), fmean(paid)))
+            worth, paid = zip(*judgements, strict=True)
+            standings.append(Standing(method.name, env, *over_seeds(worth), fmean(paid)))
     order = {env: i for i, env in enumerate(envs)}
     return Board(sorted(standings, key=lambda s: (order[s.env], s.share.mean)), refused)
 
