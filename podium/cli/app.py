@@ -57,6 +57,7 @@ VERBS: dict[str, tuple[str, str]] = {
         "The leader-board: methods side by side in the same worlds, at equal budgets, beside the trivial policies "
         "and the optimum.",
     ),
+    "gateway": ("gateway", "Serve a model to agent programs and record what they do, token by token."),
     "bench": ("bench", "Measurements against exact answers."),
     "study": (
         "study",

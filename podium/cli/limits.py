@@ -55,6 +55,7 @@ LIMITS: dict[str, Limits] = {
     "progress": Limits(0, 1, float),
     "row": Limits(0, HUGE),
     "port": Limits(0, 65_535),
+    "tokens": Limits(1, 1 << 20),
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.engine.generate import Pending, complete_free, score
+from podium.engine.generate import Pending, RunningBatch, complete_free, score
 from podium.engine.grammar import Guide
 from podium.engine.models import PolicyModel, PolicyTeam
 from podium.engine.options import Options, draw, likeliest
@@ -44,6 +44,9 @@ class LocalEngine:
         self._places: dict[Context, _Place] = {}
         self._tips: dict[int, Context | None] = {}  # the context that a thread holds now
         self._options: dict[tuple[tuple[int, ...], ...], Options] = {}
+        self._running = RunningBatch(self.reader)  # what was submitted
+        self._under_way: dict[int, tuple[Context, int, Any]] = {}  # by number: context, thread and what it read
+        self._busy: set[int] = set()  # threads that these are said in
 
     @property
     def model(self) -> str:
@@ -80,9 +83,9 @@ class LocalEngine:
         copied: list[tuple[int, _Place]] = []
         for i, one in enumerate(requests):
             parts, at, place = [one.context.ids], one.context.parent, None
-            while at is not None and (place := self._places.get(at)) is None:
+            while at is not None and ((place := self._places.get(at)) is None or place.thread in self._busy):
                 parts.append(at.ids)
-                at = at.parent
+                at, place = at.parent, None
             news.append(parts[0] if len(parts) == 1 else tuple(chain.from_iterable(reversed(parts))))
             if place is None:
                 begun.append(i)
@@ -122,6 +125,30 @@ class LocalEngine:
             for i, k, odds in zip(numbers, option, each, strict=True):
                 answers[i] = Completion(options.paths[k], odds[k], True, self.version, k, odds, read[i])
         return [one for one in answers if one is not None]
+
+    def submit(self, requests: Sequence[Request]) -> list[int]:
+        """Begins free answers, which join those under way; the numbers that `step` gives them by."""
+        threads, first = self._read(requests, None)
+        read = self.reader.digests(threads)
+        pending = [
+            Pending(thread, one.address, one.longest, one.greedy, guide=self._guide(one))
+            for thread, one in zip(threads.tolist(), requests, strict=True)
+        ]
+        numbers = [self._running.add(one) for one in pending]
+        self._running.begin(numbers, first)
+        for number, one, thread, digest in zip(numbers, requests, threads.tolist(), read, strict=True):
+            self._under_way[number] = one.context, thread, digest
+            self._busy.add(thread)  # nobody else may go on in it
+        return numbers
+
+    def step(self) -> dict[int, Completion]:
+        """Goes on with what was submitted by some tokens; the answers that are done, by number."""
+        done = self._running.step() if self._under_way else {}
+        for number in done:
+            _, thread, digest = self._under_way.pop(number)
+            self._busy.discard(thread)
+            done[number] = done[number]._replace(version=self.version, read=digest)
+        return done
 
     def _guide(self, one: Request) -> Guide | None:
         guided = one.grammar is not None or one.stop
