@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from bench.table import Row, at_most, best, fact
-from podium.exchange.span_dump import duration
+from podium.exchange.trail import duration
 from podium.trace.files import read
 from podium.trace.vocabulary import EVENT_TYPES
 

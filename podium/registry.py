@@ -50,6 +50,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "detector": ("podium.audit",),
     "world": ("podium.envs",),
     "importer": ("podium.exchange",),
+    "exporter": ("podium.exchange",),
     "reader": ("podium.exchange",),
     "viewer": ("podium.view.inline",),
     "study": ("podium.study.surveyed",),

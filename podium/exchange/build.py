@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import msgspec
@@ -198,7 +199,7 @@ class Run:
         n = len(self.events)
         columns: dict[str, Any] = {"id_e": Names(Text.constant("e", n), np.arange(n))}
         for name in set().union(*self.events) - {"extra"}:
-            columns[f"{name}_e"] = _column(_KIND[f"{name}_e"], [event.get(name) for event in self.events])
+            columns[f"{name}_e"] = _column(_KIND[f"{name}_e"], list(map(dict.get, self.events, repeat(name))))
         extra: dict[str, tuple[list[int], list[Any]]] = {}
         for row, more in enumerate([event.get("extra") for event in self.events]):
             for name, value in more.items() if more else ():
@@ -233,7 +234,7 @@ def _column(kind: str, values: list[Any]) -> Any:
     dtype, absent = _DTYPE.get(kind, (np.int8, -1))
     if kind != "float" and None in values:
         values = [absent if value is None else value for value in values]
-    return np.array(values, dtype)  # of None numpy makes a NaN
+    return np.fromiter(values, dtype, len(values))  # of None numpy makes a NaN
 
 
 def _sparse(rows: list[int], values: list[str], n: int) -> Text:

@@ -66,6 +66,7 @@ def is_claude_code(start: bytes, name: str) -> float:
         return 0.0
     if b"loglines" in fields:
         return 0.9
+    sure = 0.0
     for glance in _glances(start):
         if glance.type in ("user", "assistant", "progress", "system") and (
             bytes(glance.parentUuid) or glance.sessionId or (glance.session_id and glance.uuid)
@@ -74,10 +75,11 @@ def is_claude_code(start: bytes, name: str) -> float:
         if glance.type in _OTHER_TYPES and (
             glance.sessionId or glance.leafUuid or glance.type == "file-history-snapshot"
         ):
-            return 0.8
-        if glance.sessionId and b'"usage"' in bytes(glance.message):
-            return 0.6
-    return 0.7 if {b"parentUuid", b"sessionId"} <= fields or {b"messageId", b"snapshot"} <= fields else 0.0
+            sure = max(sure, 0.8)
+        elif glance.sessionId and b'"usage"' in bytes(glance.message):
+            sure = max(sure, 0.6)
+    partly = {b"parentUuid", b"sessionId"} <= fields or {b"messageId", b"snapshot"} <= fields
+    return sure or (0.7 if partly else 0.0)
 
 
 def claude_code_keys(start: bytes, name: str) -> Iterable[str]:

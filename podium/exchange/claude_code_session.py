@@ -8,7 +8,7 @@ a session takes far less memory than its log.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -414,15 +414,15 @@ class Session:
                 self.streams[agent] = stream
 
 
-def _lines(source: Source, run: Run) -> Iterator[tuple[int, Record]]:
-    if next(top_fields(source.start), b"") == b"loglines":
-        try:
-            lines = msgspec.json.decode(source.data(), type=dict[str, Raw])["loglines"]
-            yield from enumerate(msgspec.json.decode(lines, type=list[Record]), 1)
-        except (*ERRORS, KeyError) as error:
-            run.fault(source.name, None, f"not a session: {error}")
-        return
-    yield from records(source.lines(), _RECORD, lambda line, why: run.fault(source.name, line, why))
+def _lines(source: Source, run: Run) -> Iterable[tuple[int, Record]]:
+    if b'"loglines"' not in source.start[:100] or next(top_fields(source.start), b"") != b"loglines":
+        return records(source.lines(), _RECORD, lambda line, why: run.fault(source.name, line, why))
+    try:
+        lines = msgspec.json.decode(source.data(), type=dict[str, Raw])["loglines"]
+        return enumerate(msgspec.json.decode(lines, type=list[Record]), 1)
+    except (*ERRORS, KeyError) as error:
+        run.fault(source.name, None, f"not a session: {error}")
+        return ()
 
 
 def _text(raw: Raw) -> str:

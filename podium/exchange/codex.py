@@ -136,7 +136,7 @@ def codex_keys(start: bytes, name: str) -> list[str]:
     return [one.decode(errors="replace") for one in dict.fromkeys(names)]
 
 
-@register("importer", title="Codex rollouts", detect=is_codex, group=codex_keys)
+@register("importer", title="Codex", detect=is_codex, group=codex_keys)
 def codex(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     """The run of one session: the thread of the person and those of its sub-agents."""
     faults: list[tuple[str, int | None, str]] = []

@@ -17,7 +17,7 @@ from msgspec import Raw, Struct
 from podium.exchange.lines import ERRORS
 from podium.exchange.spans import Kind, Span, figure_of
 
-__all__ = ["CONTENT", "MARKS", "SESSIONS", "WANTED", "span_of"]
+__all__ = ["CONTENT", "MARKS", "SESSIONS", "WANTED", "span_of", "wanted"]
 
 OPERATIONS: dict[str, Kind] = {  # gen_ai.operation.name
     "invoke_agent": "agent",
@@ -126,6 +126,11 @@ MARKS = (
     b"llm.",
     b"mcp.method",
 )
+
+
+def wanted(attributes: Any) -> dict[str, Any]:
+    """The attributes that are read, of an object that may be none."""
+    return {k: v for k, v in attributes.items() if k in WANTED} if isinstance(attributes, dict) else {}
 
 
 def span_of(id: str, parent: str, name: str, start: float | None, end: float | None, a: Mapping[str, Any]) -> Span:

@@ -47,16 +47,20 @@ def _whole(line: bytes) -> bool:
 def _salvaged(data: bytes, complain: Complain) -> Iterator[tuple[int | None, Any]]:
     """The objects of a damaged array, or of documents one behind the other, up to where they break."""
     text = data.decode(errors="replace").lstrip("\ufeff")
-    scan, at = json.JSONDecoder(), 0
+    scan, at, apart = json.JSONDecoder(), 0, text.lstrip()[:1] != "["
     while True:
-        at += len(text[at:]) - len(text[at:].lstrip("[], \t\r\n"))
+        end, at = at, at + len(text[at:]) - len(text[at:].lstrip("[], \t\r\n"))
         if at >= len(text):
             return
+        if apart and end and "\n" not in text[end:at]:
+            complain(text.count("\n", 0, at) + 1, "several objects on one line")
         try:
             value, at = scan.raw_decode(text, at)
         except (ValueError, RecursionError) as error:
             place = getattr(error, "pos", at)
-            complain(text.count("\n", 0, place) + 1, f"not JSON from here on: {getattr(error, 'msg', error)}")
+            complain(
+                text[:place].rstrip().count("\n") + 1, f"not JSON from here on: {getattr(error, 'msg', error)}"
+            )
             return
         yield None, value
 

@@ -31,7 +31,7 @@ def is_langgraph(start: bytes, name: str) -> float:
     return 0.85 if task and (b'"mode"' in head or b'"tasks"' in head or b'"debug"' in head) else 0.0
 
 
-@register("importer", title="LangGraph streams", detect=is_langgraph)
+@register("importer", title="LangGraph", detect=is_langgraph)
 def langgraph(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     """The run of one stream."""
     for source in sources:

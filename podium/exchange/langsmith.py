@@ -33,7 +33,7 @@ def is_langsmith(start: bytes, name: str) -> float:
     return 0.9 if named else 0.0
 
 
-@register("importer", title="LangSmith runs", detect=is_langsmith)
+@register("importer", title="LangSmith", detect=is_langsmith)
 def langsmith(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     """The runs of LangSmith's run trees; trees of one thread are the tasks of one run."""
     collected = Collected("langsmith", keep)

@@ -38,7 +38,7 @@ def is_openai_agents(start: bytes, name: str) -> float:
     return 0.9 if _OBJECT.search(start[:8192]) and (b'"span_data"' in start or b'"workflow_name"' in start) else 0.0
 
 
-@register("importer", title="traces of the OpenAI Agents SDK", detect=is_openai_agents)
+@register("importer", title="OpenAI Agents SDK", detect=is_openai_agents)
 def openai_agents(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     """The runs of the SDK's traces; traces of one group are the tasks of one run."""
     collected = Collected("openai-agents", keep)

@@ -5,7 +5,7 @@ A trace is a run. Traces that name one conversation or session are the tasks of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,10 +16,11 @@ from podium.exchange.conventions import CONTENT, MARKS, SESSIONS, WANTED, span_o
 from podium.exchange.lines import ERRORS, one_a_line, records
 from podium.exchange.protobuf import Damaged, requests
 from podium.exchange.reading import START, Source
+from podium.exchange.restored import EXPORTED, TRAVELS, Exported
 from podium.exchange.spans import Span, add_spans
 from podium.registry import register
 
-__all__ = ["Collected", "otlp"]
+__all__ = ["Collected", "hexadecimal", "otlp", "session_of"]
 
 
 class Value(
@@ -213,12 +214,17 @@ def spans_of(request: Request) -> Iterator[tuple[str, str, Span]]:
                     span.failed = span.failed or span.kind != "guard"
                 if wire.links:
                     span.links = tuple(_id(link.span_id) for link in wire.links)
-                session = ""
-                for key in SESSIONS:
-                    if key in a:
-                        session = str(a[key] or "")
-                        break
-                yield _id(wire.trace_id), session, span
+                yield _id(wire.trace_id), session_of(a), span
+
+
+def session_of(a: Mapping[str, Any]) -> str:
+    """The session that the attributes of a span name."""
+    return next((str(a[key]) for key in SESSIONS if a.get(key)), "")
+
+
+def hexadecimal(value: Any) -> str:
+    """An id as dumps of spans write it."""
+    return value.lower().removeprefix("0x") if isinstance(value, str) else ""
 
 
 class Collected:
@@ -228,6 +234,7 @@ class Collected:
         self.system, self.keep = system, keep
         self.traces: dict[str, dict[str, Span]] = {}
         self.session: dict[str, str] = {}
+        self.rows: dict[tuple[str, str], int] = {}  # by trace and span: its first event
         self.twice: list[tuple[str, str]] = []
         self.faults: list[tuple[str, int | None, str]] = []
 
@@ -264,7 +271,8 @@ class Collected:
             traces.sort(key=lambda trace: min(s.start for s in self.traces[trace].values() if s.start is not None))
             for task, trace in enumerate(traces):
                 first = len(run.events)
-                add_spans(run, list(self.traces[trace].values()), root)
+                rows = add_spans(run, list(self.traces[trace].values()), root)
+                self.rows |= {(trace, id): row for id, row in rows.items()}
                 if len(traces) > 1:
                     for event in run.events[first:]:
                         event["task"] = task
@@ -281,16 +289,28 @@ def is_otlp(start: bytes, name: str) -> float:
     return 0.0
 
 
-@register("importer", title="OTLP traces (JSON or protobuf)", detect=is_otlp)
+@register("importer", title="OTLP", detect=is_otlp)
 def otlp(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     """The runs of OTLP files."""
-    collected = Collected("opentelemetry", keep)
+    collected, ours = Collected("opentelemetry", keep), Exported()
     for source in sources:
         complain = collected.complain(source.name)
         for request in _read(source, complain):
+            if EXPORTED.encode() in source.start:
+                _keep(request, ours)
+                continue
             for trace, session, span in spans_of(request):
                 collected.add(trace, session, span)
-    yield from collected.runs(sources[0].name)
+    yield from ours.runs(collected.faults)
+    if collected.traces or not ours.about:
+        yield from collected.runs(sources[0].name)
+
+
+def _keep(request: Request, ours: Exported) -> None:
+    for span in (s for resource in request.resource_spans for scope in resource.scope_spans for s in scope.spans):
+        ours.add(
+            span.trace_id, {p.key: _value.decode(p.value).plain() for p in span.attributes if p.key in TRAVELS}
+        )
 
 
 def _read(source: Source, complain: Callable[[int | None, str], None]) -> Iterator[Request]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from struct import unpack_from
 from typing import Any
 
-__all__ = ["Damaged", "requests"]
+__all__ = ["PAIR", "REQUEST", "Damaged", "Schema", "requests"]
 
 
 class Damaged(ValueError):
@@ -60,7 +60,7 @@ SPAN: Schema = {
     8: ("endTimeUnixNano", "fixed"),
     9: ("attributes", [PAIR]),
     11: ("events", [{2: ("name", "text"), 3: ("attributes", [PAIR])}]),
-    13: ("links", [{2: ("spanId", "id")}]),
+    13: ("links", [{1: ("traceId", "id"), 2: ("spanId", "id"), 4: ("attributes", [PAIR])}]),
     15: ("status", {3: ("code", "int")}),
 }
 REQUEST: Schema = {

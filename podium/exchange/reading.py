@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
+from struct import unpack
 from typing import IO, NamedTuple, Protocol
 
 import msgspec
@@ -29,7 +30,8 @@ from podium.trace.survey import top_fields
 __all__ = ["Importer", "Source", "known_formats", "looks_like", "read_foreign"]
 
 START = 1 << 16  # bytes that a format is recognised by
-ZSTD = 93  # how a member of a zip archive is packed
+CERTAIN = 0.9  # a format that is so sure is not doubted: the others are not asked
+ZSTD, ENCRYPTED = 93, 1  # how a member of a zip archive is packed, and a flag of it
 
 
 class Source(NamedTuple):
@@ -64,6 +66,8 @@ def importer_of(start: bytes, name: str) -> str | None:
         sure = float(facts("importer", one)["detect"](start, name))
         if sure > surest:
             best, surest = one, sure
+        if sure >= CERTAIN:
+            break
     return best
 
 
@@ -185,11 +189,24 @@ def _zipped(path: str, progress: files.Progress, broken: dict[str, str]) -> Iter
 def _member(archive: zipfile.ZipFile, path: str, member: str) -> IO[bytes]:
     """A file in an archive; what is damaged, encrypted, or packed in a way that this Python does not know, is
     unreadable."""
+    info = archive.getinfo(member)
     try:
+        if info.compress_type == ZSTD and not info.flag_bits & ENCRYPTED:
+            return io.BytesIO(_packed(path, info))
         return archive.open(member)
     except (NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
-        method = " (zstd)" if archive.getinfo(member).compress_type == ZSTD else ""
-        raise Unreadable(f"{path}:{member}", f"cannot be unpacked here: {error}{method}") from None
+        raise Unreadable(f"{path}:{member}", f"cannot be unpacked here: {error}") from None
+
+
+def _packed(path: str, info: zipfile.ZipInfo) -> bytes:
+    """A member as it lies in the archive, to be unpacked like a file: Python's zipfile does not know its method."""
+    with open(path, "rb") as file:
+        file.seek(info.header_offset + 26)
+        file.seek(sum(unpack("<HH", file.read(4))), os.SEEK_CUR)
+        data = file.read(info.compress_size)
+    if not data.startswith(b"\x28\xb5\x2f\xfd"):
+        raise zipfile.BadZipFile("not packed with Zstandard, as the archive says")
+    return data
 
 
 def _tarred(path: str, progress: files.Progress, broken: dict[str, str]) -> Iterator[Source]:
@@ -252,9 +269,11 @@ def _lines(
     """What a file holds, as far as it can be read."""
     try:
         with opened() as stream:
+            if progress is None:
+                yield from stream
+                return
             for line in stream:
-                if progress:
-                    progress(len(line))
+                progress(len(line))
                 yield line
     except Unreadable as error:
         broken[name] = error.why

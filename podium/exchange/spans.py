@@ -102,10 +102,12 @@ class _Done:
         self.row, self.end, self.relation, self.stated, self.span = row, end, relation, stated, span
 
 
-def add_spans(run: Run, spans: Sequence[Span], root: str = "main") -> None:
+def add_spans(run: Run, spans: Sequence[Span], root: str = "main") -> dict[str, int]:
     """Adds the events of the spans of one run, or of its next task. `root` names the agent of spans that belong to
-    none."""
-    _Sweep(run, spans, root).through()
+    none. Returns the first event of each span that has one."""
+    sweep = _Sweep(run, spans, root)
+    sweep.through()
+    return sweep.rows
 
 
 def _last(run: Run) -> tuple[int, float] | None:

@@ -93,9 +93,10 @@ class Text:
 
     @staticmethod
     def of(strings: Iterable[str | None]) -> Text:
-        codes: dict[str | None, int] = {None: -1}
-        column = [codes.setdefault(s, len(codes) - 1) for s in strings]
-        return Text(np.array(column, np.int32), tuple(w for w in codes if w is not None))
+        strings = list(strings)
+        words = tuple(word for word in dict.fromkeys(strings) if word is not None)
+        codes: dict[str | None, int] = {None: -1, **dict(zip(words, range(len(words)), strict=True))}
+        return Text(np.fromiter(map(codes.__getitem__, strings), np.int32, len(strings)), words)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Text, (self.codes, tuple(self.words))

@@ -35,6 +35,7 @@ from podium.trace.scan import LOG_EVENTS, Shape
 __all__ = [
     "Read",
     "check_paths",
+    "finished",
     "groups_of",
     "load",
     "load_with_files",
@@ -136,7 +137,8 @@ def _read_foreign(paths: list[str], several: bool, keep: bool, progress: Progres
         start = _start(one)
         what = find("reader", "looks_like")(start, one)
         if not several:
-            if _is_trace_name(Path(one)) and not any(survey.top_fields(start)):
+            nameless = not any(survey.top_fields(start)) and (start[:1] != b"{" or survey.resembles(start))
+            if _is_trace_name(Path(one)) and nameless:
                 yield from _read_files([one], "", LOG_EVENTS, progress)  # which says how it is not a trace
                 continue
             raise Unreadable(one, what)
@@ -204,7 +206,7 @@ def _read_files(files: list[str], folder: str, shape: Shape, progress: Progress)
                 yield one
     for segments in runs:
         several = len({s.file for s in segments}) > 1
-        yield _finished(log.run_of(segments), folder if several else segments[0].file)
+        yield finished(log.run_of(segments), folder if several else segments[0].file)
 
 
 def _joined(runs: list[list[Segment]], segment: Segment) -> None:
@@ -269,12 +271,13 @@ def _documents(data: bytes, file: str) -> Iterator[Read]:
         for number, line in enumerate(data.split(b"\n"), 1):
             if line.strip():
                 where = f"{file}:{number}"
-                yield _finished(survey.read_document(line, where), where)
+                yield finished(survey.read_document(line, where), where)
     else:
-        yield _finished(survey.read_document(data, file), file)
+        yield finished(survey.read_document(data, file), file)
 
 
-def _finished(loose: Loose | list[Place], file: str) -> Read:
+def finished(loose: Loose | list[Place], file: str) -> Read:
+    """The run that was read, once its rules are checked; or the ways in which it could not be."""
     if isinstance(loose, list):
         return Read(file, None, [Finding(file, p.position, p.rule, LEVELS[p.rule], p.message) for p in loose])
     trace, broken, order = settle(loose)

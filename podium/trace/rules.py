@@ -120,6 +120,8 @@ def unmatched_calls(trace: Trace) -> tuple[list[int], list[int]]:
     single_e[trace.src_x[joined]] = False
     single_e[trace.dst_x[joined]] = False
     single = np.flatnonzero(single_e)
+    if not len(single):
+        return [], []
     named_a = np.append(trace.name_a.recoded(trace.tool_e.words), -2)  # the tool that an agent is
     agent_e = trace.agent_e[single]
     columns = (trace.type_e[single], trace.rollout_e[single], trace.tool_e.codes[single], agent_e, named_a[agent_e])

@@ -12,7 +12,7 @@ import pytest
 from bench.exchange_mutants import faults_of, mutated, one_a_line, seeds
 from tests.exchange import sessions
 
-SEEDS = int(os.environ.get("PODIUM_MUTATIONS", "400"))
+SEEDS = int(os.environ.get("PODIUM_MUTATIONS", "800"))
 
 
 def generations() -> list[bytes]:

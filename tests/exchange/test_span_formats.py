@@ -68,7 +68,7 @@ def test_otlp_in_protobuf_is_the_same_run_as_in_json() -> None:
     assert both[0] == both[1]
 
 
-@pytest.mark.parametrize("path", real("otel/*.json") + real("trail/annotations_swe_bench/0*.json"))
+@pytest.mark.parametrize("path", real("otel/*.json"))
 def test_a_sample_without_a_run_is_none_of_ours(path: Path) -> None:
     start = path.read_bytes()[: 1 << 16]
     assert all(facts("importer", name)["detect"](start, path.name) == 0 for name in names("importer"))

@@ -81,7 +81,7 @@ def required(found: Plain, shape: Shape) -> bool:
 def outcome(data: bytes) -> Any:
     """What a whole document comes to: a trace and what is wrong, or why it cannot be read."""
     try:
-        one = files._finished(survey.read_document(data, "f"), "f")
+        one = files.finished(survey.read_document(data, "f"), "f")
     except Unreadable as error:
         return str(error)
     return one

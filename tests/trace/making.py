@@ -357,7 +357,7 @@ def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
 
 def read_text(text: bytes, file: str = "f") -> files.Read:
     """What comes of a survey document."""
-    return files._finished(survey.read_document(text, file), file)
+    return files.finished(survey.read_document(text, file), file)
 
 
 def trace_of(document: dict[str, Any] | bytes) -> Trace:
@@ -383,7 +383,7 @@ def log_reads(*segment_files: bytes) -> list[files.Read]:
     for i, text in enumerate(segment_files):
         for segment in log.read_segments(iter([text]), f"f{i}", LOG_EVENTS, words):
             files._joined(runs, segment)
-    return [files._finished(log.run_of(segments), "f") for segments in runs]
+    return [files.finished(log.run_of(segments), "f") for segments in runs]
 
 
 def log_text(*lines: dict[str, Any], writer: str = "w0", run: str = "run", closed: bool = True) -> bytes:
