@@ -293,7 +293,8 @@ def _read_responses(body: dict[str, Any]) -> Ask:
 
 
 def _items(items: Sequence[Any]) -> list[Message]:
-    """Messages out of items: calls go with the answer that they are of; reasoning is left out: it is ours to read."""
+    """Messages out of items: calls go with the answer that they are of; reasoning is left out: it is ours to
+    read."""
     messages: list[Message] = []
     for item in items:
         kind = item.get("type", "message") if isinstance(item, dict) else None
