@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from podium.learn.train import Learner
+from podium.trace.store import sync
 
 __all__ = ["load_learner", "save_learner"]
 
@@ -29,6 +30,7 @@ def save_learner(learner: Learner, path: Path) -> None:
         out.flush()
         os.fsync(out.fileno())
     os.replace(beside, path)
+    sync(path.parent)
 
 
 def load_learner(path: Path) -> Learner:

@@ -8,6 +8,7 @@ on from its last checkpoint to the same files.
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -38,6 +39,7 @@ from podium.methods.update import BadUpdate
 from podium.registry import alternatives
 from podium.trace import files
 from podium.trace.columns import Trace
+from podium.trace.store import locked
 
 __all__ = [
     "EVERY",
@@ -203,12 +205,14 @@ class Folder:
 
     def follow(
         self,
+        first: int,
         last: int,
         patience: int,
         step: Callable[[], dict[str, Any]],
         look: Callable[[], float],
         save: Callable[[], None],
     ) -> Iterator[dict[str, Any]]:
+<<<<<<< HEAD
         """Goes on to the last iteration, or until nothing gets better. At times looks at the regret, and saves."""
         before = self.lines
         looks, done = [line["regret"] for line in before if line["regret"] is not None], len(before)
@@ -229,6 +233,32 @@ class Folder:
                     took.flush()
                     save()
                 yield line | {"seconds": change["seconds"]}
+=======
+        """Goes on from one iteration to the last, or until nothing gets better; tells of every one. Now and then
+        looks at the regret, and saves. Nobody else may do so in the same folder meanwhile."""
+        with locked(self.path, wait=False):
+            self.cut(first)
+            before = self.lines
+            looks, done = [line["regret"] for line in before if line["regret"] is not None], len(before)
+            with (
+                (self.path / "iterations.jsonl").open("ab") as out,
+                (self.path / "seconds.jsonl").open("ab") as took,
+            ):
+                while done < last and not _given_up(looks, patience):
+                    told = step()
+                    done += 1
+                    regret = look() if done == last or done < EVERY or not done % EVERY else None
+                    line = {k: v for k, v in told.items() if k != "seconds"} | {"regret": regret}
+                    out.write(msgspec.json.encode(line) + b"\n")
+                    took.write(msgspec.json.encode(told["seconds"]) + b"\n")
+                    if regret is not None:
+                        looks.append(regret)
+                        for file in (out, took):  # on disk before the checkpoint that goes on from there
+                            file.flush()
+                            os.fsync(file.fileno())
+                        save()
+                    yield line | {"seconds": told["seconds"]}
+>>>>>>> main
 
 
 class TrainingRun:
@@ -280,11 +310,14 @@ class Run(TrainingRun):
         self.net = network(self._drawn(0, 0), asked.recipe)
         self.files = Folder(folder, asked)
         self.learner = self._resumed(folder / "learner.npz")
+<<<<<<< HEAD
         self.files.cut(self.learner.iteration)
 
     def _drawn(self, iteration: int, number: int) -> World:
         """A world by address: those of iteration 0 are never trained on."""
         return training(self.asked.world, self.asked.seed, iteration, number)
+=======
+>>>>>>> main
 
     def _stored_start(self) -> Learner:
         assert self.stored is not None
@@ -341,7 +374,11 @@ class Run(TrainingRun):
 
         with one_thread(), players(self.cores) as mapped:
             steps = self._steps(policy, mapped)
+<<<<<<< HEAD
             yield from self.files.follow(self.last, self.asked.patience, step, look, save)
+=======
+            yield from self.held.follow(self.learner.iteration, self.last, self.asked.patience, step, look, save)
+>>>>>>> main
 
     def _steps(self, policy: NetPolicy, mapped: Mapped) -> Iterator[Iteration]:
         recipe = self.asked

@@ -182,9 +182,13 @@ class ModelRun(TrainingRun, ABC):
         if self.stored is not None:
             self._start_of(self.stored)
         self.files = Folder(self.folder, self.asked)
+<<<<<<< HEAD
         if (self.folder / LEARNER).exists():
             self._resume(self.folder / LEARNER)
         self.files.cut(self.learner.iteration)
+=======
+        self._resume(self.folder / "learner.safetensors")
+>>>>>>> main
 
     @abstractmethod
     def _agents(self) -> Sequence[str]:
@@ -275,10 +279,8 @@ class ModelRun(TrainingRun, ABC):
     def iterations(self) -> Iterator[dict[str, Any]]:
         """Goes on to the end of the recipe, or until nothing gets better; says of every iteration what it did."""
         with self._threads():
-            steps = self.learned()
-            yield from self.files.follow(
-                self.last, self.asked.patience, lambda: next(steps).line(), self._look, self._save
-            )
+            steps, at = self.learned(), (self.learner.iteration, self.last, self.asked.patience)
+            yield from self.files.follow(*at, lambda: next(steps).line(), self._look, self._save)
 
     def learned(self) -> Iterator[Iteration]:
         """The iterations that are left, by the one loop."""
