@@ -13,11 +13,6 @@ from podium.audit.exactness import CLASSES, PROOFS, Exactness
 from podium.cli.output import out
 from podium.plain import plain
 from podium.trace.rules import LIMIT
-<<<<<<< HEAD
-from podium.view.plain import plain
-=======
-from podium.trace.tokens import CLASSES, PROOFS, Exactness
->>>>>>> main
 
 __all__ = ["Allowed", "show_tokens", "told_tokens"]
 

@@ -212,28 +212,6 @@ class Folder:
         look: Callable[[], float],
         save: Callable[[], None],
     ) -> Iterator[dict[str, Any]]:
-<<<<<<< HEAD
-        """Goes on to the last iteration, or until nothing gets better. At times looks at the regret, and saves."""
-        before = self.lines
-        looks, done = [line["regret"] for line in before if line["regret"] is not None], len(before)
-        with (
-            (self.path / "iterations.jsonl").open("ab") as out,
-            (self.path / "seconds.jsonl").open("ab") as took,
-        ):
-            while done < last and not _given_up(looks, patience):
-                change = step()
-                done += 1
-                regret = look() if done == last or done < EVERY or not done % EVERY else None
-                line = {k: v for k, v in change.items() if k != "seconds"} | {"regret": regret}
-                out.write(msgspec.json.encode(line) + b"\n")
-                took.write(msgspec.json.encode(change["seconds"]) + b"\n")
-                if regret is not None:
-                    looks.append(regret)
-                    out.flush()
-                    took.flush()
-                    save()
-                yield line | {"seconds": change["seconds"]}
-=======
         """Goes on from one iteration to the last, or until nothing gets better; tells of every one. Now and then
         looks at the regret, and saves. Nobody else may do so in the same folder meanwhile."""
         with locked(self.path, wait=False):
@@ -245,20 +223,19 @@ class Folder:
                 (self.path / "seconds.jsonl").open("ab") as took,
             ):
                 while done < last and not _given_up(looks, patience):
-                    told = step()
+                    change = step()
                     done += 1
                     regret = look() if done == last or done < EVERY or not done % EVERY else None
-                    line = {k: v for k, v in told.items() if k != "seconds"} | {"regret": regret}
+                    line = {k: v for k, v in change.items() if k != "seconds"} | {"regret": regret}
                     out.write(msgspec.json.encode(line) + b"\n")
-                    took.write(msgspec.json.encode(told["seconds"]) + b"\n")
+                    took.write(msgspec.json.encode(change["seconds"]) + b"\n")
                     if regret is not None:
                         looks.append(regret)
                         for file in (out, took):  # on disk before the checkpoint that goes on from there
                             file.flush()
                             os.fsync(file.fileno())
                         save()
-                    yield line | {"seconds": told["seconds"]}
->>>>>>> main
+                    yield line | {"seconds": change["seconds"]}
 
 
 class TrainingRun:
@@ -310,14 +287,10 @@ class Run(TrainingRun):
         self.net = network(self._drawn(0, 0), asked.recipe)
         self.files = Folder(folder, asked)
         self.learner = self._resumed(folder / "learner.npz")
-<<<<<<< HEAD
-        self.files.cut(self.learner.iteration)
 
     def _drawn(self, iteration: int, number: int) -> World:
         """A world by address: those of iteration 0 are never trained on."""
         return training(self.asked.world, self.asked.seed, iteration, number)
-=======
->>>>>>> main
 
     def _stored_start(self) -> Learner:
         assert self.stored is not None
@@ -374,11 +347,7 @@ class Run(TrainingRun):
 
         with one_thread(), players(self.cores) as mapped:
             steps = self._steps(policy, mapped)
-<<<<<<< HEAD
-            yield from self.files.follow(self.last, self.asked.patience, step, look, save)
-=======
-            yield from self.held.follow(self.learner.iteration, self.last, self.asked.patience, step, look, save)
->>>>>>> main
+            yield from self.files.follow(self.learner.iteration, self.last, self.asked.patience, step, look, save)
 
     def _steps(self, policy: NetPolicy, mapped: Mapped) -> Iterator[Iteration]:
         recipe = self.asked

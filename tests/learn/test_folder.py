@@ -130,7 +130,7 @@ def test_lines_of_a_method_of_the_table_say_what_was_paid(tmp_path: Path) -> Non
 
 
 def test_nobody_else_trains_in_the_folder_meanwhile(tmp_path: Path) -> None:
-    asked = read('world = "jury"\niterations = 6\nepisodes = 64', "here")
+    asked = read_recipe('world = "jury"\niterations = 6\nepisodes = 64', "here")
     steps = Run(asked, tmp_path / "run").iterations()
     next(steps)
     with pytest.raises(StoreError, match="another process writes there"):

@@ -182,13 +182,8 @@ class ModelRun(TrainingRun, ABC):
         if self.stored is not None:
             self._start_of(self.stored)
         self.files = Folder(self.folder, self.asked)
-<<<<<<< HEAD
         if (self.folder / LEARNER).exists():
             self._resume(self.folder / LEARNER)
-        self.files.cut(self.learner.iteration)
-=======
-        self._resume(self.folder / "learner.safetensors")
->>>>>>> main
 
     @abstractmethod
     def _agents(self) -> Sequence[str]:
