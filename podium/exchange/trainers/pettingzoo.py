@@ -92,7 +92,11 @@ def aec(world: World, agents: Sequence[str] | None = None, most_items: int = 64)
     game = _Game(world, agents, most_items)
 
     class PodiumAEC(AECEnv):  # type: ignore[misc]
-        metadata: dict[str, Any] = {"name": world.name, "render_modes": [], "is_parallelizable": False}  # noqa: RUF012
+        metadata: dict[str, Any] = {  # noqa: RUF012
+            "name": world.name,
+            "render_modes": [],
+            "is_parallelizable": False,
+        }
 
         def __init__(self) -> None:
             super().__init__()

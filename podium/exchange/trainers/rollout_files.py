@@ -182,8 +182,8 @@ def _row_run(
 ) -> tuple[RolloutRun, int]:
     """A run of a prompt and its answer; and the event of the answer."""
     run = RolloutRun(name, system=system, task_id=task, keep=keep)
-    asked = run.add("message", PERSON, None, to="agent", content=_chat(prompt))
-    row = run.add("message", "agent", None, role="assistant", content=_chat(answer), after=[("message", asked)])
+    question = run.add("message", PERSON, None, to="agent", content=_chat(prompt))
+    row = run.add("message", "agent", None, role="assistant", content=_chat(answer), after=[("message", question)])
     run.rewards |= {} if reward is None or reward != reward else {"team": float(reward)}
     run.rewards |= {name: value for name, value in more.items() if value == value}
     return run, row
