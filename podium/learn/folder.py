@@ -32,7 +32,7 @@ from podium.learn.policy import Net
 from podium.learn.regimes import network, roles_of, started, wrong
 from podium.learn.requirements import cannot
 from podium.learn.source import OURS, Mapped, iterations
-from podium.learn.stored import StoredRuns, keep_runs
+from podium.learn.stored import StoredRuns, keep_runs, sample_runs
 from podium.learn.train import Learner, NetPolicy, Recipe, begin, one_thread, players
 from podium.methods import METHODS
 from podium.methods.update import BadUpdate
@@ -350,13 +350,11 @@ class Run(TrainingRun):
             yield from self.files.follow(self.learner.iteration, self.last, self.asked.patience, step, look, save)
 
     def _steps(self, policy: NetPolicy, mapped: Mapped) -> Iterator[Iteration]:
-        recipe = self.asked
-        keep = keep_runs(self.folder, policy) if self.keep else None
+        method = METHODS[self.asked.method]
+        keep = keep_runs(self.folder, policy) if self.keep else sample_runs(self.folder)
         if self.stored is not None:
-            method = METHODS[recipe.method]
-            rule = recipe.recipe.rule(method)
-            return learn(self.stored, policy, method, rule, recipe.recipe.iterations, keep, self.last)
-        return iterations(policy, lambda i, k: self._drawn(i + 1, k), recipe.method, mapped=mapped, keep=keep)
+            return learn(self.stored, policy, method, policy.recipe.rule(method), self.wanted, keep, self.last)
+        return iterations(policy, lambda i, k: self._drawn(i + 1, k), method, mapped=mapped, keep=keep)
 
     def judged(self, tests: int = 4, episodes: int = 20_000) -> list[Judged]:
         """The policy on held-out worlds; also kept as judged.json."""

@@ -26,9 +26,9 @@ from podium.learn.policy import Net, Seen, joined, seen_by, taken
 from podium.learn.train import Learner, NetPolicy
 from podium.trace import files
 from podium.trace.columns import Trace
-from podium.trace.forest import Forest
+from podium.trace.forest import Forest, roots
 
-__all__ = ["BadRuns", "StoredRuns", "keep_runs", "observed_again"]
+__all__ = ["BadRuns", "StoredRuns", "keep_runs", "observed_again", "sample_runs"]
 
 
 class BadRuns(WrongUse, ValueError):
@@ -42,11 +42,16 @@ def keep_runs(folder: Path, policy: NetPolicy) -> Keep:
         place = folder / "kept" / str(number)
         place.mkdir(parents=True, exist_ok=True)
         for k, one in enumerate(rollouts):
-            trace = one.trace.whole() if isinstance(one.trace, Forest) else one.trace
-            files.save(trace, place / f"{k}.jsonl")
+            files.save(one.trace.whole() if isinstance(one.trace, Forest) else one.trace, place / f"{k}.jsonl")
         checkpoint.save_learner(policy.learner, place / "learner.npz")
 
     return keep
+
+
+def sample_runs(folder: Path) -> Keep:
+    """Writes the first three runs of each iteration into `sampled/N.jsonl`, to look at."""
+    (folder / "sampled").mkdir(exist_ok=True)
+    return lambda number, rollouts, _: files.save(roots(rollouts[0].trace, 3), folder / f"sampled/{number}.jsonl")
 
 
 @dataclass(frozen=True)
@@ -83,16 +88,13 @@ class StoredRuns:
             decisions = observed_again(policy.net, trace)
         except (BadParameter, ValueError) as error:
             raise BadRuns(f"{path}: what the policy saw cannot be replayed: {error}") from None
-        roots = trace.parent_n.codes < 0
-        free = roots & (trace.tells_n != 0)
-        score = trace.reward_n["team"][free]
-        asked_for = int((trace.call_e >= 0).sum())
+        free = (trace.parent_n.codes < 0) & (trace.tells_n != 0)
         rows = np.concatenate([np.zeros(0, np.int64), *(d.row for d in decisions)])
         return Rollouts(
             trace,
             Observed(decisions, fitted=True),
-            score,
-            asked_for,
+            trace.reward_n["team"][free],
+            int((trace.call_e >= 0).sum()),
             tally_of(trace, np.flatnonzero((trace.call_e >= 0) & free[trace.rollout_e]), policy.net.words.word),
             rows,
         )
