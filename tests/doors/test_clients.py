@@ -12,13 +12,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from podium.audit.exactness import exactness  # noqa: E402
 from podium.engine.local import engines_of  # noqa: E402
 from podium.engine.models import policy_team  # noqa: E402
 from podium.gateway.serve import serving  # noqa: E402
 from podium.gateway.service import Gateway  # noqa: E402
 from podium.trace.files import load  # noqa: E402
 from podium.trace.rules import check  # noqa: E402
-from podium.trace.tokens import exactness  # noqa: E402
 from podium.trace.vocabulary import event  # noqa: E402
 from tests.engine.templates import dialogue, goes_on  # noqa: E402
 
