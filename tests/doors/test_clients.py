@@ -32,6 +32,7 @@ pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="the clients are not
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, str]]:
+    torch.set_num_threads(1)
     service = Gateway(
         tmp_path_factory.mktemp("runs"), TEAM, lambda: engines_of(TEAM, "0", 16, 32, False), longest=64
     )
