@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-kernels doors proofs setup lm mcp browser bubblewrap clean
+.PHONY: demo test test-kernels doors proofs setup lm mcp browser bubblewrap trainers clean
 
 demo: setup
 	$(BIN)/python examples/learn_the_five.py
@@ -38,6 +38,10 @@ lm: $(VENV)/lm
 $(VENV)/lm: constraints.txt $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lm]'
 	@touch $@
+
+# Other people's trainers, each in an environment of its own in .trainers: what our plug-ins are tried in (docs/trainers.md).
+trainers: lm
+	$(BIN)/python -m bench.trainers
 
 # What confines the commands of agents. Where it cannot be installed, its tests say so and are skipped.
 bubblewrap:

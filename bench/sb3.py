@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from bench import peers
 from bench.table import Row, at_least, at_most, command, fact
 from podium.envs.draws import seeds
-from podium.envs.gym import _seen
+from podium.envs.gym import observations_of
 from podium.envs.world import Policy, View, World, play
 from podium.learn.collect import capped, greedy
 from podium.learn.params import held_out, training
@@ -116,7 +116,7 @@ SETTINGS: dict[str, Settings] = {
 
 def observed(world: World, view: View, most_items: int, most_options: int) -> NDArray[np.float32]:
     """The gym face as one row a decision; options that this world has not are not allowed."""
-    seen = _seen(world, view, most_items)
+    seen = observations_of(world, view, most_items)
     n, k = seen["allowed"].shape
     allowed = np.zeros((n, most_options))
     allowed[:, :k] = seen["allowed"]

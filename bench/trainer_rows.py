@@ -16,7 +16,7 @@ import numpy as np
 
 import podium
 from bench import trainers
-from bench.table import Row, at_most, best, command, fact
+from bench.table import Row, at_least, at_most, best, command, fact
 from bench.trainer_side import ROWS, TOKENS
 
 __all__ = ["measure"]
@@ -26,7 +26,12 @@ OTHERS = "dr_grpo rloo gspo opo pass_at_k dapo reinforce_pp dr_mas rema agent_li
 
 def measure(full: bool) -> list[Row]:
     """A row a promise."""
-    return [*cost(full), *(beside_verl() if full and trainers.ready("verl") else [])]
+    rows = cost(full)
+    for name, what in BESIDE.items():
+        if full and trainers.ready(name):
+            print(f"measuring in the environment {name} ...", file=sys.stderr)
+            rows += what()
+    return rows
 
 
 def asked(name: str, function: str) -> dict[str, Any]:
@@ -53,14 +58,83 @@ def cost(full: bool) -> list[Row]:
     return made
 
 
+def _differences(id: str, what: str, name: str, function: str, most: float = 1e-6) -> list[Row]:
+    """The largest difference for each method, and how many rows it was of."""
+    found = asked(name, function)
+    return [
+        at_most(f"{id}.{method}", f"{what}, {method}: largest difference", one["apart"], most, "exact")
+        for method, one in found.items()
+    ]
+
+
 def beside_verl() -> list[Row]:
-    """The same beside verl's vectorised GRPO, tensors of 32 bits, one thread."""
-    print("measuring in verl's environment ...", file=sys.stderr)
+    """Cost beside verl's vectorised GRPO, tensors of 32 bits, one thread; then verl's own way to advantages."""
     one = asked("verl", "verl_cost")
     return [
         at_most("29.3.verl", "GRPO over verl's vectorised GRPO, seconds", one["ours"] / one["verl"], 1.2, "time"),
         at_most("29.3.verl.apart", "largest difference between the two", one["apart"], 1e-6, "exact"),
+        *_differences("29.1.verl", "verl 0.9.1, batch to advantages", "verl", "verl_advantages"),
     ]
+
+
+def beside_trl() -> list[Row]:
+    """Optimizer steps of TRL's trainer, their gradient beside ΣA·logp."""
+    rows = []
+    for method, one in asked("trl", "trl_gradient").items():
+        what = f"TRL 1.16, {one['steps']} optimizer steps, {method}"
+        rows.append(at_most(f"29.1.trl.{method}", f"{what}: gradient from ΣA·logp", one["apart"], 1e-6, "exact"))
+        rows.append(fact(f"29.1.trl.{method}.size", f"{what}: largest entry of the gradient", one["size"]))
+    return rows
+
+
+def beside_verifiers() -> list[Row]:
+    rows = []
+    for method, one in asked("verifiers", "verifiers_nodes").items():
+        what = f"verifiers 0.4, {one['nodes']} nodes, {method}"
+        rows.append(at_most(f"29.1.verifiers.{method}", f"{what}: from credit_of", one["apart"], 0, "exact"))
+        rows.append(
+            at_most(
+                f"29.1.verifiers.{method}.file", f"{what}: after its file of 4 decimals", one["file"], 5e-5, "exact"
+            )
+        )
+        rows.append(
+            at_most(f"29.1.verifiers.{method}.ids", f"{what}: lists of ids that changed", one["ids"], 0, "exact")
+        )
+    return rows
+
+
+def beside_comlrl() -> list[Row]:
+    rows = []
+    for method, one in asked("comlrl", "comlrl_steps").items():
+        what = f"CoMLRL 1.4.3, two agents, {one['updates']} updates, {method}"
+        rows.append(
+            at_most(f"29.1.comlrl.{method}", f"{what}: from its own advantages", one["apart"], 1e-6, "exact")
+        )
+        rows.append(
+            at_least(f"29.1.comlrl.{method}.moved", f"{what}: weights moved by", one["moved"], 1e-6, "exact")
+        )
+    return rows
+
+
+def beside_worlds() -> list[Row]:
+    found = asked("worlds", "worlds_elsewhere")
+    what = "PettingZoo 1.27 api_test and parallel_api_test pass in relay: agents"
+    return [
+        at_least("29.1.pettingzoo", what, found["relay"]["agents"], 3, "exact"),
+        at_least(
+            "29.1.sb3", "stable-baselines3 2.9 PPO in costly_search: steps", found["ppo"]["steps"], 256, "exact"
+        ),
+    ]
+
+
+BESIDE = {
+    "verl": beside_verl,
+    "trl": beside_trl,
+    "verifiers": beside_verifiers,
+    "comlrl": beside_comlrl,
+    "skyrl": lambda: _differences("29.1.skyrl", "SkyRL 0.3 dispatch", "skyrl", "skyrl_advantages"),
+    "worlds": beside_worlds,
+}
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import venv
@@ -33,11 +34,24 @@ class Recipe(NamedTuple):
 
 ENVIRONMENTS = {
     "trl": Recipe(("trl==1.16.0",)),
-    "verl": Recipe(("transformers<5.11", "ray>=2.41,<3", "tensordict<=0.10.0", "verl==0.9.1")),
+    "verl": Recipe(
+        (
+            "transformers<5.11",
+            "ray>=2.41,<3",
+            "tensordict<=0.10.0",
+            "cachetools",
+            "fastapi",
+            "uvicorn",
+            "verl==0.9.1",
+        )
+    ),
     "verifiers": Recipe(("verifiers==0.4.0",)),
     "comlrl": Recipe(("comlrl==1.4.3",)),
     "worlds": Recipe(("stable-baselines3==2.9.2", "pettingzoo==1.27.0")),
-    "skyrl": Recipe(("ray>=2.41,<3", "omegaconf", "loguru", "jaxtyping", "tensordict"), ("skyrl==0.3.0",)),
+    "skyrl": Recipe(
+        ("ray>=2.41,<3", "omegaconf", "loguru", "jaxtyping", "tensordict", "pandas", "polars"),
+        ("skyrl==0.3.0", "skyrl-gym==0.4.0"),
+    ),
 }
 
 
@@ -58,9 +72,9 @@ def prepare(name: str) -> None:
     (place / "podium_base.pth").write_text("\n".join(ours) + "\n")
     pip = [str(python_of(name)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     constraint = ["-c", str(ROOT / "constraints.txt")] if name != "verl" else []
-    for options in ([*constraint, "setuptools>=77", *recipe.needed], ["--no-deps", *recipe.alone]):
-        if options[-1] != "--no-deps":
-            subprocess.run([*pip, *options], check=True)
+    subprocess.run([*pip, *constraint, "setuptools>=77", *recipe.needed], check=True)
+    if recipe.alone:
+        subprocess.run([*pip, "--no-deps", *recipe.alone], check=True)
     subprocess.run([*pip, "--no-deps", "--no-build-isolation", "-e", str(ROOT)], check=True)
     (folder / "prepared").write_text(_recipe(name))
 
@@ -76,7 +90,8 @@ def python_of(name: str) -> Path:
 def ask(name: str, *arguments: str, seconds: float = 600) -> str:
     """What a command prints in an environment; it is started in the project's folder."""
     command = [str(python_of(name)), "-W", "ignore", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, cwd=ROOT)
+    quiet = os.environ | {"WANDB_MODE": "disabled", "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, cwd=ROOT, env=quiet)
     if done.returncode:
         raise RuntimeError(f"{' '.join(arguments)}: {done.stderr.strip()[-2000:]}")
     return done.stdout

@@ -16,10 +16,11 @@ from gymnasium import spaces
 from podium.envs.draws import seeds as episode_seeds
 from podium.envs.world import View, World, checked
 
-__all__ = ["GymVectorWorld", "GymWorld"]
+__all__ = ["GymVectorWorld", "GymWorld", "observation_space_of", "observations_of"]
 
 
-def _space(world: World, most_items: int) -> spaces.Dict:
+def observation_space_of(world: World, most_items: int) -> spaces.Dict:
+    """The space of what is seen of a view."""
     return spaces.Dict(
         {
             "facts": spaces.Box(-np.inf, np.inf, (len(world.facts),), np.float64),
@@ -30,7 +31,8 @@ def _space(world: World, most_items: int) -> spaces.Dict:
     )
 
 
-def _seen(world: World, view: View, most_items: int) -> dict[str, Any]:
+def observations_of(world: World, view: View, most_items: int) -> dict[str, Any]:
+    """What is seen of a view, one row an episode."""
     values, owner = view.items()
     first = np.searchsorted(owner, np.arange(len(view) + 1))
     count = np.diff(first)
@@ -55,7 +57,7 @@ class GymWorld(gymnasium.Env[dict[str, Any], int]):
 
     def __init__(self, world: World, most_items: int = 64) -> None:
         self.world, self.most_items = world, most_items
-        self.observation_space = _space(world, most_items)
+        self.observation_space = observation_space_of(world, most_items)
         self.action_space = spaces.Discrete(len(world.options))  # type: ignore[assignment]
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -66,7 +68,7 @@ class GymWorld(gymnasium.Env[dict[str, Any], int]):
         return self._look(self._view), {}
 
     def _look(self, view: View) -> dict[str, Any]:
-        return {k: v[0] for k, v in _seen(self.world, view, self.most_items).items()}
+        return {k: v[0] for k, v in observations_of(self.world, view, self.most_items).items()}
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         assert self._view is not None, "reset first"
@@ -85,7 +87,7 @@ class GymVectorWorld(gymnasium.vector.VectorEnv[dict[str, Any], Any, Any]):
 
     def __init__(self, world: World, num_envs: int, most_items: int = 64) -> None:
         self.world, self.num_envs, self.most_items = world, num_envs, most_items
-        self.single_observation_space = _space(world, most_items)
+        self.single_observation_space = observation_space_of(world, most_items)
         self.single_action_space = spaces.Discrete(len(world.options))
         self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, num_envs)
         self.action_space = gymnasium.vector.utils.batch_space(self.single_action_space, num_envs)
@@ -108,7 +110,7 @@ class GymVectorWorld(gymnasium.vector.VectorEnv[dict[str, Any], Any, Any]):
         shapes = []
         for views in self._views:
             rows = np.argsort(np.concatenate([v.row for v in views]))
-            parts = [_seen(self.world, v, self.most_items) for v in views]
+            parts = [observations_of(self.world, v, self.most_items) for v in views]
             shapes.append({k: np.concatenate([p[k] for p in parts])[rows] for k in parts[0]})
         return {k: np.concatenate([s[k] for s in shapes]) for k in shapes[0]}
 
