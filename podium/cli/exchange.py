@@ -1,7 +1,9 @@
-"""The verbs that import logs of other systems and export runs for other tools."""
+"""The verbs that import logs of other systems, listen for spans, and export runs for other tools."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from functools import partial
 from pathlib import Path
@@ -10,7 +12,9 @@ from typing import Annotated
 import typer
 
 from podium.cli.app import Json, app
+from podium.cli.limits import number
 from podium.cli.output import out, read_all, say
+from podium.exchange.listen import SpanStore, application
 from podium.registry import alternatives, facts, find, names
 from podium.trace import files, log, store
 from podium.trace.columns import Trace
@@ -108,3 +112,41 @@ def _written(to: str, traces: list[Trace], output: Path, one_file: bool) -> list
     for name, content in data.items():
         files.write_whole(Path(name), content)
     return list(data)
+
+
+@app.command(epilog="Example: podium listen -o out/spans")
+def listen(
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder that spans go to.", metavar="DIR")],
+    host: Annotated[str, typer.Option(help="Where to listen; beyond loopback a token is required.")] = "127.0.0.1",
+    port: Annotated[int, number("port", "Where to listen; 0: any that is free.")] = 4318,
+    token_from: Annotated[
+        str | None,
+        typer.Option(help="The environment variable with the token that senders give.", metavar="VARIABLE"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Take spans over OTLP/HTTP and keep them, until it is ended. Every verb reads the folder as it reads logs.
+
+    A program needs no change: set OTEL_EXPORTER_OTLP_ENDPOINT to the address.
+    """
+    from podium.gateway.serve import BadGateway, bound, is_loopback
+
+    try:
+        import starlette  # noqa: F401
+        import uvicorn
+    except ModuleNotFoundError as error:
+        raise BadGateway(f"listening needs the package {error.name}: pip install 'podium[serve]'") from None
+    token = "" if token_from is None else os.environ.get(token_from, "")
+    if token_from is not None and not token:
+        raise BadGateway(f"expected a token in the variable {token_from}, which is not set")
+    if not token and not is_loopback(host):
+        raise BadGateway(f"whoever reaches {host} could send spans: expected a token, --token-from VARIABLE")
+    store = SpanStore(output)
+    config = uvicorn.Config(application(store, token), log_level="warning", access_log=False, lifespan="off")
+    with contextlib.closing(bound(host, port)) as listener, contextlib.closing(store):
+        url = f"http://{host}:{listener.getsockname()[1]}"
+        if json:
+            say({"url": url, "out": str(output)})
+        else:
+            out.print(f"listening at {url}, spans in {output}", soft_wrap=True)
+        uvicorn.Server(config).run(sockets=[listener])

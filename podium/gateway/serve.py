@@ -14,7 +14,7 @@ from typing import Any
 from podium.errors import WrongUse
 from podium.gateway.service import Gateway
 
-__all__ = ["BadGateway", "is_loopback", "serve", "serving"]
+__all__ = ["BadGateway", "bound", "is_loopback", "serve", "serving"]
 
 
 class BadGateway(WrongUse, ValueError):
@@ -49,7 +49,8 @@ def _server(gateway: Gateway, token: str) -> Any:
     return uvicorn.Server(config)
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that listens there."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -67,7 +68,7 @@ def serve(gateway: Gateway, host: str, port: int, token: str, ready: Any) -> Non
     if not token and not is_loopback(host):
         raise BadGateway(f"whoever reaches {host} could use this gateway: expected a token, --token-from VARIABLE")
     server = _server(gateway, token)
-    with contextlib.closing(_bound(host, port)) as listener:
+    with contextlib.closing(bound(host, port)) as listener:
         ready(f"http://{host}:{listener.getsockname()[1]}")
         try:
             server.run(sockets=[listener])
@@ -79,7 +80,7 @@ def serve(gateway: Gateway, host: str, port: int, token: str, ready: Any) -> Non
 def serving(gateway: Gateway) -> Iterator[str]:
     """Serves in a thread, on loopback, meanwhile; gives the address."""
     server = _server(gateway, "")
-    with contextlib.closing(_bound("127.0.0.1", 0)) as listener:
+    with contextlib.closing(bound("127.0.0.1", 0)) as listener:
         thread = threading.Thread(
             target=lambda: asyncio.run(server.serve(sockets=[listener])), daemon=True, name="podium-gateway"
         )
