@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -163,7 +164,7 @@ def test_convert_refuses_a_trace_that_breaks_rules(tmp_path: Path) -> None:
 def test_store(run: Path, tmp_path: Path) -> None:
     store = tmp_path / "runs.store"
     assert json.loads(podium("store", "add", store, run, "--json").stdout)["runs"] == 1
-    assert "1 runs added, 2 in all" in podium("store", "add", store, run).stdout
+    assert "1 run added, 2 in all" in podium("store", "add", store, run).stdout
     rows = json.loads(podium("store", "ls", store, "--json").stdout)
     assert [(r["rollout"], r["trace_id"], r["events"]) for r in rows] == [(0, "run", 3), (1, "run", 3)]
     query = "select type, count(*) n from events group by type order by type"
@@ -349,3 +350,18 @@ def test_a_replay_that_cannot_be_says_why(tmp_path: Path, run: Path) -> None:
     ):
         answer = podium("replay", *words)
         assert (answer.returncode, said in answer.stderr) == (2, True), answer.stderr
+
+
+def test_what_the_machine_refuses_is_no_fault_of_ours(tmp_path: Path) -> None:
+    """A full disk, a folder that is a file: a line, before hours of work, and nothing half-written."""
+    (tmp_path / "taken").write_text("mine")
+    answer = podium("study", "leaderboard", "--quick", "--out", tmp_path / "taken" / "it")
+    assert (answer.returncode, answer.stderr) == (2, f"podium: {tmp_path / 'taken/it/quick'}: Not a directory\n")
+    recipe = tmp_path / "jury.toml"
+    recipe.write_text('world = "jury"\niterations = 1\nepisodes = 64')
+    podium("train", recipe, "--out", tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "full", ignore=shutil.ignore_patterns("learner*", "*.jsonl"))
+    (tmp_path / "full" / "learner.npz.part").symlink_to("/dev/full")
+    answer = podium("train", recipe, "--out", tmp_path / "full")
+    assert (answer.returncode, answer.stderr.splitlines()[-1]) == (2, "podium: No space left on device")
+    assert not (tmp_path / "full" / "learner.npz").exists()

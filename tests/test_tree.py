@@ -14,7 +14,7 @@ import pytest
 import podium
 
 ROOT = Path(podium.__file__).parent
-ORDER = "errors registry outside expression interval trace graph rewards credit methods metrics audit envs engine harness exchange gateway learn study pool view cli".split()
+ORDER = "errors plain registry outside expression interval trace graph rewards credit methods metrics audit envs engine harness exchange gateway learn study pool view cli".split()
 MODULES = sorted(m.name for m in pkgutil.walk_packages([str(ROOT)], "podium.") if not m.name.endswith("._scan"))
 
 

@@ -15,10 +15,10 @@ from podium.cli.app import Json, app
 from podium.cli.output import out, say
 from podium.graph.trust import WRITERS
 from podium.outside import use
+from podium.plain import plain
 from podium.trace import files
 from podium.trace.columns import Trace
 from podium.trace.findings import Unreadable
-from podium.view.plain import plain
 
 __all__ = ["show_audit"]
 

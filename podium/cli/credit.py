@@ -24,9 +24,9 @@ from podium.graph import units
 from podium.methods import Method, credit_of, use_method
 from podium.methods.choose import ASKS, Choice, choose, lacking
 from podium.methods.table import counted, described, extent
+from podium.plain import plain
 from podium.rewards.ledger import Channel, Ledger, Now, read_reward, use_reward
 from podium.trace import files
-from podium.view.plain import plain
 
 __all__ = ["ad_hoc", "credit_rows", "refuse_unpaid"]
 

@@ -30,9 +30,9 @@ from podium.harness.run import run as run_team
 from podium.harness.sandbox import NoIsolation, promises
 from podium.harness.team import BadTeam
 from podium.harness.understand import LEVELS
+from podium.plain import plain
 from podium.trace import files
 from podium.trace.depth import is_deep
-from podium.view.plain import plain
 
 __all__: list[str] = []
 

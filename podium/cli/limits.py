@@ -55,6 +55,8 @@ LIMITS: dict[str, Limits] = {
     "progress": Limits(0, 1, float),
     "row": Limits(0, HUGE),
     "port": Limits(0, 65_535),
+    "seconds": Limits(0.1, 86_400, float),
+    "memory": Limits(16, 1_000_000),
     "tokens": Limits(1, 1 << 20),
 }
 

@@ -16,10 +16,10 @@ from podium.metrics import BadMetrics, Measured, bill, card, forecast, margins, 
 from podium.metrics.cost import price_list
 from podium.metrics.report import STRATA
 from podium.metrics.table import DIMENSIONS
+from podium.plain import plain
 from podium.rewards.ledger import use_reward
 from podium.trace import files
 from podium.trace.columns import F, I, Trace
-from podium.view.plain import plain
 
 __all__: list[str] = []
 

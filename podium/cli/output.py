@@ -17,9 +17,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text as Line
 
+from podium.plain import plain
 from podium.trace.files import Read
 from podium.trace.findings import Finding, Unreadable
-from podium.view.plain import plain
 
 __all__ = ["UNREADABLE", "out", "print_rows", "print_table", "progress", "read_all", "reading", "say", "wrap"]
 

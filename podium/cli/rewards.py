@@ -18,12 +18,12 @@ from podium.cli.output import out, print_rows, say
 from podium.expression import spell
 from podium.graph import units
 from podium.interval import estimate
+from podium.plain import plain
 from podium.registry import facts, find, names
 from podium.rewards import BadReward, Ledger, Now, ledger
 from podium.rewards.ledger import read_reward, use_reward
 from podium.trace import files
 from podium.trace.columns import Trace
-from podium.view.plain import plain
 
 __all__ = ["listing", "paid_runs", "paid_units"]
 

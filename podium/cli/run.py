@@ -26,6 +26,9 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:  # a full disk, a folder that may not be written, a file that went away
+        whose = f" ({theirs})" if (theirs := _outsider(error)) else ""
+        _fail(f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}{whose}", 2)
     except Exception as error:
         whose = _outsider(error) or "this is a fault of Podium's; please report it"
         _fail(f"{type(error).__name__}: {error} ({whose})", 70)
@@ -47,7 +50,7 @@ def _outsider(error: BaseException) -> str:
 
 
 def _fail(message: str, code: int) -> None:
-    from podium.view.plain import plain
+    from podium.plain import plain
 
     print("\n".join(map(plain, f"podium: {message}".split("\n"))), file=sys.stderr)
     sys.exit(code)

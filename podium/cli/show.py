@@ -13,13 +13,13 @@ from podium.cli.app import Json, app
 from podium.cli.limits import number
 from podium.cli.output import out, reading, say
 from podium.metrics.prices import default_prices, read_prices
+from podium.plain import plain
 from podium.registry import find
 from podium.trace import files
 from podium.trace.columns import Trace
 from podium.trace.findings import BadTrace, Finding, Unreadable
 from podium.view import lanes as swim
 from podium.view.folder import Comparison, comparison_screen
-from podium.view.plain import plain
 from podium.view.screen import screen
 from podium.view.summary import RunSummary, summary
 

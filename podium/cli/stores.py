@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from podium.cli.app import Json, Paths, app
+from podium.cli.limits import number
 from podium.cli.output import out, print_rows, say
 from podium.trace import files, store
 
@@ -28,7 +29,7 @@ def add(folder: Store, paths: Paths, json: Json = False) -> None:
     if json:
         say(output)
     else:
-        out.print(f"{folder}: {output['added']} runs added, {output['runs']} in all")
+        out.print(f"{folder}: {len(numbers)} run{'s' * (len(numbers) != 1)} added, {output['runs']} in all")
 
 
 @store_app.command(epilog="Example: podium store ls runs.store")
@@ -41,8 +42,12 @@ def ls(folder: Store, json: Json = False) -> None:
     epilog="Example: podium store sql runs.store 'select type, count(*) n from events group by type'"
 )
 def sql(
-    folder: Store, query: Annotated[str, typer.Argument(help="A SELECT over the views below.")], json: Json = False
+    folder: Store,
+    query: Annotated[str, typer.Argument(help="A SELECT over the views below.")],
+    seconds: Annotated[float, number("seconds", "How long the query may take.")] = 60.0,
+    memory: Annotated[int, number("memory", "Megabytes that it may take.")] = 2_048,
+    json: Json = False,
 ) -> None:
     """Answer SQL over rollouts, agents, events, edges, tokens and votes. Join on (rollout, row)."""
-    names, rows = store.sql(folder, query)
+    names, rows = store.sql(folder, query, seconds, memory_mb=memory)
     print_rows([dict(zip(names, row, strict=True)) for row in rows], json, names)

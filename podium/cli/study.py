@@ -48,6 +48,7 @@ def study(
         _listed(folder, json)
         return
     question, folder = read_study(name, quick), folder / "quick" if quick else folder
+    folder.mkdir(parents=True, exist_ok=True)
     with progress(json) as tell:
         measurements = measure_all(question, KEPT, cores, say=tell)
     report = write_report(question, measurements, folder)

@@ -11,10 +11,10 @@ import typer
 from podium.cli.app import Json, Paths, app
 from podium.cli.limits import number
 from podium.cli.output import out, say
+from podium.plain import plain
 from podium.trace import files
 from podium.view.answers import Library
 from podium.view.page import file_page
-from podium.view.plain import plain
 from podium.view.serve import Server, serve
 
 __all__ = ["view"]

@@ -64,9 +64,11 @@ class ChatEndpoint:
     ) -> None:
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"expected the address of an endpoint such as http://localhost:8000/v1, got {url!r}")
-        self.url, self.model, self.stream, self.price = url.rstrip("/"), model, stream, price
+        self.client = Client(
+            url.rstrip("/"), key_from=key_from, key=key, idle=idle, seconds=seconds, largest=largest
+        )
+        self.url, self.model, self.stream, self.price = self.client.url, model, stream, price
         self.settings = settings or {}  # such as temperature, max_tokens
-        self.client = Client(self.url, key_from=key_from, key=key, idle=idle, seconds=seconds, largest=largest)
 
     async def __aenter__(self) -> ChatEndpoint:
         await self.client.__aenter__()
@@ -95,7 +97,10 @@ class ChatEndpoint:
         if whole is not None:
             parts.add(whole)
             parts.done = True
-        return parts.reply(self.model, self.price)
+        reply = parts.reply(self.model, self.price)
+        reply.text, reply.model = self.client.hide(reply.text), self.client.hide(reply.model)
+        reply.calls = [ToolCall(self.client.hide(call.name), self.client.hide(call.args)) for call in reply.calls]
+        return reply
 
 
 class _Function(msgspec.Struct):

@@ -2,8 +2,8 @@
 back. Needs httpx.
 
 An endpoint that cannot be reached, refuses, stalls, drops or answers nonsense is an `EndpointFault` that says
-which, and whether trying again may help. Answers are bounded in bytes and in seconds, redirects are not followed,
-and a key is in no message and no record.
+which, and whether trying again may help. Answers are bounded in bytes and in seconds and never compressed (a few
+bytes may be many), redirects are not followed, and a key is in no message and no record.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from podium.engine.keys import hide_in, login
 from podium.engine.lines import Lines
 
 if TYPE_CHECKING:
@@ -55,16 +56,21 @@ class Client:
         seconds: float = 300.0,
         largest: int = LARGEST,
     ) -> None:
-        self.url, self.key_from, self.idle, self.seconds, self.largest = url, key_from, idle, seconds, largest
-        self._key = key
+        self._login = login(url)
+        self.url, self.key_from, self._key = self._login.url, key_from, key
+        self.idle, self.seconds, self.largest = idle, seconds, largest
         self._client: httpx.AsyncClient | None = None
         self._rest_until = 0.0
 
     def __repr__(self) -> str:
         return f"Client({self.url!r})"
 
+    def hide(self, said: Any) -> Any:
+        """What the endpoint said, or what is said of it, without the key."""
+        return hide_in(said, self._login.secrets(self.key_from, self._key))
+
     async def __aenter__(self) -> Client:
-        self._client = _new_client(self.url)
+        self._client = self._new_client()
         return self
 
     async def __aexit__(self, *unused: object) -> None:
@@ -81,6 +87,8 @@ class Client:
                 return await self._post(path, body, on_event)
         except TimeoutError:
             raise EndpointFault("stalled", f"no whole answer within {self.seconds:g} s", True) from None
+        except EndpointFault as fault:
+            raise EndpointFault(fault.kind, self.hide(fault.why), fault.retry) from None
 
     async def _wait_as_told(self) -> None:
         """Leaves the endpoint alone for as long as it asked for."""
@@ -109,8 +117,18 @@ class Client:
         if self._client is not None:
             yield self._client
             return
-        async with _new_client(self.url) as client:
+        async with self._new_client() as client:
             yield client
+
+    def _new_client(self) -> httpx.AsyncClient:
+        """A client that goes by the proxies and certificates of the environment, except to a plain address nearby."""
+        client: httpx.AsyncClient = _httpx().AsyncClient(
+            auth=self._login.pair,
+            timeout=None,
+            trust_env=self.url.startswith("https:"),
+            follow_redirects=False,
+        )
+        return client
 
     @asynccontextmanager
     async def _within_idle(self) -> AsyncIterator[Callable[[], None]]:
@@ -130,6 +148,7 @@ class Client:
 
     def _headers(self) -> dict[str, str]:
         headers = {"content-type": "application/json", "accept": "text/event-stream, application/json"}
+        headers["accept-encoding"] = "identity"
         key = self._key
         if self.key_from and not (key := os.environ.get(self.key_from, "")):
             raise EndpointFault("refused", f"expected its key in the variable {self.key_from}, which is not set")
@@ -140,6 +159,8 @@ class Client:
     ) -> bytes | None:
         if answer.status_code != 200:
             await self._turned_down(answer)
+        if (packed := answer.headers.get("content-encoding", "identity")) != "identity":
+            raise EndpointFault("nonsense", f"expected an answer as it is, which was asked for, got {packed!r}")
         streamed = on_event is not None and "text/event-stream" in answer.headers.get("content-type", "")
         lines, whole = Lines(), []
         async for piece in answer.aiter_bytes():
@@ -161,7 +182,7 @@ class Client:
 
     async def _turned_down(self, answer: httpx.Response) -> None:
         body = b""
-        async for piece in answer.aiter_bytes():
+        async for piece in answer.aiter_raw():
             body += piece
             if len(body) > 2000:
                 break
@@ -209,14 +230,6 @@ def _httpx() -> Any:
         why = "an endpoint needs httpx, which is not installed: pip install 'podium[serve]'"
         raise EndpointFault("missing", why) from None
     return httpx
-
-
-def _new_client(url: str) -> httpx.AsyncClient:
-    """A client that goes by the proxies and certificates of the environment, except to a plain address nearby."""
-    client: httpx.AsyncClient = _httpx().AsyncClient(
-        timeout=None, trust_env=url.startswith("https:"), follow_redirects=False
-    )
-    return client
 
 
 def _rest_asked(header: str | None) -> float:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from podium.engine.client import LARGEST, Client, EndpointFault, patiently, wait_for
+from podium.engine.keys import login
 from podium.engine.protocol import BadEngine, Completion, Context, Request, Vocabulary, dice
 from podium.trace.depth import TOO_DEEP, is_deep
 
@@ -49,10 +50,11 @@ class EndpointEngine:
         seconds: float = 60.0,
         at_once: int = 32,
     ) -> None:
-        self.url = url.rstrip("/").removesuffix("/v1")
-        _check_address(self.url)
+        _check_address(login(url).url)
         self.vocabulary, self.served, self.at_once = vocabulary, served, at_once
-        self.client = Client(self.url, key_from=key_from or None, seconds=seconds, largest=LARGEST)
+        address = url.rstrip("/").removesuffix("/v1")
+        self.client = Client(address, key_from=key_from or None, seconds=seconds, largest=LARGEST)
+        self.url = self.client.url
         self.lost = 0  # answers, in a row
 
     @property
@@ -76,7 +78,10 @@ class EndpointEngine:
             raise BadEndpoint(
                 f"{self.url} says free text: nobody can tell how likely each token is under a grammar"
             )
-        return wait_for(self._all(requests))
+        try:
+            return wait_for(self._all(requests))
+        except BadEndpoint as error:
+            raise BadEndpoint(self.client.hide(str(error))) from None
 
     async def _all(self, requests: Sequence[Request]) -> list[Completion]:
         limit = asyncio.Semaphore(self.at_once)

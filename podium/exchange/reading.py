@@ -188,8 +188,11 @@ def _zipped(path: str, progress: files.Progress, broken: dict[str, str]) -> Iter
 
 def _member(archive: zipfile.ZipFile, path: str, member: str) -> IO[bytes]:
     """A file in an archive; what is damaged, encrypted, or packed in a way that this Python does not know, is
-    unreadable."""
+    unreadable; so is a little that would unpack to a lot."""
     info = archive.getinfo(member)
+    if info.file_size > max(files.MOST_UNPACKED, files.MOST_TIMES * info.compress_size):
+        why = f"unpacks to more than {files.MOST_TIMES} times its size, {info.file_size >> 20} MiB"
+        raise Unreadable(f"{path}:{member}", f"{why}; unpack it yourself if it is to be read")
     try:
         if info.compress_type == ZSTD and not info.flag_bits & ENCRYPTED:
             return io.BytesIO(_packed(path, info))

@@ -20,6 +20,7 @@ from typing import TextIO
 
 from podium.errors import WrongUse
 from podium.harness.types import Fault, Item, Running
+from podium.plain import plain
 
 __all__ = ["BadDoor", "door_at", "main", "terminal"]
 
@@ -138,7 +139,8 @@ class _Door:
             if not line or words == "quit":
                 return
             if words:
-                writer.write((self._answer(words, by) + "\n").encode())
+                answer = map(plain, self._answer(words, by).split("\n"))  # agents said some of it
+                writer.write(("\n".join(answer) + "\n").encode())
                 await writer.drain()
 
     def _answer(self, words: str, by: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from podium.engine.keys import hide_in, login
 from podium.engine.lines import Lines
 from podium.harness.mcp_stdio import declined
 from podium.harness.types import Fault
@@ -32,8 +33,10 @@ class Http:
             raise ValueError(
                 f"expected the address of an MCP server such as http://localhost:3001/mcp, got {url!r}"
             )
-        self.url, self.key_from = url, key_from
+        self._login = login(url)
+        self.url, self.key_from = self._login.url, key_from
         self._headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+        self._headers["accept-encoding"] = "identity"
         self._client: httpx.AsyncClient | None = None
 
     def agreed(self, version: str) -> None:
@@ -45,9 +48,14 @@ class Http:
     async def ask(self, message: dict[str, Any], seconds: float) -> Any:
         try:
             async with asyncio.timeout(seconds):
-                return await self._posted(message, wants=True)
+                return self._hide(await self._posted(message, wants=True))
         except TimeoutError:
             raise Fault("mcp stalled", f"no answer to {message['method']} within {seconds:g} s", True) from None
+        except Fault as fault:
+            raise Fault(fault.kind, self._hide(fault.why), fault.retry) from None
+
+    def _hide(self, said: Any) -> Any:
+        return hide_in(said, self._login.secrets(self.key_from))
 
     async def tell(self, message: dict[str, Any]) -> None:
         await self._posted(message, wants=False)
@@ -72,7 +80,10 @@ class Http:
 
         if self._client is None:
             self._client = httpx.AsyncClient(
-                timeout=None, trust_env=self.url.startswith("https:"), follow_redirects=False
+                auth=self._login.pair,
+                timeout=None,
+                trust_env=self.url.startswith("https:"),
+                follow_redirects=False,
             )
         return self._client
 
@@ -84,6 +95,8 @@ class Http:
         return self._headers | {"authorization": f"Bearer {key}"}
 
     async def _heard(self, answer: httpx.Response, message: dict[str, Any], wants: bool) -> Any:
+        if (packed := answer.headers.get("content-encoding", "identity")) != "identity":
+            raise Fault("mcp nonsense", f"{self.url}: expected an answer as it is, got one packed by {packed!r}")
         if SESSION in answer.headers:
             self._headers[SESSION] = answer.headers[SESSION]
         if answer.status_code not in (200, 202):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from podium.learn.train import Learner
+from podium.trace.store import sync
 
 __all__ = ["load", "save"]
 
@@ -28,6 +29,7 @@ def save(learner: Learner, path: Path) -> None:
         out.flush()
         os.fsync(out.fileno())
     os.replace(beside, path)
+    sync(path.parent)
 
 
 def load(path: Path) -> Learner:

@@ -7,6 +7,7 @@ it took, the only file that differs between two runs of one seed) and, at the en
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -30,13 +31,14 @@ from podium.learn.policy import Net
 from podium.learn.regimes import network, roles_of, started, wrong
 from podium.learn.requirements import cannot
 from podium.learn.source import OURS, Mapped, iterations
-from podium.learn.stored import StoredRuns, keep_runs
+from podium.learn.stored import StoredRuns, keep_runs, sample_runs
 from podium.learn.train import Learner, NetPolicy, Recipe, begin, one_thread, players
 from podium.methods import METHODS
 from podium.methods.update import BadUpdate
 from podium.registry import alternatives
 from podium.trace import files
 from podium.trace.columns import Trace
+from podium.trace.store import locked
 
 __all__ = ["EVERY", "Asked", "BadRecipe", "Folder", "Run", "read", "summary", "table_of"]
 
@@ -177,32 +179,37 @@ class Folder:
 
     def follow(
         self,
+        first: int,
         last: int,
         patience: int,
         step: Callable[[], dict[str, Any]],
         look: Callable[[], float],
         save: Callable[[], None],
     ) -> Iterator[dict[str, Any]]:
-        """Goes on to the last iteration, or until nothing gets better; tells of every one. Now and then looks at the regret, and saves."""
-        before = self.lines
-        looks, done = [line["regret"] for line in before if line["regret"] is not None], len(before)
-        with (
-            (self.path / "iterations.jsonl").open("ab") as out,
-            (self.path / "seconds.jsonl").open("ab") as took,
-        ):
-            while done < last and not _given_up(looks, patience):
-                told = step()
-                done += 1
-                regret = look() if done == last or done < EVERY or not done % EVERY else None
-                line = {k: v for k, v in told.items() if k != "seconds"} | {"regret": regret}
-                out.write(msgspec.json.encode(line) + b"\n")
-                took.write(msgspec.json.encode(told["seconds"]) + b"\n")
-                if regret is not None:
-                    looks.append(regret)
-                    out.flush()
-                    took.flush()
-                    save()
-                yield line | {"seconds": told["seconds"]}
+        """Goes on from one iteration to the last, or until nothing gets better; tells of every one. Now and then
+        looks at the regret, and saves. Nobody else may do so in the same folder meanwhile."""
+        with locked(self.path, wait=False):
+            self.cut(first)
+            before = self.lines
+            looks, done = [line["regret"] for line in before if line["regret"] is not None], len(before)
+            with (
+                (self.path / "iterations.jsonl").open("ab") as out,
+                (self.path / "seconds.jsonl").open("ab") as took,
+            ):
+                while done < last and not _given_up(looks, patience):
+                    told = step()
+                    done += 1
+                    regret = look() if done == last or done < EVERY or not done % EVERY else None
+                    line = {k: v for k, v in told.items() if k != "seconds"} | {"regret": regret}
+                    out.write(msgspec.json.encode(line) + b"\n")
+                    took.write(msgspec.json.encode(told["seconds"]) + b"\n")
+                    if regret is not None:
+                        looks.append(regret)
+                        for file in (out, took):  # on disk before the checkpoint that goes on from there
+                            file.flush()
+                            os.fsync(file.fileno())
+                        save()
+                    yield line | {"seconds": told["seconds"]}
 
 
 class Run:
@@ -217,7 +224,6 @@ class Run:
         self.net = network(training(asked.world, asked.seed, 0, 0), asked.recipe)
         self.held = Folder(folder, asked)
         self.learner = self._resumed(folder / "learner.npz")
-        self.held.cut(self.learner.iteration)
 
     def _stored_start(self) -> Learner:
         assert self.stored is not None
@@ -281,7 +287,7 @@ class Run:
 
         with one_thread(), players(self.cores) as mapped:
             steps = self._steps(policy, mapped)
-            yield from self.held.follow(self.last, self.asked.patience, step, look, save)
+            yield from self.held.follow(self.learner.iteration, self.last, self.asked.patience, step, look, save)
 
     def _steps(self, policy: NetPolicy, mapped: Mapped) -> Iterator[Iteration]:
         asked = self.asked
@@ -289,7 +295,7 @@ class Run:
         def drawn(iteration: int, number: int) -> World:
             return training(asked.world, asked.seed, iteration + 1, number)
 
-        keep = keep_runs(self.folder, policy) if self.keep else None
+        keep = keep_runs(self.folder, policy) if self.keep else sample_runs(self.folder)
         if self.stored is not None:
             method = METHODS[asked.method]
             rule = asked.recipe.rule(method)

@@ -26,10 +26,10 @@ from podium.learn.policy import Net, Seen, joined, seen_by, taken
 from podium.learn.train import Learner, NetPolicy
 from podium.trace import files
 from podium.trace.columns import Trace
-from podium.trace.forest import Forest
+from podium.trace.forest import Forest, roots
 from podium.trace.vocabulary import DECISIONS
 
-__all__ = ["BadRuns", "StoredRuns", "keep_runs", "observed_again"]
+__all__ = ["BadRuns", "StoredRuns", "keep_runs", "observed_again", "sample_runs"]
 
 
 class BadRuns(WrongUse, ValueError):
@@ -43,11 +43,16 @@ def keep_runs(folder: Path, policy: NetPolicy) -> Keep:
         here = folder / "kept" / str(number)
         here.mkdir(parents=True, exist_ok=True)
         for k, one in enumerate(rollouts):
-            trace = one.trace.whole() if isinstance(one.trace, Forest) else one.trace
-            files.save(trace, here / f"{k}.jsonl")
+            files.save(one.trace.whole() if isinstance(one.trace, Forest) else one.trace, here / f"{k}.jsonl")
         checkpoint.save(policy.learner, here / "learner.npz")
 
     return keep
+
+
+def sample_runs(folder: Path) -> Keep:
+    """Writes the first three runs of each iteration into `sampled/N.jsonl`, to look at."""
+    (folder / "sampled").mkdir(exist_ok=True)
+    return lambda number, rollouts, _: files.save(roots(rollouts[0].trace, 3), folder / f"sampled/{number}.jsonl")
 
 
 @dataclass(frozen=True)
@@ -84,16 +89,13 @@ class StoredRuns:
             decisions = observed_again(policy.net, trace)
         except (BadParameter, ValueError) as error:
             raise BadRuns(f"{path}: what the policy saw cannot be replayed: {error}") from None
-        roots = trace.parent_n.codes < 0
-        free = roots & (trace.tells_n != 0)
-        score = trace.reward_n["team"][free]
-        made = int((trace.call_e >= 0).sum())
+        free = (trace.parent_n.codes < 0) & (trace.tells_n != 0)
         rows = np.concatenate([np.zeros(0, np.int64), *(d.row for d in decisions)])
         return Rollouts(
             trace,
             Observed(decisions, fitted=True),
-            score,
-            made,
+            trace.reward_n["team"][free],
+            int((trace.call_e >= 0).sum()),
             _mix(policy.net, trace, np.flatnonzero((trace.call_e >= 0) & free[trace.rollout_e])),
             rows,
         )

@@ -46,6 +46,7 @@ __all__ = [
 ]
 
 MOST_BYTES, PIECE = 8 << 30, 64 << 20  # of one document, uncompressed, and of one read
+MOST_UNPACKED, MOST_TIMES = 64 << 20, 100  # an archive may grow to the larger of this and so many times its size
 MOST_BLANK = 1 << 20  # before a document or log begins
 PIPE_PATIENCE_S = 20.0
 BUFFER = 1 << 17  # bytes that are read at a time
@@ -374,18 +375,51 @@ class _Pipe(io.FileIO):
 def uncompressed(file: IO[bytes], name: str) -> io.BufferedReader:
     """What a stream holds, uncompressed if it is compressed."""
     raw: Any = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file, BUFFER)
-    start = raw.peek(6)[:6]
+    start, packed = raw.peek(6)[:6], _Counted(raw)
     if start.startswith(b"\x1f\x8b"):
-        return io.BufferedReader(gzip.GzipFile(fileobj=raw), BUFFER)
+        return io.BufferedReader(
+            _Unpacked(gzip.GzipFile(fileobj=io.BufferedReader(packed, BUFFER)), packed), BUFFER
+        )
     if start.startswith(b"\xfd7zXZ\x00"):
-        return io.BufferedReader(lzma.LZMAFile(raw), BUFFER)
+        return io.BufferedReader(_Unpacked(lzma.LZMAFile(io.BufferedReader(packed, BUFFER)), packed), BUFFER)
     if start.startswith(b"\x28\xb5\x2f\xfd"):
         try:
             import pyarrow as pa
         except ImportError:
             raise Unreadable(name, "reading .zst needs pyarrow: pip install 'podium[store]'") from None
-        return io.BufferedReader(pa.CompressedInputStream(raw, "zstd"), BUFFER)
+        unpacked = pa.CompressedInputStream(io.BufferedReader(packed, BUFFER), "zstd")
+        return io.BufferedReader(_Unpacked(unpacked, packed), BUFFER)
     return cast(io.BufferedReader, raw)
+
+
+class _Counted(io.RawIOBase):
+    """A stream, and how many bytes of it were read."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream, self.count = stream, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        count = self.stream.readinto(buffer)
+        self.count += count or 0
+        return cast("int | None", count)
+
+
+class _Unpacked(_Counted):
+    """What an archive holds. A small one that would fill the memory is left alone."""
+
+    def __init__(self, stream: Any, packed: _Counted) -> None:
+        super().__init__(stream)
+        self.packed = packed
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        count = super().readinto(buffer)
+        if self.count > max(MOST_UNPACKED, MOST_TIMES * self.packed.count):
+            why = f"unpacks to more than {MOST_TIMES} times its size, {self.count >> 20} MiB so far"
+            raise OSError(0, f"{why}; unpack it yourself if it is to be read")
+        return count
 
 
 def save(trace: Trace, path: str | Path) -> None:

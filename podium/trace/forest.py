@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from podium.trace.columns import COLUMNS, OWNERS, I, Text, Trace, ranges, take_rows
 
-__all__ = ["Forest"]
+__all__ = ["Forest", "roots"]
 
 N64 = NDArray[np.int64]
 
@@ -104,3 +104,10 @@ class Forest:
         cast = cast[cast >= 0]
         placed = {name: np.where(key >= 0, np.searchsorted(cast, key), -1) for name, key in keys.items()}
         return placed, {"rollout_a": cast // size, "name_a": Text(cast % size, name_a.words)}
+
+
+def roots(runs: Trace | Forest, most: int) -> Trace:
+    """The first runs, of so many at most, that branched off no other: these come first, and have all their rows."""
+    trace = runs.rows if isinstance(runs, Forest) else runs
+    branches = np.flatnonzero(trace.parent_n.codes >= 0)
+    return trace[: min([most, *branches[:1].tolist()])]

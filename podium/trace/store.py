@@ -24,6 +24,7 @@ from functools import partial
 from importlib import import_module
 from itertools import chain, compress
 from pathlib import Path
+from threading import Timer
 from typing import IO, Any
 
 import numpy as np
@@ -33,10 +34,22 @@ from podium.trace.columns import AXES, COLUMNS, I, Names, Text, Trace, absent_co
 from podium.trace.options import option_axis
 from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, TOPOLOGIES
 
-__all__ = ["QueryError", "StoreError", "add", "create", "is_store", "listing", "read", "size", "sql"]
+__all__ = [
+    "QueryError",
+    "StoreError",
+    "add",
+    "create",
+    "is_store",
+    "listing",
+    "locked",
+    "read",
+    "size",
+    "sql",
+    "sync",
+]
 
 VERSION = 1
-MARKER, LOCK, ADDING = "podium-store.json", ".lock", ".adding"
+MARKER, ADDING = "podium-store.json", ".adding"
 WORDS = {"topology_n": TOPOLOGIES, "type_e": EVENT_TYPES, "decision_e": DECISIONS, "type_x": EDGE_TYPES}
 POINTS = {"row": "e", "agent": "a"}
 SQL_TYPES = {"float": "DOUBLE", "int": "BIGINT", "row": "INTEGER", "tri": "BOOLEAN"}  # any other: VARCHAR
@@ -127,15 +140,30 @@ def _numbers(n: int, rollouts: slice | Sequence[int]) -> list[int]:
 
 
 @contextmanager
+def locked(folder: Path, wait: bool = True) -> Iterator[None]:
+    """Holds a folder, which others that hold it so wait for. Raises StoreError where one does and nobody is to wait."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise StoreError(
+                f"{folder}: another process writes there; wait for it, or name another folder"
+            ) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
 def _locked(store: Path) -> Iterator[None]:
     """One writer at a time; makes the store if there is none, and clears away what a killed writer left."""
     if store.exists() and not store.is_dir():
         raise StoreError(f"{store} is a file, not a folder")
     store.mkdir(parents=True, exist_ok=True)
-    if MARKER not in (names := os.listdir(store)) and set(names) - {LOCK, ADDING}:
+    if MARKER not in (names := os.listdir(store)) and set(names) - {".lock", ADDING}:
         raise StoreError(f"{store} is not empty and not a Podium store: it has no {MARKER}")
-    with open(store / LOCK, "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(store):
         shutil.rmtree(store / ADDING, ignore_errors=True)
         (store / ADDING).mkdir()
         try:
@@ -158,10 +186,11 @@ def _save(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 def _publish(new: Path, name: Path) -> None:
     """Give what is on disk its name, in one step."""
     os.rename(new, name)
-    _sync(name.parent)
+    sync(name.parent)
 
 
-def _sync(folder: Path) -> None:
+def sync(folder: Path) -> None:
+    """Puts on disk which files a folder has."""
     handle = os.open(folder, os.O_RDONLY)
     os.fsync(handle)
     os.close(handle)
@@ -197,7 +226,7 @@ def _write(store: Path, trace: Trace, first: int) -> None:
     for axis, what in AXES.items():
         if len(trace.rollout_of(axis)):
             _save(part / f"{what}.parquet", partial(_write_parquet, _table(trace, axis, first)))
-    _sync(part)
+    sync(part)
     _publish(part, store / f"part-{first:06d}")
 
 
@@ -377,16 +406,20 @@ def _words(strings: Any) -> tuple[str, ...]:
 # SQL
 
 
-def sql(store: Path, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+def sql(
+    store: Path, query: str, seconds: float = 60.0, rows: int = 1_000_000, memory_mb: int = 2_048
+) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Names and rows of what a SELECT finds in rollouts, agents, events, edges, tokens, votes and options.
 
     Each has its `rollout`. An event is named by its `row` there: `src` and `dst` of an edge, `context` of an event,
     `owner` of a token, `event` and `source` of a vote, `event` of an option are such rows. `from`, `to` and `end`
     are words of SQL: write events.from or "from". The query reads the store and nothing else, and writes nothing.
+    It may take so many seconds and so much memory, and its answer have so many rows.
     """
     duckdb = _need("duckdb")
     parts = _parts(Path(store))
     safe = {"autoload_known_extensions": False, "python_enable_replacements": False, "temp_directory": ""}
+    safe |= {"memory_limit": f"{memory_mb}MB"}
     with duckdb.connect(":memory:", config=safe) as db:
         try:
             _lock_down(db, {axis: _files(parts, what) for axis, what in AXES.items()})
@@ -396,10 +429,22 @@ def sql(store: Path, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
             statements = db.extract_statements(query)
             if [s.type for s in statements] != [duckdb.StatementType.SELECT]:
                 raise QueryError("a query of the store is one SELECT")
-            answer = db.execute(statements[0])
-            return [column[0] for column in answer.description], answer.fetchall()
+            alarm = Timer(seconds, db.interrupt)
+            alarm.start()
+            try:
+                answer = db.execute(statements[0])
+                names, lines = [column[0] for column in answer.description], answer.fetchmany(rows + 1)
+            finally:
+                alarm.cancel()
+        except duckdb.InterruptException:
+            raise QueryError(f"no answer within {seconds:g} s; ask for less, or give it longer") from None
+        except duckdb.OutOfMemoryException:
+            raise QueryError(f"the query needs more than {memory_mb} MB; ask for less, or give it more") from None
         except duckdb.Error as error:
             raise QueryError(str(error)) from error
+    if len(lines) > rows:
+        raise QueryError(f"an answer of more than {rows:,} rows; narrow it down, or end it with LIMIT {rows}")
+    return names, lines
 
 
 def _files(parts: Iterable[Path], what: str) -> list[str]:

@@ -6,10 +6,10 @@ import numpy as np
 from rich.text import Text as Line
 
 from podium import graph
+from podium.plain import plain
 from podium.trace.columns import Trace
 from podium.trace.vocabulary import EVENT_TYPES
 from podium.view.clock import extent
-from podium.view.plain import plain
 
 __all__ = ["lanes", "legend"]
 

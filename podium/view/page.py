@@ -25,7 +25,7 @@ __all__ = ["SHOWN_METHODS", "file_page", "policy_of", "served_page"]
 WEB = Path(__file__).parent / "web"
 SHOWN_METHODS = 6  # methods whose credit a file carries; a served page has all
 MOST_RUNS = 50  # runs that a file carries; the table has all
-MOST_OF_UNITS = 2_000, 10  # events of a run, and runs, up to which it carries credit at all eight units
+MOST_OF_UNITS = 2_000, 20  # events of a run, and runs, up to which it carries credit at all eight units
 MOST_DESCRIBED = 200_000  # events whose fields a file carries
 
 

@@ -26,7 +26,7 @@ __all__ = [
     "run_page",
 ]
 
-KEPT = re.compile(r"kept/(\d+)/0\.jsonl|traces/(\d+)\.\d+\.jsonl")  # where runs of an iteration are
+KEPT = re.compile(r"(?:kept/(\d+)/0|sampled/(\d+)|traces/(\d+)\.\d+)\.jsonl")  # where runs of an iteration are
 KEPT_RUNS, KEPT_BYTES = 3, 1 << 20  # of a file of many runs as many are shown
 BOARD_NOTES = (
     "The gap lies between the best trivial policy and the optimum: 0 % is the optimum, 100 % is nothing learned.",
@@ -82,7 +82,9 @@ class TrainingFolder:
     def runs(self) -> list[tuple[str, Trace]]:
         """The runs that were kept: those before and after, and the first of each kept iteration."""
         files_of = sorted(self.folder.glob("*.jsonl"), key=lambda file: file.name != "before.jsonl")
-        later = [*self.folder.glob("kept/*/0.jsonl"), *self.folder.glob("traces/*.jsonl")]
+        later = [
+            file for place in ("kept/*/0", "sampled/*", "traces/*") for file in self.folder.glob(f"{place}.jsonl")
+        ]
         return [
             (str(file), run)
             for file in (*files_of, *sorted(later, key=lambda file: (self.iteration(file) or 0, file.name)))
@@ -93,7 +95,7 @@ class TrainingFolder:
     def iteration(self, file: str | Path) -> int | None:
         """The iteration, from 0, that the runs of a file are of; None for those before and after training."""
         place = KEPT.fullmatch(Path(file).relative_to(self.folder).as_posix())
-        return None if place is None else int(place[1] or place[2])
+        return None if place is None else int(place[1] or place[2] or place[3])
 
 
 @lru_cache(512)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text as Line
 
-from podium.view.plain import plain
+from podium.plain import plain
 
 __all__ = ["UNKNOWN", "amount", "columns", "cut", "dollars", "percent", "span", "tokens", "wrapped"]
 

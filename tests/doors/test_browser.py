@@ -450,6 +450,11 @@ def ten_files(tmp_path_factory: pytest.TempPathFactory, world_runs: Trace, run: 
     return [*sorted(folder.iterdir()), *logs]
 
 
+PAYING = ("puppeteer", "dr_mas")
+OWN_CREDIT = """async (method) => {
+  const { columns } = await window.podium.ask("credit", { run: 0, method, unit: "own" });
+  return Array.from(columns.row, (row, i) => [row, Number.isNaN(columns.value[i]) ? null : columns.value[i]]);
+}"""
 OWN_FIGURES = """() => {
   const { run } = window.podium.screen();
   const counts = {};
@@ -466,10 +471,11 @@ def test_figures_on_the_page_equal_those_of_json(browser: Any, tmp_path: Path, t
     """What the panels show is what `--json` prints; what the page computes itself is what the package computes."""
     context = browser.new_context()
     plain = lambda *words: msgspec.json.decode(verb(*words, "--json").stdout)  # noqa: E731
+    payable = set()
     for file in ten_files:
         library = Library([file], content=True)
         page = tmp_path / "page.html"
-        page.write_text(file_page(library, methods=()), encoding="utf-8")
+        page.write_text(file_page(library, methods=PAYING), encoding="utf-8")
         tab = context.new_page()
         tab.goto(page.as_uri())
         tab.wait_for_selector("body[data-painted]", state="attached")
@@ -486,6 +492,13 @@ def test_figures_on_the_page_equal_those_of_json(browser: Any, tmp_path: Path, t
         assert {k: answers["audit"][k] for k in ("found", "observed", "cannot_tell")} == {
             k: audited[k] for k in ("found", "observed", "cannot_tell")
         }
+        for method in PAYING:
+            paid = verb("credit", file, "--method", method, "--json")
+            if paid.returncode == 0:
+                credits = {one["row"]: one["credit"] for one in msgspec.json.decode(paid.stdout)["column"]}
+                if any(credit is not None for credit in credits.values()):
+                    assert dict(tab.evaluate(OWN_CREDIT, method)) == credits
+                    payable.add(method)
         tab.wait_for_selector(".panel pre.screen", state="attached")
         assert tab.text_content(".panel pre.screen") == "\n".join(answers["summary"]["lines"])
         mine = tab.evaluate(OWN_FIGURES)
@@ -503,3 +516,4 @@ def test_figures_on_the_page_equal_those_of_json(browser: Any, tmp_path: Path, t
             assert mine["busy"] == shown["clock"]["most_at_once"]
         tab.close()
     context.close()
+    assert payable == set(PAYING)

@@ -251,7 +251,7 @@ def test_branches_are_aligned_and_what_changed_is_listed(opened: Callable[..., A
     assert f"Only in A ({own[0]})" in text
     assert f"Only in B ({own[1]})" in text
     worth = float(world_runs.reward_n["team"][6] - world_runs.reward_n["team"][0])
-    assert (f"B has {abs(worth):.6g} {'more' if worth > 0 else 'less'}" if worth else "the same") in text
+    assert (f"B has {abs(worth):.4g} {'more' if worth > 0 else 'less'}" if worth else "the same") in text
     tab.click("figure svg .pick >> nth=0")
     tab.wait_for_selector("body[data-ready=run]", state="attached")
 

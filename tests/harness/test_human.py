@@ -120,6 +120,23 @@ def test_a_person_pauses_edits_and_resumes(tmp_path: Path) -> None:
     assert set(interventions(ran, "by")) == {ME}
 
 
+def test_what_agents_say_moves_no_cursor(tmp_path: Path) -> None:
+    async def sly(see: See) -> Any:
+        return Return(content="done") if see.turn else Send(to="lead", content="\x1b[2Jall is \x9b31mwell\r")
+
+    gate = threading.Event()
+    team = Team("asks", Role(lead, spawns=("worker",), wait="any"), {"worker": behind(gate, sly)})
+
+    def act(say: Callable[[str], list[str]]) -> None:
+        assert say("pause") == ["ok"]
+        gate.set()
+        assert r"\x1b[2Jall is \x9b31mwell" in seen(say, "all is")
+        assert say("tell lead \x1b[2Jfinish") == ["ok"]
+        assert say("resume") == ["ok"]
+
+    visited(tmp_path, act, team)
+
+
 def test_an_edit_releases_what_came_from_outside(tmp_path: Path) -> None:
     """What a person has read and written anew is theirs: it is no longer tainted."""
 

@@ -14,6 +14,7 @@ import pytest
 
 from podium.learn.folder import BadRecipe, Run, read
 from podium.trace.files import load
+from podium.trace.store import StoreError
 
 SMALL = 'world = "costly_search"\niterations = 8\nrows = 400\nworlds = 2\nmost = 20\n'
 KEPT = ("asked.json", "iterations.jsonl", "learner.npz", "judged.json", "before.jsonl", "after.jsonl")
@@ -126,3 +127,13 @@ def test_lines_of_a_method_of_the_table_say_what_was_paid(tmp_path: Path) -> Non
     text = 'world = "scouts"\nmethod = "spawn_branching"\niterations = 2\nworlds = 1\nepisodes = 64\nmost = 20\n'
     run = finished(tmp_path / "run", text)
     assert all(0 < line["paid"] < 1 and line["credit"] > 0 for line in run.lines)
+
+
+def test_nobody_else_trains_in_the_folder_meanwhile(tmp_path: Path) -> None:
+    asked = read('world = "jury"\niterations = 6\nepisodes = 64', "here")
+    steps = Run(asked, tmp_path / "run").iterations()
+    next(steps)
+    with pytest.raises(StoreError, match="another process writes there"):
+        next(Run(asked, tmp_path / "run").iterations())
+    assert len([*steps]) == 5
+    assert [*Run(asked, tmp_path / "run").iterations()] == []

@@ -102,6 +102,8 @@ def test_a_run_that_was_kept_is_learned_from_again(tmp_path: Path) -> None:
     assert [line["gradient"] for line in lines] == [line["gradient"] for line in again]
     assert [line["mix"] for line in lines] == [line["mix"] for line in again]
     assert all(np.array_equal(first.learner.w[k], second.learner.w[k]) for k in first.learner.w)
+    sample = files.load(tmp_path / "second/sampled/1.jsonl")
+    assert sample == files.load(tmp_path / "first/kept/1/0.jsonl")[:3]
     with pytest.raises(BadRecipe, match="runs of another network"):
         open_run({**settings, "world": "crew"}, tmp_path / "third", source=tmp_path / "first")
     with pytest.raises(BadRuns, match="holds no kept runs"):

@@ -13,6 +13,7 @@ import socket
 import stat
 import threading
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,33 @@ def test_an_archive_cut_anywhere_is_told(suffix: str, name: str, tmp_path: Path)
     for cut in [*range(0, 40), *range(40, len(data), 97), *range(len(data) - 12, len(data))]:
         found = given_bytes(tmp_path, data[:cut], path.name)
         assert isinstance(found, str) or any(f.level == "error" for f in found), cut
+
+
+LINE = b'{"type":"user","uuid":"a","sessionId":"s","timestamp":"2026-01-01T00:00:00Z","message":{"content":"hi"}}\n'
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst", ".zip"])
+@pytest.mark.parametrize(
+    "data",
+    [b'{"trace_id": "a", "topology": "swarm", "events": [], "x": "' + b"x" * (4 << 20), LINE * (1 << 16)],
+    ids=["ours", "foreign"],
+)
+def test_a_little_that_would_unpack_to_a_lot(
+    data: bytes, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "MOST_UNPACKED", 1 << 20)
+    path = tmp_path / f"run.jsonl{suffix}"
+    if suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("run.jsonl", data)
+    else:
+        path.write_bytes(files._packed(path.name, data))
+    try:
+        answers = [finding.message for one in files.read(path) for finding in one.findings]
+    except Unreadable as error:
+        answers = [str(error)]
+    refused = re.compile(r"unpacks to more than 100 times its size, \d MiB.*; unpack it yourself")
+    assert any(map(refused.search, answers)), answers
 
 
 def test_a_bomb_is_not_unpacked_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from podium.envs.world import World, make, play, worlds
 from podium.methods import credit_of
 from podium.trace.columns import Trace, concat, differences
 from podium.trace.do import Do
-from podium.trace.forest import Forest
+from podium.trace.forest import Forest, roots
 
 SMALL: dict[str, Any] = {"expedition": {"legs": 3, "pool": 6, "widest": 3}, "crew": {"N": 4}, "secretary": {"n": 7}}
 NAMES = sorted(set(worlds()) - {"planted"})
@@ -131,6 +131,8 @@ def test_a_forest_is_the_runs_played_by_themselves(name: str) -> None:
     assert forest.rows.n_events < whole.n_events
     assert others(whole, alone) == set()
     assert np.array_equal(whole.branch_n, alone.branch_n)
+    assert others(roots(forest, 3), roots(whole, 3)) == set()
+    assert len(roots(forest, 9)) == len(roots(whole, 9)) == 6  # as many as were played
 
 
 @settings(max_examples=20, deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -253,7 +254,7 @@ def test_a_writer_killed_anywhere_leaves_the_store_as_it_was(tmp_path: Path) -> 
         done = held
 
 
-@pytest.mark.parametrize("step", ["_write_parquet", "_sync", "_publish"])
+@pytest.mark.parametrize("step", ["_write_parquet", "sync", "_publish"])
 def test_what_a_killed_writer_left_is_cleared_away(tmp_path: Path, step: str) -> None:
     path = tmp_path / "runs"
     store.add(path, named(0))
@@ -462,3 +463,20 @@ def test_a_missing_package_is_named(tmp_path: Path, package: str, monkeypatch: p
     monkeypatch.setitem(sys.modules, f"{package}.parquet", None)
     with pytest.raises(StoreError, match=rf"needs {package}: pip install 'podium\[store\]'"):
         store.sql(tmp_path, "SELECT 1")
+
+
+def test_a_query_ends(tmp_path: Path) -> None:
+    store.add(tmp_path, tiny())
+    endless = "SELECT count(*) FROM range(100000000000) a, range(1000) b WHERE hash(a.range) = hash(b.range) + 1"
+    with pytest.raises(QueryError, match=r"no answer within 0.2 s"):
+        store.sql(tmp_path, endless, seconds=0.2)
+    with pytest.raises(QueryError, match="more than 10 rows; narrow it down, or end it with LIMIT 10"):
+        store.sql(tmp_path, "SELECT * FROM range(11)", rows=10)
+    with pytest.raises(QueryError, match="the query needs more than 16 MB"):
+        store.sql(tmp_path, "SELECT list(range) FROM range(100000000)", memory_mb=16)
+
+
+def test_a_pipe_in_the_place_of_a_lock_stops_nobody(tmp_path: Path) -> None:
+    store.create(tmp_path)
+    os.mkfifo(tmp_path / ".lock")
+    assert store.add(tmp_path, named(0)) == range(1)

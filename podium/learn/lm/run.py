@@ -198,7 +198,6 @@ class ModelRun(ABC, Generic[R]):
         """Begins, or goes on where it was."""
         self.files = Folder(self.folder, self.asked)
         self._resume(self.folder / "learner.safetensors")
-        self.files.cut(self.learner.iteration)
 
     @abstractmethod
     def _agents(self) -> Sequence[str]:
@@ -282,10 +281,8 @@ class ModelRun(ABC, Generic[R]):
         """Goes on to the end of the recipe, or until nothing gets better; says of every iteration what it did."""
         assert self.files is not None
         with self._threads():
-            steps = self.learned()
-            yield from self.files.follow(
-                self.last, self.asked.patience, lambda: next(steps).line(), self._look, self._save
-            )
+            steps, at = self.learned(), (self.learner.iteration, self.last, self.asked.patience)
+            yield from self.files.follow(*at, lambda: next(steps).line(), self._look, self._save)
 
     def learned(self) -> Iterator[Iteration]:
         """The iterations that are left, by the one loop."""

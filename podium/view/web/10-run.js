@@ -37,6 +37,7 @@ class Run {
     this.folded = new Set();
     this.titles = header.agents; // what agents are called, until the summary says what each was launched for
     this.setTimes("clock");
+    this.span = this.high - this.low; // how long it took, by the clock
   }
 
   timeOrder(start) {
@@ -184,6 +185,7 @@ class Run {
 
   // Lanes from top to bottom; that of a folded agent has the events of all below it.
   lay() {
+    this.layout = (this.layout || 0) + 1;
     const { agents } = this.header;
     const lane = new Int32Array(agents.length).fill(-1);
     this.lanes = [];
@@ -309,6 +311,7 @@ class Run {
   // What an agent was launched for says more than its identifier.
   rename(agents) {
     const tasks = new Map(agents.filter((a) => a.task).map((a) => [a.name, a.task]));
+    this.layout++;
     if (tasks.size) this.titles = this.header.agents.map((name) => tasks.get(name) || name);
   }
 

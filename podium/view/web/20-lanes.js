@@ -146,12 +146,13 @@ class Lanes {
     this.scrollTo(middle * this.height - this.room() / 2);
   }
 
-  reveal(e) {
+  reveal(e, sideways = true) {
     const { run } = this;
     const lane = run.lane[run.columns.agent[e]];
     if (lane < 0) return;
     const y = lane * this.height;
     if (y < this.top || y > this.top + this.room() - this.height) this.top = Math.max(0, Math.min(y - this.room() / 2, this.overflow()));
+    if (!sideways) return this.draw();
     const x = run.x0[e];
     if (!(x >= this.a && x <= this.b)) this.show(x - (this.b - this.a) / 2, x + (this.b - this.a) / 2);
     else this.draw();
@@ -215,6 +216,7 @@ class Lanes {
       const v = this.colour.values[e];
       lines.push(`${this.colour.name}: ${Number.isNaN(v) ? "not paid" : number(v)}`);
     }
+    for (const f of this.findings || []) if (f.level === "finding" && f.rows.includes(e)) lines.push(`▼ ${words(f.detector)} (${f.confidence})`);
     if (many > 1) lines.push(`${many > 5000 ? "more than 5,000" : many} events here; zoom in to tell them apart`);
     this.tip.replaceChildren(...lines.map((l) => h("div", {}, l)));
     clearTimeout(this.asking);
@@ -318,6 +320,8 @@ class Lanes {
     const dim = this.dimmed();
     const thick = Math.max(1, Math.round(Math.min(height * 0.62, 18) * ratio));
     let inView = 0;
+    const few = (this.inView ?? run.n) <= FEW && height >= 10;
+    this.pointed = few; // what took no time will be a dot, and needs no line
     for (let i = first; i < last; i++) {
       const lane = run.lanes[i];
       const middle = Math.round((AXIS + (i + 0.5) * height - this.top) * ratio);
@@ -329,6 +333,7 @@ class Lanes {
     ctx.putImageData(this.image, 0, 0);
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.inView = inView;
+    if (few !== (inView <= FEW && height >= 10)) this.draw();
     if (inView <= FEW && height >= 10) this.marks(ctx, first, last, ink);
     this.edges(ctx, inView, quiet, ink);
     this.outline(ctx, this.hover, quiet);
@@ -361,7 +366,9 @@ class Lanes {
       if (j < lane.n && (x0[lane.rows[j]] - a) * scale < from + 1) j = run.after(lane, i, a + (from + 1) / scale);
       const longest = j - i > 1 ? lane.rows[run.longestIn(lane, i, j)] : e;
       const to = Math.ceil((x1[longest] - a) * scale);
-      if (to >= 0) {
+      const dots = this.pointed && to - from <= 1 && !(x1[longest] > x0[longest]);
+      if (dots) marks += j - i;
+      else if (to >= 0) {
         marks += j - i > 1 ? Math.min(j - i, 50) : 1;
         const c = colour(longest);
         const left = Math.max(0, from);
@@ -421,7 +428,7 @@ class Lanes {
       if (width < 3 && !decides) {
         ctx.fillStyle = css(colour(e));
         ctx.beginPath();
-        ctx.arc(x, y, 4, 0, 7);
+        ctx.arc(x, y, Math.min(4, this.height * 0.26), 0, 7);
         ctx.fill();
       }
       if (decides) this.decision(ctx, e, x, y, width, Math.min(next, this.width), css(colour(e)), page);
@@ -445,7 +452,7 @@ class Lanes {
           ctx.fillStyle = dim?.(e) ? ink : light(colour(e)) ? "#101820" : "#ffffff";
           ctx.globalAlpha = 1;
           const inset = decides ? 12 : 4;
-          ctx.fillText(clip(ctx, text, width - inset - 4), Math.max(x, 0) + inset, y + 0.5);
+          ctx.fillText(clip(ctx, text, x + width - Math.max(x, 0) - inset - 4), Math.max(x, 0) + inset, y + 0.5);
         } else if (width < 30 && free) {
           const shown = clip(ctx, text, room - 6);
           ctx.fillStyle = page;
@@ -487,6 +494,7 @@ class Lanes {
   edges(ctx, inView, quiet, ink) {
     const { run } = this;
     const { src, dst, edge } = run.columns;
+    const arrows = isDark() ? { ...ARROW_COLOURS, spawn: "#2fc79a", return: "#4aa8e8", aggregate: "#ff8a3d", tool_dependency: "#f0b429" } : ARROW_COLOURS;
     const arrow = (x, strong, red = false) => {
       const [s, d] = [src[x], dst[x]];
       const lanes = [run.lane[run.columns.agent[s]], run.lane[run.columns.agent[d]]];
@@ -494,8 +502,8 @@ class Lanes {
       const leaves = run.x1[s] > run.x0[s] && run.x1[s] <= run.x0[d] ? run.x1[s] : run.x0[s];
       const [x0, y0, x1, y1] = [this.px(leaves), this.middle(s), this.px(run.x0[d]), this.middle(d)];
       if (Number.isNaN(x0 + x1) || Math.max(x0, x1) < 0 || Math.min(x0, x1) > this.width) return;
-      ctx.strokeStyle = red ? "#d62728" : strong ? ink : ARROW_COLOURS[run.header.edge_types[edge[x]]] || quiet;
-      ctx.globalAlpha = strong || red ? 0.9 : 0.55;
+      ctx.strokeStyle = red ? "#d62728" : strong ? ink : arrows[run.header.edge_types[edge[x]]] || quiet;
+      ctx.globalAlpha = strong || red ? 0.9 : 0.6;
       ctx.setLineDash(run.columns.inferred[x] ? [4, 3] : []);
       ctx.beginPath();
       ctx.moveTo(x0, y0);
@@ -546,6 +554,7 @@ class Lanes {
 
   axis(ctx, ink, quiet) {
     const { run } = this;
+    if (!run.n) return;
     ctx.font = "11px system-ui, sans-serif";
     ctx.textBaseline = "top";
     ctx.textAlign = "center";
@@ -571,6 +580,9 @@ class Lanes {
 
   label(first, last) {
     const { run, height } = this;
+    const now = [first, last, this.top, height, run.layout, this.bar.clientHeight].join();
+    if (now === this.labelled) return; // going sideways leaves the names as they are
+    this.labelled = now;
     const rows = [];
     if (height >= 11) {
       for (let i = first; i < last; i++) {
@@ -603,6 +615,10 @@ class Lanes {
 }
 
 const HUES = ["#0072b2", "#e69f00", "#009e73", "#aa4499", "#56b4e9", "#d55e00", "#b8a000", "#882255", "#44aa99", "#6b6b6b"];
+// The same, light enough for a dark page.
+const LIGHT_HUES = ["#4aa8e8", "#f0b429", "#2fc79a", "#d98cd0", "#a5dcff", "#ff8a3d", "#dcc846", "#d07aa6", "#7fdccb", "#a8b2bb"];
+const isDark = () => getComputedStyle(document.documentElement).colorScheme === "dark";
+const hue = (i) => (isDark() ? LIGHT_HUES : HUES)[i % HUES.length];
 const paintCache = new Map();
 const paintOf = (hex) => {
   if (!paintCache.has(hex)) paintCache.set(hex, paint(hex));

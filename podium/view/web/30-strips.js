@@ -100,9 +100,9 @@ class Strips {
     const style = getComputedStyle(document.documentElement);
     const bins = Math.max(10, Math.floor(width / 2));
     const view = this.series(lanes.a, lanes.b, bins);
-    const rows = [["busy agents", view.busy, "#0072b2", (m) => `${m} at most`, (v) => `${v} now`]];
-    if (view.tokens) rows.push(["tokens", view.tokens, "#009e73", () => number(Math.round(view.totals.tokens)), (v) => `${number(Math.round(v))} now`]);
-    if (view.money) rows.push([run.columns.cost ? "cost" : "price", view.money, "#d55e00", () => money(view.totals.money), (v) => `${money(v)} now`]);
+    const rows = [["busy agents", view.busy, hue(0), (m) => `${m} at most`, (v) => `${v} now`]];
+    if (view.tokens) rows.push(["tokens", view.tokens, hue(2), () => number(Math.round(view.totals.tokens)), (v) => `${number(Math.round(v))} now`]);
+    if (view.money) rows.push([run.columns.cost ? "cost" : "price", view.money, hue(5), () => money(view.totals.money), (v) => `${money(v)} now`]);
     const room = (height - 22) / rows.length;
     const labels = [];
     this.rows = [];

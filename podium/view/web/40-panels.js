@@ -110,7 +110,7 @@ class Panels {
     const rows = [];
     for (const { header, columns } of [this.screen.credit, this.screen.other, ...(await this.carriedCredit())].filter(Boolean)) {
       const value = columns.event[e];
-      if (!rows.some((r) => r.method === header.method && r.unit === words(header.unit))) rows.push({ method: header.method, unit: words(header.unit), credit: Number.isNaN(value) ? null : value });
+      if (!rows.some((r) => r.method === header.method && r.unit === words(header.unit))) rows.push({ method: header.method, unit: words(header.unit), credit: nan(value) });
     }
     return rows.length ? h("section", {}, h("h3", {}, "Credit"), table(rows, { caption: "Credit by method" })) : null;
   }
@@ -295,7 +295,7 @@ class Panels {
   }
 }
 
-const nan = (x) => (Number.isNaN(x) || x === undefined ? null : x);
+const nan = (x) => (Number.isNaN(x) || x === undefined ? null : Math.abs(x) < 1e-12 ? 0 : x);
 
 function unitName(run, unit, row) {
   const agent = run.titles[run.columns.agent[row]];

@@ -41,7 +41,7 @@ class Chart {
   }
 
   colour(key) {
-    return HUES[this.keys.indexOf(key) % HUES.length];
+    return hue(this.keys.indexOf(key));
   }
   shown(v) {
     return v === null || v === undefined || Number.isNaN(v) ? "–" : this.percent ? percents(v) : number(+v.toPrecision(4));
@@ -56,8 +56,9 @@ class Chart {
 
   draw() {
     const W = Math.floor(this.box.clientWidth);
-    if (W < 60 || !this.keys.length || W === this.width) return;
-    this.width = W;
+    const drawn = `${W} ${isDark()}`;
+    if (W < 60 || !this.keys.length || drawn === this.drawn) return;
+    this.drawn = drawn;
     const [H, L, R, T, B] = [208, 52, 14, 12, 26];
     const ys = this.stack ? [0, 1] : this.keys.flatMap((k) => this.series[k].map((p) => p[1]));
     let [low, high] = [Math.min(...ys, ...(this.zero ? [0] : [])), Math.max(...ys)];
@@ -74,7 +75,7 @@ class Chart {
     for (const v of steps) picture.append(svgText({ x: x(v), y: H - 8, "text-anchor": "middle", class: "soft" }, String(v)));
     if (this.stack) this.shares(picture);
     else this.lines(picture, H - B);
-    if (this.rule) picture.append(svg("line", { x1: L, x2: W - R, y1: y(this.rule.at), y2: y(this.rule.at), stroke: "var(--ink)", "stroke-width": 1.5, "stroke-dasharray": "6 4" }), svgText({ x: W - R - 4, y: y(this.rule.at) - 5, "text-anchor": "end", class: "halo" }, this.rule.label));
+    if (this.rule) picture.append(svg("line", { x1: L, x2: W - R, y1: y(this.rule.at), y2: y(this.rule.at), stroke: "var(--ink)", "stroke-width": 1.5, "stroke-dasharray": "6 4" }), svgText({ x: L + 6, y: y(this.rule.at) - 6, class: "halo" }, this.rule.label));
     for (const at of this.pointer.picks) if (at >= x0 && at <= x1) picture.append(svg("path", { d: `M${x(at) - 4},${H - B + 7} h8 l-4,-6 z`, fill: "var(--accent)" }));
     this.cursor = svg("g", {});
     picture.append(this.cursor);
@@ -159,14 +160,15 @@ function rangePicture(rows, { label, percent = false, zero = false, right = null
   const x = (v) => L + ((v - marks[0]) / (marks[marks.length - 1] - marks[0] || 1)) * (W - L - R);
   const say = percent ? percents : (v) => number(+v.toPrecision(4));
   const height = rows.length * 24 + 26;
-  const picture = svg("svg", { viewBox: `0 0 ${W} ${height}`, role: "img", class: "chart", "aria-label": `${label}: ${rows.map((r) => `${r.name} ${say(r.value)}`).join(", ")}` });
+  const blue = "var(--accent)";
+  const picture = svg("svg", { viewBox: `0 0 ${W} ${height}`, width: W, role: "img", class: "chart fixed", "aria-label": `${label}: ${rows.map((r) => `${r.name} ${say(r.value)}`).join(", ")}` });
   for (const v of marks) picture.append(svg("line", { x1: x(v), x2: x(v), y1: 0, y2: height - 22, stroke: zero && Math.abs(v) < 1e-12 ? "var(--ink)" : "var(--rule)" }), svgText({ x: x(v), y: height - 6, "text-anchor": "middle", class: "soft" }, say(+v.toPrecision(6))));
   rows.forEach((r, i) => {
     const y = i * 24 + 12;
     const [low, high] = r.interval || [null, null];
-    if (low !== null && high !== null) picture.append(svg("line", { x1: x(low), x2: x(high), y1: y, y2: y, stroke: "#0072b2", "stroke-width": 5, opacity: 0.35, "stroke-linecap": "round" }));
+    if (low !== null && high !== null) picture.append(svg("line", { x1: x(low), x2: x(high), y1: y, y2: y, stroke: blue, "stroke-width": 5, opacity: 0.35, "stroke-linecap": "round" }));
     for (const m of r.marks || []) picture.append(m.square ? svg("rect", { x: x(m.at) - 4, y: y - 4, width: 8, height: 8, fill: "var(--ink)" }) : svg("circle", { cx: x(m.at), cy: y, r: 4, fill: "var(--page)", stroke: "var(--quiet)", "stroke-width": 2 }));
-    picture.append(svg("circle", { cx: x(r.value), cy: y, r: 5, fill: "#0072b2" }), svgText({ x: L - 10, y: y + 4, "text-anchor": "end" }, r.name));
+    picture.append(svg("circle", { cx: x(r.value), cy: y, r: 5, fill: blue }), svgText({ x: L - 10, y: y + 4, "text-anchor": "end" }, r.name));
     if (right) picture.append(svgText({ x: W - R + 14, y: y + 4, class: "soft" }, right(r)));
   });
   return picture;
@@ -175,7 +177,7 @@ function rangePicture(rows, { label, percent = false, zero = false, right = null
 // How a policy does in worlds that it did not learn in: between the best trivial policy and the optimum.
 function heldOut(rows) {
   const lines = rows.map((r, i) => ({ name: `world ${i + 1}`, value: r.value, interval: [Math.min(r.trivial, r.optimum), Math.max(r.trivial, r.optimum)], marks: [{ at: r.trivial }, { at: r.optimum, square: true }], left: r.share }));
-  const key = h("ul.legend", {}, h("li", {}, dot("#0072b2"), " what it learned"), h("li", {}, "■ optimum"), h("li", {}, "○ best trivial policy"));
+  const key = h("ul.legend", {}, h("li", {}, dot("var(--accent)"), " what it learned"), h("li", {}, "■ optimum"), h("li", {}, "○ best trivial policy"));
   return h("figure.chartbox", {}, h("figcaption", {}, h("strong", {}, "In worlds that it did not learn from"), h("span.quiet", {}, "mean score of an episode")), key, rangePicture(lines, { label: "Score in held-out worlds", right: (r) => (r.left === null || r.left === undefined ? "" : `${percents(r.left)} left`) }));
 }
 

@@ -14,7 +14,11 @@ class RunScreen {
     if (run.timed && run.idleShare() > 0.5) run.setTimes("busy");
     this.plain = run.mode;
     this.lanes = new Lanes(run, { onselect: (e) => this.chosen(e), onview: () => this.remember() });
-    this.lanes.onpaint = () => this.strips.draw();
+    this.lanes.onpaint = () => {
+      if (this.aim !== undefined) this.lanes.reveal(this.aim, false);
+      this.aim = undefined;
+      this.strips.draw();
+    };
     this.lanes.onagent = (a) => this.about(a);
     this.strips = new Strips(run, this.lanes);
     this.cross = h("div.cross", { hidden: true, "aria-hidden": "true" });
@@ -43,6 +47,7 @@ class RunScreen {
     const audit = await ask("audit", { run: this.run.number }).catch(() => null);
     if (!audit) return;
     this.findings = [...audit.found, ...audit.observed].flatMap((one) => one.suspects.map((s) => ({ detector: one.detector, level: one.level, confidence: s.confidence, rows: s.rows })));
+    this.lanes.findings = this.findings;
     this.lanes.pins = new Set(this.findings.filter((f) => f.level === "finding").flatMap((f) => f.rows));
     this.lanes.draw();
   }
@@ -69,7 +74,7 @@ class RunScreen {
     else if (!run.timed) notes.push("no event says when it happened: they stand in the order of the record");
     else if (run.untimed) notes.push(`${number(run.untimed)} events have no time and are in the list alone`);
     if (run.mode === "busy") notes.push("idle time is cut short where you see ≈");
-    if (run.mode === "schedule") notes.push(`with ${run.workers} worker${run.workers === 1 ? "" : "s"} the recorded work takes ${seconds(run.makespan)}`);
+    if (run.mode === "schedule") notes.push(`with ${run.workers} worker${run.workers === 1 ? "" : "s"} the recorded work takes ${seconds(run.makespan)}; as it was, ${seconds(run.span)}`);
     this.status.textContent = notes.join(" · ");
   }
 
@@ -244,7 +249,10 @@ class RunScreen {
     const view = /^(.+)\.\.(.+)$/.exec(state.view || "");
     if (view) lanes.show(+view[1], +view[2]);
     else lanes.fit();
-    if (state.event !== undefined && +state.event < run.n) lanes.select(+state.event, !view);
+    if (state.event !== undefined && +state.event < run.n) {
+      lanes.select(+state.event, !view);
+      if (view) this.aim = +state.event; // as soon as it is known how much room there is
+    }
     if (state.panel) await this.panels.open(state.panel);
     this.live = true;
   }
@@ -375,16 +383,17 @@ class CompareScreen {
       Object.assign(lanes, { height: 20, sized: true });
       return lanes;
     };
+    for (const run of [a, b]) [run.low, run.high] = [Math.min(a.low, b.low), Math.max(a.high, b.high)]; // one axis for both
     this.boards = [board(a, "Run A"), board(b, "Run B")];
     const parts = branch ? this.left(branch) : [h("p.quiet", {}, "Neither run branched from the other, so their pictures and figures are set side by side.")];
     const reward = figures.find((f) => f.name === "rewards.team");
     parts.push(this.cards(figures));
-    if (reward) parts.push(h("p", {}, `Reward of the team: ${figure("", reward.a)} in A, ${figure("", reward.b)} in B. `, reward.a === null || reward.b === null ? null : worth("B", reward.b - reward.a)));
+    if (reward && reward.a !== null && reward.b !== null) parts.push(h("p", {}, worth("B", reward.b - reward.a)));
     const rows = figures.filter((f) => f.a !== f.b).map((f) => ({ figure: title(f.name.replace(/^clock/, "time").replace(/^spending/, "tokens and price").replaceAll(".", " · ")), a: measure(f.name, f.a), b: measure(f.name, f.b), difference: f.a === null || f.b === null ? null : measure(f.name, f.b - f.a) }));
     const same = figures.length - rows.length;
     this.boards.forEach((lanes) => lanes.fit());
-    this.element = h("main.page.compare", {}, h("h1", {}, "Two runs"), h("div.row", {}, pick("A", a.number, (v) => go({ screen: "compare", a: v, b: b.number })), pick("B", b.number, (v) => go({ screen: "compare", a: a.number, b: v }))), parts,
-      this.boards.flatMap((l, i) => [h("h3", {}, `${"AB"[i]}: ${l.run.header.trace_id}`), l.element]), branch?.shared ? this.changed() : null, this.siblings(index),
+    this.element = h("main.page.compare", {}, h("h1", {}, "Two runs"), h("div.row", {}, pick("A", a.number, (v) => go({ screen: "compare", a: v, b: b.number })), pick("B", b.number, (v) => go({ screen: "compare", a: a.number, b: v }))), parts, this.siblings(index),
+      this.boards.flatMap((l, i) => [h("h3", {}, `${"AB"[i]}: ${l.run.header.trace_id}`), l.element]), branch?.shared ? this.changed() : null,
       h("h2", {}, "What differs"), table(rows, { caption: "Figures of both runs" }), h("p.quiet", {}, `${many(same, "figure")} ${same === 1 ? "is" : "are"} the same in both.`));
   }
 
@@ -407,7 +416,7 @@ class CompareScreen {
   // The figures that one asks for first: of A, of B, and the difference.
   cards(figures) {
     const asked = [["rewards.team", "Reward of the team"], ["clock.wall", "Time"], ["critical_path.seconds", "Critical path"], ["spending.usd", "Price"], ["spending.output", "Tokens written"], ["spending.turns", "Turns"], ["trouble.calls", "Calls"], ["trouble.failed_calls", "Failed calls"]];
-    const show = (name, v) => (v === null ? "–" : ((m) => m.shown ?? number(m))(measure(name, v)));
+    const show = (name, v) => (v === null ? "–" : ((m) => m.shown ?? number(+m.toPrecision(4)))(measure(name, v)));
     return h("div.cards", {}, asked.map(([name, called]) => {
       const f = figures.find((one) => one.name === name);
       if (!f || (f.a === null && f.b === null) || (!f.a && !f.b && name !== "rewards.team")) return null;
@@ -434,7 +443,7 @@ class CompareScreen {
     const rows = index.runs.filter((r) => r.parent === root && parent).map((r) => ({ branch: r.name, number: r.run, at_row: r.branch, what: r.do ? done(JSON.parse(r.do)) : null, reward: r.reward, worth: r.reward === null || parent.reward === null ? null : r.reward - parent.reward }));
     const forest = h("div");
     if (parent && rows.length && rows.length <= 40) this.forest(parent, index.runs.filter((r) => r.parent === root)).then((f) => f && forest.append(f)).catch(() => null);
-    return !rows.length ? null : h("section", {}, h("h2", {}, `All branches of ${root}`), forest, rows.length < 2 ? null : table(rows, { columns: ["branch", "at_row", "what", "reward", "worth"], onrow: (r) => go({ screen: "compare", a: parent.run, b: r.number }), caption: "Branches" }));
+    return !rows.length ? null : h("section", {}, h("h2", {}, `All branches of ${root}`), forest, rows.length < 2 ? null : h("details", {}, h("summary", {}, "The branches as a table"), table(rows, { columns: ["branch", "at_row", "what", "reward", "worth"], onrow: (r) => go({ screen: "compare", a: parent.run, b: r.number }), caption: "Branches" })));
   }
 
   // A run and all its branches on one axis of time: what they share with it stands back, the diamond is where they left, at the right what they were worth.
@@ -452,7 +461,7 @@ class CompareScreen {
       const y = i * ROW + 4;
       const left = i === 0 || r.branch === null ? -Infinity : runs[0].start[r.branch] ?? -Infinity;
       const chosen = r.run === this.a.number ? "A" : r.run === this.b.number ? "B" : "";
-      const name = svgText({ x: L - 10, y: y + 13, "text-anchor": "end", class: "pick", ...(chosen ? { "font-weight": "bold" } : {}) }, `${chosen ? `${chosen} ` : ""}${r.name.length > 20 ? `${r.name.slice(0, 19)}…` : r.name}`);
+      const name = svgText({ x: L - 10, y: y + 13, "text-anchor": "end", class: "pick", ...(chosen ? { "font-weight": "bold" } : {}) }, `${chosen ? `${chosen}: ` : ""}${i ? briefly(r) : "the run itself"}`);
       name.addEventListener("click", () => go(i ? { screen: "compare", a: parent.run, b: r.run } : { screen: `run/${r.run}` }));
       picture.append(name, svg("line", { x1: L, x2: W - R, y1: y + 8, y2: y + 8, stroke: "var(--rule)" }));
       const bins = new Map();
@@ -485,6 +494,13 @@ class CompareScreen {
 }
 
 const worth = (name, more) => (more === 0 ? `${name} is worth the same.` : `${name} is worth ${number(Math.abs(+more.toPrecision(6)))} ${more > 0 ? "more" : "less"}.`);
+
+// What a branch did otherwise, in a word.
+function briefly(r) {
+  const { what, value } = r.do ? JSON.parse(r.do) : {};
+  const word = what === "choose" ? String(value) : what ? `${what}${value === null || value === undefined ? "" : ` ${value}`}` : r.name;
+  return word.length > 18 ? `${word.slice(0, 17)}…` : word;
+}
 
 function done({ what, value, row, ...rest }) {
   const sentence = { choose: `Another option was taken: ${value}.`, replace: `Something else was put there: ${value}.`, remove: "It was taken away.", delay: `It was delayed by ${seconds(value)}.`, mask: `What ${value === null ? "its agent" : [value].flat().join(", ")} would do from there on was left undone.` }[what] || `What was done: ${words(what)} ${value ?? ""}.`;

@@ -19,6 +19,7 @@ class TrainScreen {
     const kept = new Map();
     for (const r of runs) if (r.iteration !== null) kept.set(r.iteration + 1, [...(kept.get(r.iteration + 1) || []), r]);
     const many = report.lessons.length > 1;
+    this.charts = [];
     const parts = [this.head(report), ...(report.notes || []).map((note) => h("p.quiet", {}, note))];
     if (report.table.some((r) => r.method && r.env && r.interval)) parts.push(boardTable(report.table), standings(report.table));
     for (const lesson of report.lessons) parts.push(...this.lesson(lesson, many, kept));
@@ -37,7 +38,7 @@ class TrainScreen {
     const asked = report.facts || {};
     const lines = report.lessons.length === 1 ? report.lessons[0].lines : [];
     const about = [asked.world && `world ${words(asked.world)}`, asked.team && `team ${asked.team}`, asked.method && `method ${asked.method}`, asked.seed !== undefined && `seed ${asked.seed}`].filter(Boolean);
-    const others = this.trainings.length > 1 ? h("label", {}, "Training ", h("select", { onchange: (c) => go({ screen: `train/${c.target.value}` }) }, this.trainings.map((t) => h("option", { value: String(t.training), selected: t.training === (this.number || 0) }, t.name)))) : null;
+    const others = this.trainings.length > 1 ? h("label", {}, "Another training ", h("select", { onchange: (c) => go({ screen: `train/${c.target.value}` }) }, this.trainings.map((t) => h("option", { value: String(t.training), selected: t.training === (this.number || 0) }, t.name)))) : null;
     const parts = [h("div.row", {}, h("h1", {}, report.title), others), about.length ? h("p.quiet", {}, about.join(" · ")) : null];
     if (report.going) {
       const all = asked.iterations ?? asked.recipe?.iterations;
@@ -51,14 +52,14 @@ class TrainScreen {
   cards(report, lines) {
     const known = (of) => lines.map(of).filter((v) => v !== null && v !== undefined && !Number.isNaN(v));
     const cards = [];
-    const add = (name, values, show, what) => values.length && cards.push(h("div.card", {}, h("span.quiet", {}, name), h("strong", {}, show(values[values.length - 1])), h("span.quiet", {}, values.length > 1 ? `${what || "was"} ${show(values[0])}` : "")));
+    const add = (name, values, show) => values.length && cards.push(h("div.card", {}, h("span.quiet", {}, name), h("strong", {}, show(values[values.length - 1])), h("span.quiet", {}, values.length > 1 ? `${show(values[0])} at first` : "")));
     const plain = (v) => number(+v.toPrecision(4));
-    add("Regret, the last that was measured", known((l) => l.regret), percents, "at first");
+    add("Regret", known((l) => l.regret), percents);
     const left = (report.table || []).map((r) => r.share).filter((v) => typeof v === "number");
     if (left.length && !report.going) cards.push(h("div.card", {}, h("span.quiet", {}, "Gap left in new worlds"), h("strong", {}, percents(left.reduce((a, b) => a + b, 0) / left.length)), h("span.quiet", {}, "0 % is the optimum")));
-    add("Return", known((l) => l.score), plain, "at first");
-    add("Decisions that got credit", known((l) => l.paid), percents, "at first");
-    add("Entropy of a decision", known((l) => l.entropy), plain, "at first");
+    add("Return", known((l) => l.score), plain);
+    add("Decisions that got credit", known((l) => l.paid), percents);
+    add("Entropy of a decision", known((l) => l.entropy), plain);
     const total = known((l) => l.rows).reduce((a, b) => a + b, 0);
     if (total) cards.push(h("div.card", {}, h("span.quiet", {}, "Decisions learned from"), h("strong", {}, total.toLocaleString("en")), h("span.quiet", {}, `in ${many(lines.length, "iteration")}`)));
     return h("div.cards", {}, cards);
@@ -71,6 +72,7 @@ class TrainScreen {
       pair.length === 2 ? h("button", { onclick: () => go({ screen: "compare", a: lesson.before, b: lesson.after }) }, "side by side") : null));
     const pointer = new Pointer(new Set(kept.keys()), (at) => go({ screen: `run/${kept.get(at)[0].run}` }));
     const charts = curves(lesson.lines, pointer);
+    this.charts.push(...charts);
     if (!charts.length) return parts;
     const rows = lesson.lines.map((l) => ({ iteration: l.iteration + 1, regret: l.regret, return: l.score, paid: l.paid, entropy: l.entropy, gradient: l.gradient, decisions: l.decisions }));
     const columns = Object.keys(rows[0]).filter((n) => rows.some((r) => r[n] !== null && r[n] !== undefined));
@@ -85,7 +87,7 @@ class TrainScreen {
     const row = (name, list) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, h("div.row", {}, list.map((r, i) => button(r, `run ${i + 1}`)))));
     const [before, after] = ["before.jsonl", "after.jsonl"].map((f) => groups.get(f) || []);
     const pairs = before.length && before.length === after.length ? h("p", {}, "Before and after are the same tasks with the same luck. Side by side: ", before.map((b, i) => h("button", { onclick: () => go({ screen: "compare", a: b.run, b: after[i].run }) }, `pair ${i + 1}`))) : null;
-    return h("section", {}, h("h2", {}, "Runs to look at"), pairs, h("p.quiet", {}, kept.size ? "The first runs of each iteration that was kept, with their reward." : "With `podium train --keep` the runs of every iteration would stand here too."),
+    return h("section", {}, h("h2", {}, "Runs to look at"), pairs, h("p.quiet", {}, kept.size ? "The first runs of each iteration, with their reward." : "No runs of iterations are in this folder."),
       h("div.scroll", { tabindex: "0", role: "region", "aria-label": "Runs that were kept" }, h("table.kept", {}, h("tbody", {}, [...groups].map(([file, list]) => row(title(file.replace(/\.jsonl$/, "")), list)), [...kept].map(([at, list]) => row(`Iteration ${at}`, list))))));
   }
 

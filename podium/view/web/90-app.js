@@ -81,7 +81,7 @@ function theme(next) {
     // a file opened from disk may have no storage
   }
   screen?.lanes?.draw();
-  screen?.boards?.forEach((b) => b.draw());
+  for (const picture of [...(screen?.boards || []), ...(screen?.charts || [])]) picture.draw();
 }
 
 function frame() {

@@ -1,4 +1,4 @@
-"""Text from a trace, fit for a terminal."""
+"""Text from elsewhere, fit for a terminal."""
 
 from __future__ import annotations
 
