@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-kernels doors proofs setup lm mcp browser bubblewrap trainers clean
+.PHONY: demo test test-kernels doors proofs setup lm mcp browser bubblewrap trainers clients clean
 
 demo: setup
 	$(BIN)/python examples/learn_the_five.py
@@ -24,7 +24,7 @@ test-kernels: setup lm
 	echo "the learning tests by OpenBLAS' kernel $$kernel"; \
 	$(ONE_THREAD) OPENBLAS_CORETYPE=$$kernel $(BIN)/pytest -n 2 --dist worksteal $(LEARNING)
 
-doors: setup lm mcp browser bubblewrap
+doors: setup lm mcp clients browser bubblewrap
 	$(BIN)/pytest -rs tests/doors tests/harness/test_mcp.py $(addprefix tests/harness/test_,sandbox.py permissions.py escapes.py doors_replay.py)
 
 proofs: setup lm mcp browser
@@ -54,6 +54,14 @@ $(VENV)/mcp/tried: | $(VENV)/installed
 	@mkdir -p $(VENV)/mcp
 	-@npm install --silent --no-audit --no-fund --fetch-retries=0 --prefix $(VENV)/mcp @modelcontextprotocol/server-everything@2026.8.31
 	-@$(PYTHON) -m venv $(VENV)/mcp/py && $(VENV)/mcp/py/bin/python -m pip install --quiet --disable-pip-version-check --retries 1 'mcp-server-time==2026.*'
+	@touch $@
+
+# Real clients of the gateway, pinned, in an environment of their own; chat templates of real models, as TRL has them.
+clients: $(VENV)/clients/tried
+
+$(VENV)/clients/tried: | $(VENV)/installed
+	-@$(PYTHON) -m venv $(VENV)/clients && $(VENV)/clients/bin/python -m pip install --quiet --disable-pip-version-check --retries 1 openai==3.51.0 anthropic==2.10.0 openai-agents==0.24.0 langgraph==1.2.22 langchain-openai==1.7.3
+	-@$(VENV)/clients/bin/python -m pip install --quiet --disable-pip-version-check --retries 1 --no-deps trl==1.16.0
 	@touch $@
 
 # A browser for the tests of the page: Debian's Chromium, driven by playwright, with axe-core to judge how well it can be read.

@@ -48,6 +48,7 @@ BENCHES = (
     "lm_generate",
     "lm_results",
     "lm_loop",
+    "gateway",
     "view",
     "mutation",
     "trainer_rows",

@@ -55,8 +55,11 @@ def best_of(calls: dict[str, Callable[[], Any]], times: int = 7) -> Figures:
     return seconds
 
 
-def relay_trainer(method: Any, seed: int, steps: int, *, tree: bool, own: bool = False, lr: float = LR) -> Any:
-    """GRPOTrainer on the relay, with our credit, or as it is (`own`). What the last rollouts were is `trainer.rows`."""
+def relay_trainer(
+    method: Any, seed: int, steps: int, *, tree: bool, own: bool = False, source: bool = False, lr: float = LR
+) -> Any:
+    """GRPOTrainer on the relay, with our credit, or as it is (`own`). What the last rollouts were is `trainer.rows`.
+    With `source` the runs come as a trace, which `rollout_func_of` makes rows of."""
     import tempfile
 
     import torch
@@ -64,7 +67,7 @@ def relay_trainer(method: Any, seed: int, steps: int, *, tree: bool, own: bool =
     from relay_task import DIGITS, network, play, tokenizer
     from trl import GRPOConfig, GRPOTrainer
 
-    from podium.exchange.trainers.trl import PodiumGRPOTrainer, rollout_reward
+    from podium.exchange.trainers.trl import PodiumGRPOTrainer, rollout_func_of, rollout_reward
 
     dice = torch.Generator().manual_seed(seed)
 
@@ -72,6 +75,9 @@ def relay_trainer(method: Any, seed: int, steps: int, *, tree: bool, own: bool =
         digits = [int(p) for p in prompts[::GROUP]]
         trainer.rows = play(trainer.model, digits, GROUP, dice, tree)
         return dict(trainer.rows)
+
+    def as_trace(prompts: list[Any], trainer: Any) -> Any:
+        return trace_of_relay(roll_out(prompts, trainer))
 
     options = GRPOConfig(
         output_dir=tempfile.mkdtemp(),
@@ -97,7 +103,7 @@ def relay_trainer(method: Any, seed: int, steps: int, *, tree: bool, own: bool =
         "args": options,
         "processing_class": tokenizer(),
         "reward_funcs": rollout_reward,
-        "rollout_func": roll_out,
+        "rollout_func": rollout_func_of(as_trace, method) if source else roll_out,
         "train_dataset": rows,
     }
     return GRPOTrainer(**about) if own else PodiumGRPOTrainer(**about, method=method)
@@ -111,11 +117,13 @@ def trl_methods() -> dict[str, Any]:
 
     c3 = METHODS["c3_reward_only"]
     same = replace(c3, name="same_prefix", credit='same_prefix("mean", alone="zero")')
-    return {"c3_reward_only": (c3, True), "dr_mas": (METHODS["dr_mas"], False), "same_prefix": (same, True)}
+    dr_mas = METHODS["dr_mas"]
+    arms = {"c3_reward_only": (c3, True), "dr_mas": (dr_mas, False), "same_prefix": (same, True)}
+    return arms | {"dr_mas from a source": (dr_mas, False)}
 
 
 def trl_gradient() -> Figures:
-    """Three optimizer steps with each method; at each, how far the gradient is from ΣA·logp, row by row."""
+    """Six optimizer steps with each method; at each, how far the gradient is from ΣA·logp, row by row."""
     import os
 
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
@@ -127,7 +135,7 @@ def trl_gradient() -> Figures:
     torch.set_num_threads(1)
     figures: Figures = {}
     for name, (method, tree) in trl_methods().items():
-        trainer = relay_trainer(method, 0, 3, tree=tree)
+        trainer = relay_trainer(method, 0, 6, tree=tree, source="source" in name)
         apart, moved, sizes = [], [], []
 
         class Compare(TrainerCallback):  # type: ignore[misc]
@@ -150,7 +158,7 @@ def trl_gradient() -> Figures:
         trainer.add_callback(Compare())
         trainer.train()
         moved = [float((v - before[k]).abs().max()) for k, v in trainer.model.state_dict().items()]
-        figures[name] = {"apart": max(apart), "size": min(sizes), "steps": len(apart), "moved": max(moved)}
+        figures[name] = {"apart": max(apart), "size": max(sizes), "steps": len(apart), "moved": max(moved)}
     return figures
 
 
@@ -308,7 +316,6 @@ def own_curve(method: str, seed: int, steps: int, every: int, tree: bool) -> lis
     from relay_task import DIGITS, accuracy, network, play
 
     from podium.exchange.trainers.generations import generations, token_credit
-    from podium.exchange.trainers.rows import trace_of_rows
     from podium.learn.loop import Change, Rollouts, learn
     from podium.learn.mix import Tally
     from podium.methods import METHODS
@@ -341,11 +348,8 @@ def own_curve(method: str, seed: int, steps: int, every: int, tree: bool) -> lis
     class Source:
         def rollouts(self, policy: Policy) -> list[Rollouts]:
             rows = play(policy.model, list(range(DIGITS)), GROUP, dice, tree)
-            tokens = [p + c for p, c in zip(rows.pop("prompt_ids"), rows.pop("completion_ids"), strict=True)]
-            logp = [[0.0, 0.0, *one] for one in rows.pop("logprobs")]
-            batch = rows | {"tokens": tokens, "logp": logp, "mask": [[0, 0, 1]] * len(tokens)}
-            trace = trace_of_rows(batch).trace
-            return [Rollouts(trace, None, trace.reward_n["team"], len(tokens), Tally({}))]
+            trace = trace_of_relay(rows)
+            return [Rollouts(trace, None, trace.reward_n["team"], len(rows["task"]), Tally({}))]
 
     dice, policy, credit_method = torch.Generator().manual_seed(seed), Policy(), METHODS[method]
     for _ in learn(Source(), policy, credit_method, None, steps):  # type: ignore[arg-type]
@@ -355,12 +359,21 @@ def own_curve(method: str, seed: int, steps: int, every: int, tree: bool) -> lis
 
 def relay_trace(seed: int, tree: bool = False) -> Any:
     """Rollouts of the relay by an untrained network, as a trace with tokens."""
+    return trace_of_relay(relay_rows(seed, tree))
+
+
+def trace_of_relay(rows: Any) -> Any:
+    """Rows of the relay as a trace with tokens."""
     from podium.exchange.trainers.rows import trace_of_rows
 
-    rows = relay_rows(seed, tree)
-    tokens = [p + c for p, c in zip(rows.pop("prompt_ids"), rows.pop("completion_ids"), strict=True)]
-    logp = [[0.0, 0.0, *one] for one in rows.pop("logprobs")]
-    return trace_of_rows(rows | {"tokens": tokens, "logp": logp, "mask": [[0, 0, 1]] * len(tokens)}).trace
+    own = ("prompt_ids", "completion_ids", "logprobs")
+    tokens = [p + c for p, c in zip(rows["prompt_ids"], rows["completion_ids"], strict=True)]
+    more = {
+        "tokens": tokens,
+        "logp": [[0.0, 0.0, *one] for one in rows["logprobs"]],
+        "mask": [[0, 0, 1]] * len(tokens),
+    }
+    return trace_of_rows({k: v for k, v in rows.items() if k not in own} | more).trace
 
 
 def verifiers_nodes() -> Figures:

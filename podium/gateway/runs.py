@@ -226,6 +226,15 @@ class Run:
         )
         self.record.flush()
 
+    def finish(self, answer: Any, fault: str = "") -> None:
+        """The program came to an end, with an answer or a fault."""
+        after = [("return", past.event) for past in self.last.values()]
+        extra: dict[str, Any] = {"content": answer}
+        valid = {"valid": False} if fault else {}
+        if fault:
+            extra["fault"] = {"kind": "exception", "why": fault}
+        self._add("return", "program", self.now(), after=after, extra=extra, **valid)
+
     def close(self, rewards: dict[str, float] | None = None) -> None:
         if not self.closed:
             self.closed = True

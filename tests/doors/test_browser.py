@@ -129,6 +129,7 @@ def test_the_keyboard_is_enough(opened: Callable[..., Any], run: Trace) -> None:
     tab.keyboard.type("tool:web")
     tab.keyboard.press("Enter")
     tab.wait_for_selector("text=2 events match")
+    assert board(tab, "b.faded.reduce((n, f) => n + f, 0)") == 4  # what does not match stands back
     tab.click("#tab-event")
     tab.keyboard.press("ArrowRight")
     assert tab.get_attribute("#tab-list", "aria-selected") == "true"

@@ -19,23 +19,23 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from podium.audit.permissions import role_of_agents
-from podium.engine.models import PolicyTeam, in_parts, role_of
+from podium.engine.models import PolicyTeam, in_parts
 from podium.envs.draws import U, seeds, uniform
+from podium.gateway.program import Program
 from podium.harness import Team, play
 from podium.harness.batch_server import BatchServer, RunHandle, team_with
 from podium.harness.branching import branch_points
+from podium.harness.choices import choice_of, choice_rows, choices_as_decisions
 from podium.harness.replay import replayed
 from podium.harness.run import to_the_end
 from podium.harness.team import BadTeam
 from podium.learn.lm.settings import Settings, generating
-from podium.learn.lm.text_world import PlaySettings, rollouts_of, spoken
+from podium.learn.lm.text_world import PlaySettings, rollouts_of
 from podium.learn.loop import Rollouts
 from podium.learn.mix import Tally
 from podium.methods import Method
-from podium.trace.columns import F, Text, Trace, concat
+from podium.trace.columns import F, Trace, concat
 from podium.trace.files import load
-from podium.trace.vocabulary import DECISIONS
 
 __all__ = [
     "Live",
@@ -168,7 +168,7 @@ def branch_runs(
             if step.past is not None:
                 texts.append((i, row, agent, turn))
                 continue
-            choice = _choice(trace, row)
+            choice = choice_of(trace, row)
             others = [option for option in choice["options"] if option != choice["chosen"]]
             branches += [(i, row, RunHandle(server, handle, (agent, turn, option))) for option in others]
     for i, row, agent, turn in (texts[at] for at in branch_points(traces, [t[:2] for t in texts], fresh, tokens)):
@@ -195,75 +195,6 @@ def model_steps(trace: Trace) -> list[tuple[int, str, int]]:
     ]
 
 
-def choice_rows(trace: Trace) -> list[int]:
-    """The events at which a model chose among options."""
-    rows: list[int] = []
-    if "choice" in trace.extra_e:
-        rows = np.flatnonzero(trace.extra_e["choice"].codes >= 0).tolist()
-    return rows
-
-
-def _choice(trace: Trace, row: int) -> dict[str, Any]:
-    """What a model chose among, and what it chose: kind, options, chosen."""
-    choice: dict[str, Any] = msgspec.json.decode(str(trace.extra_e["choice"][row]))
-    return choice
-
-
-def choices_as_decisions(trace: Trace) -> Trace:
-    """The trace as credit and update read it: every choice of a model is a decision, with the options that the
-    model had.
-
-    To the harness a call of a tool is a call, and a spawn a choice of a role; what the model chose among is in the
-    field `choice`. The harness marks what was not valid; what it does not mark of a model's choices is. An agent
-    whose name does not say its role is called by it, and by its number.
-    """
-    rows = choice_rows(trace)
-    decision, logp, valid = np.array(trace.decision_e), np.array(trace.logp_e), np.array(trace.valid_e)
-    valid[spoken(trace) & (valid < 0)] = 1
-    valid[rows] = np.where(valid[rows] < 0, 1, valid[rows])
-    chosen, offered = (
-        trace.chosen_e.strings(),
-        {row: trace.options(row) for row in np.unique(trace.event_o).tolist()},
-    )
-    known_e = np.bincount(trace.owner_k, ~np.isnan(trace.logp_k), minlength=trace.n_events) > 0
-    spoken_e = np.bincount(trace.owner_k, trace.mask_k == 1, minlength=trace.n_events)
-    first = np.searchsorted(trace.owner_k, np.arange(trace.n_events + 1))
-    for row in rows:
-        choice = _choice(trace, row)
-        decision[row] = DECISIONS.index(choice["kind"])
-        offered[row], chosen[row] = choice["options"], choice["chosen"]
-        logp[row] = np.nansum(trace.logp_k[first[row] : first[row + 1]])
-    none = np.full(sum(map(len, offered.values())), -1)
-    return replace(
-        trace,
-        name_a=_by_roles(trace),
-        decision_e=decision,
-        chosen_e=Text.of(chosen),
-        event_o=np.repeat(np.array(sorted(offered), np.int32), [len(offered[row]) for row in sorted(offered)]),
-        label_o=Text.of(label for row in sorted(offered) for label in offered[row]),
-        number_o=none,
-        item_o=none,
-        logp_o=np.full(len(none), np.nan),
-        behaviour_o=np.full(len(none), np.nan),
-        logp_e=logp,
-        tokens_out_e=np.where(np.isnan(trace.tokens_out_e) & known_e, spoken_e, trace.tokens_out_e),
-        valid_e=valid,
-    )
-
-
-def _by_roles(trace: Trace) -> Text:
-    """Names from which `role_of` reads the role: "scout-2" is scout 2, if it is the second scout of its run."""
-    role_a, met = [*trace.role_e.words, None], dict[tuple[int, str], int]()
-    names = trace.name_a.strings()
-    for a, (run, code) in enumerate(zip(trace.rollout_a.tolist(), role_of_agents(trace).tolist(), strict=True)):
-        role = role_a[code]
-        if role is None or role_of(str(names[a])) == role:
-            continue
-        met[run, role] = met.get((run, role), 0) + 1
-        names[a] = f"{role} {met[run, role]}"
-    return Text.of(names)
-
-
 # ---- the source
 
 
@@ -279,7 +210,7 @@ class LiveTeam:
     """A source: runs of a live team, `settings.worlds` of each task, and branches where the method needs them."""
 
     settings: Settings
-    live: Live
+    live: Live | Program
     method: Method
     seed: int
 
@@ -291,13 +222,20 @@ class LiveTeam:
         tasks = [task for task in self.live.questions(many, address, False) for _ in range(group)]
         groups = [f"{self.live.name} {policy.iteration}.{k}" for k in range(many) for _ in range(group)]
         dice = seeds(address, len(tasks))
+        branches = list[Trace]()
+        if isinstance(self.live, Program):
+            how_to = play_settings(settings), str(policy.iteration)
+            traces = self.live.play(policy.team, *how_to, tasks, address, groups)
+            return self._rollouts(traces, branches)
         server = BatchServer(policy.team, play_settings(settings), str(policy.iteration))
         with generating(settings):
             traces, handles = play_runs(server, self.live.make, tasks, dice, groups)
-            branches = list[Trace]()
             if "branches" in self.method.needs:
                 how = settings.branched, settings.fresh, settings.branch_tokens
                 branches = branch_runs(server, self.live.make, traces, handles, dice, *how)
+        return self._rollouts(traces, branches)
+
+    def _rollouts(self, traces: list[Trace], branches: list[Trace]) -> list[Rollouts]:
         score = earned(concat(traces))
         one = rollouts_of(choices_as_decisions(concat([*traces, *branches])), score[~np.isnan(score)])
         return [one._replace(mix=_tally(traces))]
@@ -308,20 +246,23 @@ def _tally(traces: Sequence[Trace]) -> Tally:
     mix: Tally = {}
     for trace in traces:
         for row in choice_rows(trace):
-            choice = _choice(trace, row)
+            choice = choice_of(trace, row)
             options = mix.setdefault(choice["kind"], {})
             options[choice["chosen"]] = options.get(choice["chosen"], 0) + 1
     return mix
 
 
 def judge_live(
-    team: PolicyTeam, settings: Settings, live: Live, n: int, seed: int = 0, held_out: bool = True
+    team: PolicyTeam, settings: Settings, live: Live | Program, n: int, seed: int = 0, held_out: bool = True
 ) -> Trace:
     """Runs on held-out tasks in which the likeliest is always said; in parts where all at once do not fit into
     memory."""
     tasks, dice = live.questions(n, seed, held_out), seeds(0x0DD + seed, n)
 
     def some(part: slice) -> list[Trace]:
+        if isinstance(live, Program):
+            groups = [live.name] * len(tasks[part])
+            return live.play(team, play_settings(settings), "judged", tasks[part], seed, groups, True)
         server, own = BatchServer(team, play_settings(settings), "judged", greedy=True), tasks[part]
         return play_runs(server, live.make, own, dice[part], [live.name] * len(own), part.start)[0]
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from podium.engine.models import PolicyTeam
 from podium.envs.draws import seeds
+from podium.gateway.program import KINDS, Program, program_of
 from podium.harness import office
 from podium.harness.batch_server import BatchServer, team_with
 from podium.harness.find import find
@@ -52,13 +53,15 @@ WORLDLY = ("params", "digits", "free", "most")  # settings that are about the te
 TEAMS = {"office": lambda: Live("office", office.office, office.AGENTS, office.questions, office.optimum())}
 
 
-def find_live(spec: str) -> Live:
+def find_live(spec: str, program: Mapping[str, Any] | None = None) -> Live | Program:
     """A live team by its name: `office`, `my_team.py:name` or `package.module:name`. What is named is a Live, or a
-    function without arguments that makes one.
+    function without arguments that makes one. Or a program: `command: ... {task}` or `function: FILE.py:NAME`.
 
     >>> find_live("office").agents
     ('lead', 'worker', 'critic')
     """
+    if spec.startswith(KINDS):
+        return program_of(spec, program or {}, "the recipe")
     return find(spec, Live, TEAMS)
 
 
@@ -75,6 +78,7 @@ class LiveRecipe:
     seed: int = 0
     patience: int = 0  # looks at the regret without a better one, after which it ends; 0: never
     iterations: int = 40
+    program: dict[str, Any] = field(default_factory=dict)  # how a program is run and paid (`ProgramSettings`)
 
 
 def read(recipe: str | Mapping[str, Any], where: str, model: str | None = None) -> LiveRecipe:
@@ -134,7 +138,7 @@ class LiveRun(ModelRun[LiveRecipe]):
     look_at_roles = True
 
     def __init__(self, recipe: LiveRecipe, path: Path) -> None:
-        self.live = sound(find_live(recipe.team), recipe.team, recipe.lm)
+        self.live = sound(find_live(recipe.team, recipe.program), recipe.team, recipe.lm)
         if recipe.patience and np.isnan(self.live.optimum):
             raise BadRecipe(
                 f"{recipe.team} does not say its optimum, so there is no regret to be patient with: expected "
@@ -206,8 +210,11 @@ def _regret(optimum: float, value: float) -> float:
     return (optimum - value) / abs(optimum) if optimum else float("nan")
 
 
-def sound(live: Live, where: str, how: Settings) -> Live:
+def sound(live: Live | Program, where: str, how: Settings) -> Live | Program:
     """The live team, if it has a Team, roles that are in it, one who judges, and enough tasks. Raises BadTeam."""
+    if isinstance(live, Program):
+        _tasks(live, where, how.judged, True)
+        return live
     try:
         team: Any = team_with(live.make, _nobody, _nobody)
     except Exception as error:
@@ -231,7 +238,7 @@ async def _nobody(*_: Any) -> Any:
     raise AssertionError("a team that is only looked at says nothing")
 
 
-def _tasks(live: Live, where: str, n: int, held_out: bool) -> list[Any]:
+def _tasks(live: Live | Program, where: str, n: int, held_out: bool) -> list[Any]:
     """So many tasks."""
     kind = "held out" if held_out else "to learn from"
     try:
@@ -243,14 +250,23 @@ def _tasks(live: Live, where: str, n: int, held_out: bool) -> list[Any]:
     return tasks
 
 
-def rehearse(live: Live, recipe: LiveRecipe, team: PolicyTeam) -> None:
+def rehearse(live: Live | Program, recipe: LiveRecipe, team: PolicyTeam) -> None:
     """Two runs of one task, their branches and their credit, by the untrained model: what cannot be trained says so
     before anything is written."""
     where, method, dice = recipe.team, METHODS[recipe.method], seeds(recipe.seed, 2)
-    server = BatchServer(team, play_settings(recipe.lm), "0")
-    with generating(recipe.lm):
-        traces, handles = play_runs(server, live.make, _tasks(live, where, 1, False) * 2, dice, [live.name] * 2)
-        branches = branch_runs(server, live.make, traces, handles, dice, 1.0) if "branches" in method.needs else []
+    server, branches = BatchServer(team, play_settings(recipe.lm), "0"), list[Trace]()
+    if isinstance(live, Program):
+        if "branches" in method.needs:
+            raise BadRecipe(
+                f'{where}: {method.name} needs branches, and a program is not replayed; expected "grpo"'
+            )
+        traces = live.play(team, play_settings(recipe.lm), "0", _tasks(live, where, 1, False) * 2, 0, ["a"] * 2)
+    else:
+        with generating(recipe.lm):
+            tasks = _tasks(live, where, 1, False) * 2
+            traces, handles = play_runs(server, live.make, tasks, dice, [live.name] * 2)
+            if "branches" in method.needs:
+                branches = branch_runs(server, live.make, traces, handles, dice, 1.0)
     forest = choices_as_decisions(concat([*traces, *branches]))
     if not len(forest.token_k):
         raise BadTeam(

@@ -27,6 +27,7 @@ from podium.envs import text
 from podium.envs.branch import branch, choices
 from podium.envs.draws import U, seeds, uniform
 from podium.envs.world import BadParameter, View, World, play
+from podium.harness.choices import spoken
 from podium.learn.collect import MARK
 from podium.learn.lm.settings import Settings, generating
 from podium.learn.loop import Rollouts
@@ -51,7 +52,6 @@ __all__ = [
     "rollouts_of",
     "rounded",
     "scores",
-    "spoken",
     "tally",
     "with_branches",
 ]
@@ -442,11 +442,6 @@ def collector_off() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-def spoken(trace: Trace) -> NDArray[np.bool_]:
-    """Events in which a model said something."""
-    return np.bincount(trace.owner_k[trace.mask_k == 1], minlength=trace.n_events) > 0
 
 
 def own_decisions(trace: Trace) -> N64:

@@ -370,7 +370,9 @@ class Lanes {
       if (dots) marks += j - i;
       else if (to >= 0) {
         marks += j - i > 1 ? Math.min(j - i, 50) : 1;
-        const c = colour(longest);
+        let shown = longest;
+        if (this.faded?.[shown]) for (let k = i; k < Math.min(j, i + BLOCK); k++) if (!this.faded[lane.rows[k]]) shown = lane.rows[k]; // what stands out is seen first
+        const c = colour(shown);
         const left = Math.max(0, from);
         const right = Math.min(W, Math.max(to, from + 2));
         for (let y = y0; y < y1; y++) pixels.fill(c, y * W + left, y * W + right);

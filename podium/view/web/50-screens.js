@@ -57,6 +57,7 @@ class RunScreen {
     if (!summary) return;
     this.run.rename(summary.facts.agents);
     this.lanes.draw();
+    if (this.run.titles !== this.run.header.agents && this.panels.now === "list") this.panels.fill();
   }
 
   // One line through all pictures, and the figures at that time beside them.
@@ -203,6 +204,7 @@ class RunScreen {
     this.query = query.trim();
     const { run } = this;
     if (!this.query) {
+      if (this.matches) this.follow(null);
       this.matches = null;
       return this.panels.open(this.panels.now === "list" ? "list" : this.panels.now);
     }
@@ -215,6 +217,7 @@ class RunScreen {
     for (const name of ["tool", "chosen", "role", "model"]) if ((!field || field === name) && run.columns[name]) tables.push([run.columns[name], hit(run.header[`${name}_words`])]);
     const row = /^#?(\d+)$/.exec(this.query);
     this.matches = Array.from(run.order).filter((e) => tables.some(([codes, good]) => codes[e] >= 0 && good[codes[e]]) || (row && e === +row[1]));
+    this.follow(this.matches);
     return this.panels.open("list");
   }
 
@@ -272,11 +275,12 @@ class RunScreen {
     return true;
   }
 
-  // What an event led to stands out, and all else stands back; without an event nothing does.
+  // Some events stand out, as what an event led to or what was searched for, and all else stands back; null: nothing does.
   follow(rows) {
     const { lanes, run } = this;
     const had = lanes.faded !== null;
-    lanes.faded = rows === null ? null : Uint8Array.from({ length: run.n }, (_, e) => (rows.has(e) ? 0 : 1));
+    lanes.faded = rows === null ? null : new Uint8Array(run.n).fill(1);
+    if (rows !== null) for (const e of rows) lanes.faded[e] = 0;
     lanes.draw();
     return rows === null && !had ? null : true;
   }

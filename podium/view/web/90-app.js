@@ -4,7 +4,7 @@ let screen = null;
 let live = false;
 
 const KEYS = [
-  ["Arrows", "move"], ["+ −", "zoom"], ["0", "show all"], ["j k", "next and previous event"], ["/", "search; n and p go through the matches"],
+  ["Arrows", "move"], ["+ −", "zoom"], ["0", "show all"], ["j k", "next and previous event"], ["/", "search: matches stand out, n and p go through them"],
   ["c", "light the critical path"], ["f", "fold the agent of the chosen event"], ["1 … 5", "panels: event, list, summary, credit, safety"], ["b", "hide or show the panels"],
   ["d", "light or dark"], ["Esc", "show all, then choose nothing"], ["?", "this help"],
 ];
