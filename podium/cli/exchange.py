@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 from functools import partial
 from pathlib import Path
@@ -14,7 +12,8 @@ import typer
 from podium.cli.app import Json, app
 from podium.cli.limits import number
 from podium.cli.output import out, read_all, say
-from podium.exchange.listen import SpanStore, application
+from podium.exchange.listen import SpanStore
+from podium.gateway.serve import secret, serve
 from podium.registry import alternatives, facts, find, names
 from podium.trace import files, log, store
 from podium.trace.columns import Trace
@@ -129,24 +128,11 @@ def listen(
 
     A program needs no change: set OTEL_EXPORTER_OTLP_ENDPOINT to the address.
     """
-    from podium.gateway.serve import BadGateway, bound, is_loopback
 
-    try:
-        import starlette  # noqa: F401
-        import uvicorn
-    except ModuleNotFoundError as error:
-        raise BadGateway(f"listening needs the package {error.name}: pip install 'podium[serve]'") from None
-    token = "" if token_from is None else os.environ.get(token_from, "")
-    if token_from is not None and not token:
-        raise BadGateway(f"expected a token in the variable {token_from}, which is not set")
-    if not token and not is_loopback(host):
-        raise BadGateway(f"whoever reaches {host} could send spans: expected a token, --token-from VARIABLE")
-    store = SpanStore(output)
-    config = uvicorn.Config(application(store, token), log_level="warning", access_log=False, lifespan="off")
-    with contextlib.closing(bound(host, port)) as listener, contextlib.closing(store):
-        url = f"http://{host}:{listener.getsockname()[1]}"
+    def ready(url: str) -> None:
         if json:
             say({"url": url, "out": str(output)})
         else:
             out.print(f"listening at {url}, spans in {output}", soft_wrap=True)
-        uvicorn.Server(config).run(sockets=[listener])
+
+    serve(SpanStore(output), host, port, secret(token_from), ready)
