@@ -16,7 +16,7 @@ from bench.table import Row, at_least, at_most, command, fact
 from experiments.counterfactual import Asked, Fit, Lesson, Work, fit, lesson, unfitted
 from experiments.estimators import pooled_branching, price, within_budget
 from experiments.fidelity import Found, curve, mark, summed
-from experiments.recorded import Decided, Recorded, decided, held_out_teams, recorded, tried
+from experiments.recorded import Decided, Recorded, decided, held_out_teams, record_runs, tried
 from podium.envs.planted import Planted, PlantedParams
 from podium.envs.planted_credit import noise_share
 from podium.interval import Estimate, estimate
@@ -65,7 +65,7 @@ def lessons(each: int, seed: int = TRAIN) -> list[Lesson]:
     made = []
     for agents in TRAINED:
         for number, world in zip(range(each), training_teams(agents, seed), strict=False):
-            log = recorded(world, RUNS[number // 2 % len(RUNS)], seed + number)
+            log = record_runs(world, RUNS[number // 2 % len(RUNS)], seed + number)
             decisions = decided(log)
             wanted = within_budget(decisions, BUDGETS[number % 2], np.random.default_rng([seed, number]))
             n = wanted.shape[2]
@@ -99,7 +99,7 @@ def _measured(
     """Marks by budget and estimator; those that are not learned as in docs/fidelity.md."""
     found = curve(teams, runs, seed, budgets)
     for number, world in enumerate(teams):
-        log = recorded(world, runs, seed)
+        log = record_runs(world, runs, seed)
         decisions = decided(log)
         for budget, marks in found.items():
             dice = np.random.default_rng([seed, number])

@@ -24,6 +24,7 @@ import torch
 
 from bench import table
 from bench.table import Row, at_least, at_most, fact
+from podium.audit.exactness import exactness
 from podium.engine.dialogue import Dialogue
 from podium.engine.local import LocalEngine, engines_of
 from podium.engine.models import policy_team
@@ -33,7 +34,6 @@ from podium.gateway.service import Gateway
 from podium.learn.recipe import open_run
 from podium.trace.columns import Trace
 from podium.trace.files import load
-from podium.trace.tokens import exactness
 
 ROOT = Path(__file__).parents[1]
 CLIENTS = ROOT / ".venv" / "clients" / "bin" / "python"

@@ -18,6 +18,7 @@ from bench.lm_credit import fidelity
 from experiments.lm.exact import exact, sure_teams
 from experiments.lm.explore import Practice, greedy_scores
 from experiments.lm.practice import Coach, Lecture, paced, practised
+from podium.audit.exactness import CLASSES, exactness
 from podium.credit import Credit
 from podium.credit.forest import copies
 from podium.engine.local import engines_of
@@ -36,11 +37,10 @@ from podium.learn.lm.settings import Settings, generating, prepared
 from podium.learn.lm.text_world import PlaySettings, TextWorlds, record
 from podium.learn.lm.token_credit import TokenCredit
 from podium.learn.loop import Rollouts, Source, learn
-from podium.learn.params import TEST, TRAINING
+from podium.learn.params import TEST
 from podium.learn.regimes import agents_of
 from podium.methods import METHODS, Method
 from podium.trace.columns import F, Text, Trace, concat
-from podium.trace.tokens import CLASSES, exactness
 from podium.trace.vocabulary import DECISIONS, event
 
 __all__ = ["ARMS", "JOBS", "LIVE_OURS", "OURS", "TRAJECTORY", "WORLDS", "Job", "ran"]
@@ -144,7 +144,7 @@ SIZES: dict[str, dict[str, Any]] = {  # what the issue fixes; prices are drawn
 }
 WORLDS = tuple(SIZES)
 TRAINED: dict[str, Callable[[np.random.Generator], Mapping[str, Any]]] = {
-    **TRAINING,
+    **{name: world.training for name, world in worlds().items()},
     "costly_search": lambda d: {"c": float(np.exp(d.uniform(np.log(0.02), np.log(0.08))))},
     "jury": lambda d: {"s": int(d.choice([3, 5]))},
 }
@@ -393,7 +393,7 @@ def imitated(job: Job, settings: Settings, made: PolicyTeam, world: World, play:
             trace, _ = record(world, made, luck, play, version="0", task="start", engines=engines)
         said = ((trace.mask_k == 1) & (trace.logp_k != 0.0)).astype(np.float64)
         policy.iterations = float("inf")
-        policy.train(update_of("reinforce"), [(trace, TokenCredit(said, said, trace.logp_k, None))])
+        policy.gradient_steps(update_of("reinforce"), [(trace, TokenCredit(said, said, trace.logp_k, None))])
         policy.iteration += 1
 
 

@@ -20,12 +20,12 @@ from bench import generate, teams
 from bench.naive_counts import ATTACKS, COUNTED, Counts, expedition, largest_deviation, planted
 from bench.table import Row, at_most, best, calibration, command, exponent
 from podium.audit import Second, audit, detectors
+from podium.audit.score_laws import registered_score, score_faults
 from podium.envs.conformance import random_policy
 from podium.envs.draws import seeds
 from podium.envs.world import BadParameter, make, play, worlds
 from podium.metrics import measure as measured
 from podium.registry import facts, find, names
-from podium.rewards.conformance import registered_score, score_faults
 from podium.trace.columns import Text, Trace, concat
 
 __all__ = ["measure"]

@@ -13,7 +13,7 @@ import numpy as np
 from bench.table import Row, at_least, command, fact
 from podium.envs.draws import seeds
 from podium.learn.collect import Branching, collect
-from podium.learn.params import TRAINING, training
+from podium.learn.params import trainable, training
 from podium.learn.policy import Net
 from podium.learn.rows import training_rows
 from podium.learn.train import one_thread
@@ -29,7 +29,7 @@ def measure(full: bool) -> list[Row]:
     """Each world by turns, with and without; processor time, the least of some repeats."""
     repeats, episodes = (5, 1_000) if full else (1, 30)
     rows = []
-    for name in (world for world in TRAINING if world != LARGE):
+    for name in (world for world in trainable() if world != LARGE):
         with one_thread():
             with_it, without, decisions = _timed(name, repeats, episodes)
         rows.append(

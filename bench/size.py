@@ -47,7 +47,10 @@ PROMISES = {  # the most that there may be
     "long_functions": (f"functions of more than {LONGEST} lines", 0),
     "private_imports": ("names with an underscore that another module imports", 0),
     "participles": ("variables named told, found, said, made, seen, asked, kept, here, held, drawn", 0),
-    "shared_names": (f"public functions whose name {MODULES_OF_A_NAME} modules or more have", 40),
+    "shared_names": (
+        f"public functions whose name {MODULES_OF_A_NAME} modules or more have, but for those of an interface",
+        40,
+    ),
 }
 
 
@@ -130,14 +133,37 @@ def private_imports(source: Source) -> list[str]:
 
 
 def shared_names(sources: list[Source]) -> list[str]:
-    """Public functions at the top of modules, by name, where many modules have one of that name."""
-    modules = defaultdict(list)
+    """Public functions at the top of modules, by name, where many modules have one of that name.
+
+    A name that an interface gives is none of these: a function that its module passes to `register(...)(...)`, as a
+    study question does with its arms, measure and report, is called for what it is there.
+    """
+    modules = defaultdict(set)
     for one in sources:
+        passed = interface(one.tree)
         for node in one.tree.body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
-                modules[node.name].append(one.name)
+                modules[node.name] |= {one.name} if node.name not in passed else set()
     many = {name: some for name, some in modules.items() if len(some) >= MODULES_OF_A_NAME}
-    return [f"{name}: {module}" for name, some in sorted(many.items()) for module in some]
+    return [f"{name}: {module}" for name, some in sorted(many.items()) for module in sorted(some)]
+
+
+def interface(tree: ast.Module) -> set[str]:
+    """The names that a module passes on as it registers itself: `register("study", "parl")(Experiment(arms, ...))`.
+
+    >>> sorted(interface(ast.parse('register("study", "x")(Experiment(How, arms, measure))')))
+    ['How', 'arms', 'measure']
+    """
+    calls = [node.value for node in tree.body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
+    registered = [
+        call
+        for call in calls
+        if isinstance(call.func, ast.Call)
+        and isinstance(call.func.func, ast.Name)
+        and call.func.func.id == "register"
+    ]
+    given = [arg for call in registered for arg in call.args if isinstance(arg, ast.Call)]
+    return {arg.id for call in given for arg in call.args if isinstance(arg, ast.Name)}
 
 
 def measure(full: bool = True) -> list[Row]:

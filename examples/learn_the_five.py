@@ -32,7 +32,7 @@ TESTS, EPISODES = 3, 20_000
 
 def asked(decision: str) -> runs.Asked:
     path = RECIPES / f"{decision}.toml"
-    return runs.read(path.read_text(), path.name)
+    return runs.read_recipe(path.read_text(), path.name)
 
 
 def learn(decision: str) -> dict[str, object]:

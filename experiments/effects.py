@@ -1,6 +1,6 @@
 """Effects of decisions to spawn and to stop: how far they are off, and how often their intervals hold the truth.
 
-Each is forced both ways at the same prefix. The estimator is `credit.branches.effects`; it gets forests in which
+Each is forced both ways at the same prefix. The estimator is `metrics.effects`; it gets forests in which
 only the decision itself is on record, because all that it reads of a run is where it branched, what was chosen, its
 seed and its outcome.
 """
@@ -13,12 +13,12 @@ import numpy as np
 
 from experiments.recorded import continued
 from podium.credit import Credit
-from podium.credit.branches import effects
 from podium.envs.draws import U, seeds, uniform
 from podium.envs.log import Log
 from podium.envs.planted import Planted
 from podium.envs.planted_credit import worth
 from podium.envs.planted_team import simulate
+from podium.metrics.effects import effects
 from podium.trace.columns import F, Text, Trace
 from podium.trace.vocabulary import Decision
 

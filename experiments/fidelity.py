@@ -23,7 +23,7 @@ from experiments.estimators import (
     sampled,
     within_budget,
 )
-from experiments.recorded import Decided, Recorded, decided, recorded, tried
+from experiments.recorded import Decided, Recorded, decided, record_runs, tried
 from podium.envs.planted import Planted
 from podium.interval import Estimate, estimate
 from podium.trace.columns import B, F
@@ -174,7 +174,7 @@ def designs(
     by_name: dict[str, Found] = {}
     for number, world in enumerate(teams):
         dice = np.random.default_rng([seed, number])
-        log = recorded(world, runs, seed)
+        log = record_runs(world, runs, seed)
         decisions = decided(log)
         earned = tried(log, decisions, each * alternatives + 1)
         _both(by_name, " (every option)", decisions, earned, every_option(decisions, each))
@@ -192,7 +192,7 @@ def curve(teams: list[Planted], runs: int, seed: int, budgets: tuple[int, ...]) 
     by_budget: dict[int, dict[str, Found]] = {b: {} for b in budgets}
     for number, world in enumerate(teams):
         dice = np.random.default_rng([seed, number])
-        log = recorded(world, runs, seed)
+        log = record_runs(world, runs, seed)
         decisions = decided(log)
         earned = tried(log, decisions, max(budgets) + 1)
         for budget in budgets:

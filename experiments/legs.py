@@ -34,7 +34,7 @@ __all__ = [
     "learn",
     "margin",
     "optimal_play",
-    "played",
+    "play_legs",
     "sizes",
     "softmax",
 ]
@@ -209,7 +209,7 @@ class Step(NamedTuple):
     spawned: I
 
 
-def played(world: Expedition, tables: Mapping[str, F], seed_n: Any, run_n: I) -> tuple[Travelling, list[Step]]:
+def play_legs(world: Expedition, tables: Mapping[str, F], seed_n: Any, run_n: I) -> tuple[Travelling, list[Step]]:
     """Episodes by the policies of their runs. Dice are drawn by address, so that a run does not depend on who else
     runs."""
     state = world.start(seed_n)
@@ -242,7 +242,7 @@ def learn(study: Study, arms: Mapping[str, Arm], seeds: Sequence[int]) -> list[R
     run_n = np.repeat(np.arange(len(runs)), study.batch)
     for u in range(study.updates):
         seed_n = np.concatenate([seeds_of(seed, study.batch, u * study.batch) for _, seed in runs])
-        state, steps = played(world, tables, seed_n, run_n)
+        state, steps = play_legs(world, tables, seed_n, run_n)
         _improve(study, [arms[arm] for arm, _ in runs], u / study.updates, tables, state, steps, run_n)
         short_u[:, u] = 1.0 - state.score.reshape(len(runs), -1).mean(axis=1) / best_score
         width_u[:, u] = _widths(state, len(runs))
@@ -308,7 +308,7 @@ def _judged(study: Study, tables: Mapping[str, F], runs: Sequence[tuple[str, int
     for first in range(0, study.judged, piece):
         n = min(piece, study.judged - first)
         seed_n = np.concatenate([seeds_of(TEST + seed, n, first) for _, seed in runs])
-        state, _ = played(world, tables, seed_n, np.repeat(np.arange(len(runs)), n))
+        state, _ = play_legs(world, tables, seed_n, np.repeat(np.arange(len(runs)), n))
         went, how = (c.reshape(len(runs), -1) for c in (np.maximum(state.width, 0), state.how))
         sums += np.stack(
             [state.score.reshape(len(runs), -1).sum(1), went.sum(1), (how == 2).sum(1), (how >= 0).sum(1)], 1

@@ -29,7 +29,7 @@ __all__ = [
     "held_out_teams",
     "luck",
     "outcomes",
-    "recorded",
+    "record_runs",
     "tried",
 ]
 
@@ -92,7 +92,7 @@ def _teams(seed: int, noise: float, params: Mapping[str, Any]) -> Iterator[Plant
             yield world
 
 
-def recorded(world: Planted, runs: int, seed: int) -> Recorded:
+def record_runs(world: Planted, runs: int, seed: int) -> Recorded:
     """Runs of the behaviour policy."""
     start = seeds(seed, runs)
     values = simulate(world.model, start)

@@ -14,7 +14,7 @@ from experiments.effects import coverage, errors, points
 from experiments.estimators import branching, pooled_branching, price, within_budget
 from experiments.fidelity import Found, curve, designs, mark, row
 from experiments.identify import Identified, identification, spawns_that_react
-from experiments.recorded import decided, held_out_teams, recorded, tried
+from experiments.recorded import decided, held_out_teams, record_runs, tried
 from experiments.table import table
 from experiments.worlds import world_table
 from podium.envs.planted import Planted, PlantedParams
@@ -106,7 +106,7 @@ def _sizes(teams: int, runs: int) -> list[tuple[str, float, Found]]:
             events = []
             for world in _drawn(teams, SEED, **params):
                 dice = np.random.default_rng([SEED, size])
-                log = recorded(world, runs, SEED)
+                log = record_runs(world, runs, SEED)
                 events.append(float(world.model.present(log.values).sum(axis=1).mean()))
                 decisions = decided(log)
                 earned = tried(log, decisions, 9)

@@ -115,8 +115,12 @@ def test_of_many_names_the_nearest_are_told_and_the_command_that_lists_all() -> 
         ("podium.envs.world:make('jurry')", "jury", "podium envs"),
         ("podium.audit.detector:audit(None, only=['dead_spwan'])", "dead_spawn", "podium audit --list"),
         ("podium.study.question:read_study('difusion')", "diffusion", "podium study"),
-        ("podium.learn.folder:read('world = \"jurry\"', 'here')", "jury", "podium envs"),
-        ("podium.learn.folder:read('world = \"jury\"\\nmethod = \"dr_mass\"', 'here')", "dr_mas", "podium methods"),
+        ("podium.learn.folder:read_recipe('world = \"jurry\"', 'here')", "jury", "podium envs"),
+        (
+            "podium.learn.folder:read_recipe('world = \"jury\"\\nmethod = \"dr_mass\"', 'here')",
+            "dr_mas",
+            "podium methods",
+        ),
     ],
 )
 def test_whatever_is_unknown_the_nearest_is_told(ask: str, near: str, lists: str) -> None:

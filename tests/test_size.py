@@ -24,12 +24,11 @@ from bench.size import (
 )
 
 CEILINGS = {  # as measured, and a little room; a change may lower one and never raise it. One that is met goes
-    "core": 13_400,
+    "core": 12_060,
     "learn": 7_800,
-    "podium": 42_700,
-    "long_lines": 165,
-    "participles": 180,
-    "shared_names": 130,
+    "podium": 42_400,
+    "long_lines": 6,
+    "participles": 4,
 }
 FIGURES = figures(all_sources("podium", "experiments"))
 
@@ -65,5 +64,7 @@ def test_what_is_counted() -> None:
     three = [source("def told(): pass\ndef _own(): pass", f"podium/{x}.py") for x in "abc"]
     assert shared_names(three) == [f"told: podium/{x}.py" for x in "abc"]
     assert shared_names(three[:2]) == []
+    passed = 'def told(): pass\nregister("study", "x")(Experiment(told))'
+    assert shared_names([source(passed, f"podium/{x}.py") for x in "abc"]) == []
     text = "told = 1\nfor x in y:\n    said: int = 2\nbehold = told == 3\n"
     assert len(figures([source(text)])["participles"]) == 2

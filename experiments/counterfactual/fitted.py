@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.counterfactual.hypotheses import contrasts, steps
-from experiments.counterfactual.network import Batch, batched, initial, joined, worth
+from experiments.counterfactual.network import Batch, batched, initial, join_batches, worth
 from experiments.counterfactual.work import Asked
 from podium.learn import tape
 from podium.learn.policy import Parameters
@@ -117,8 +117,8 @@ def loss(w: Parameters, batch: Batch, pi: F, target: F, weight: F) -> Node:
     q = worth(w, batch)
     first = np.searchsorted(batch.row_state, np.arange(len(batch.rest) + 1))
     base = tape.segment_sum(tape.mul(q, pi[:, None].astype(np.float32)), first)
-    off = tape.add(q, tape.mul(tape.gather(base, batch.row_state), np.float32(-1.0)))
-    off = tape.add(off, -target[:, None].astype(np.float32))
+    off = tape.plus(q, tape.mul(tape.gather(base, batch.row_state), np.float32(-1.0)))
+    off = tape.plus(off, -target[:, None].astype(np.float32))
     return tape.sum_all(tape.mul(tape.mul(off, off), weight[:, None].astype(np.float32)))
 
 
@@ -140,6 +140,6 @@ def fit(lessons: Sequence[Lesson], seed: int = 0, rounds: int = 10, at_once: int
 def _gradient(w: Parameters, some: Sequence[Lesson]) -> Parameters:
     variables = {name: tape.Var(x) for name, x in w.items()}
     parts = (np.concatenate([getattr(one, name) for one in some]) for name in ("pi", "target", "weight"))
-    total = loss(variables, joined([one.batch for one in some]), *parts)
+    total = loss(variables, join_batches([one.batch for one in some]), *parts)
     tape.backward(total)
     return {k: x.grad / len(some) if x.grad is not None else np.zeros_like(w[k]) for k, x in variables.items()}

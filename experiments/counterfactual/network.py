@@ -20,7 +20,7 @@ from podium.learn.policy import Parameters
 from podium.learn.tape import Array, Node
 from podium.trace.vocabulary import DECISIONS, EVENT_TYPES
 
-__all__ = ["Batch", "batched", "initial", "joined", "worth"]
+__all__ = ["Batch", "batched", "initial", "join_batches", "worth"]
 
 V = NDArray[np.int64]
 M = GUESSES * len(SPREADS)
@@ -52,8 +52,8 @@ class Batch(NamedTuple):
 
     @property
     def step_of_row(self) -> V:
-        found: V = self.state_step[self.row_state]
-        return found
+        steps: V = self.state_step[self.row_state]
+        return steps
 
 
 def batched(work: Work, found: Sequence[Step], outcome: float) -> Batch:
@@ -86,7 +86,7 @@ def batched(work: Work, found: Sequence[Step], outcome: float) -> Batch:
     )
 
 
-def joined(parts: Sequence[Batch]) -> Batch:
+def join_batches(parts: Sequence[Batch]) -> Batch:
     """Steps of several teams, one after the other."""
 
     def ends(firsts: list[V]) -> V:
@@ -210,36 +210,36 @@ def worth(w: Parameters, batch: Batch) -> Node:
     worth = noise Σ α ( S y + (1 - S 1) m )
     """
     steps, guesses = np.arange(len(batch.facts)), len(batch.thing_first) - 1
-    c = tape.relu(tape.add(tape.matmul(batch.facts, w["facts"]), w["factsb"]))
-    things = tape.tanh(tape.add(tape.matmul(batch.things, w["things"]), w["thingsb"]))
+    c = tape.relu(tape.plus(tape.matmul(batch.facts, w["facts"]), w["factsb"]))
+    things = tape.tanh(tape.plus(tape.matmul(batch.things, w["things"]), w["thingsb"]))
     e = tape.segment_sum(things, batch.thing_first)
     by_step = tape.gather(tape.matmul(c, w["guess.facts"]), np.repeat(steps, GUESSES))
-    hidden = tape.relu(tape.add(by_step, tape.matmul(e, w["guess.things"])))
+    hidden = tape.relu(tape.plus(by_step, tape.matmul(e, w["guess.things"])))
     belief = _reshaped(tape.matmul(hidden, w["guess.out"]), (guesses // GUESSES, M))
     mean = _mean(w, batch, c)
     more = tape.segment_sum(tape.mul(mean, batch.cross), batch.option_first)
     less = tape.mul(tape.segment_sum(tape.mul(mean, mean), batch.option_first), -0.5 * batch.square)
-    likely = tape.add(batch.likely, tape.add(more, less))
-    score = tape.add(tape.mul(tape.exp(tape.matmul(c, w["sure"])), likely), belief)
+    likely = tape.plus(batch.likely, tape.plus(more, less))
+    score = tape.plus(tape.mul(tape.exp(tape.matmul(c, w["sure"])), likely), belief)
     first = np.arange(0, len(steps) * M + 1, M)
     alpha = _reshaped(tape.exp(tape.log_softmax(_reshaped(score, (-1,)), first)), (len(steps), M))
     ones = np.ones((M, 1), np.float32)
     mean_worth = tape.matmul(tape.mul(tape.gather(alpha, batch.step_of_row), batch.told), ones)
     rest = tape.matmul(tape.mul(tape.gather(alpha, batch.state_step), batch.rest), ones)
     expected = tape.mul(tape.gather(rest, batch.row_state), tape.gather(mean, batch.row_option))
-    return tape.mul(tape.add(mean_worth, expected), batch.noise[:, None])
+    return tape.mul(tape.plus(mean_worth, expected), batch.noise[:, None])
 
 
 def _mean(w: Parameters, batch: Batch, c: Node) -> Node:
     """m of each option of each step, 0 on average over the options."""
     many = np.diff(batch.option_first)
     at = np.repeat(np.arange(len(many)), many)
-    hidden = tape.add(
+    hidden = tape.plus(
         tape.gather(tape.matmul(c, w["mean.facts"]), at), tape.matmul(batch.offered, w["mean.offered"])
     )
     raw = tape.matmul(tape.relu(hidden), w["mean.out"])
     middle = tape.mul(tape.segment_sum(raw, batch.option_first), (-1.0 / many)[:, None].astype(np.float32))
-    return tape.add(raw, tape.gather(middle, at))
+    return tape.plus(raw, tape.gather(middle, at))
 
 
 def _reshaped(a: Node, shape: tuple[int, ...]) -> Node:

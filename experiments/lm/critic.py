@@ -70,7 +70,7 @@ class _Small:
                 states, entries = taken(pool.seen, at), entries_of(pool.seen, at)
                 scores = self.net.scores(w, states, *self.net.context(w, states))
                 part = self.loss(scores, states.start, _rows(states), pool.value[entries], pool.tried[entries])
-                whole = tape.add(whole, tape.mul(part, np.float32(1.0 / rows)))
+                whole = tape.plus(whole, tape.mul(part, np.float32(1.0 / rows)))
             backward(whole)
             self.steps += 1
             grad = {k: x.grad for k, x in w.items() if x.grad is not None}
@@ -121,7 +121,7 @@ class Critic(_Small):
         few = (1.0 / np.maximum(np.bincount(row, tried), 1.0)).astype(np.float32)
         mean = tape.mul(tape.segment_sum(tape.mul(scores, known), start), -few)
         wanted = (value / self.unit).astype(np.float32)
-        off = tape.mul(tape.add(tape.add(scores, tape.gather(mean, row)), -wanted), known)
+        off = tape.mul(tape.plus(tape.plus(scores, tape.gather(mean, row)), -wanted), known)
         return tape.sum_all(tape.mul(off, off))
 
     def says(self, seen: Seen) -> F:
@@ -137,6 +137,6 @@ def _rows(seen: Seen) -> N64:
 
 
 def _one(found: Sequence[Found]) -> Found:
-    memory = tuple(np.concatenate([f.seen.held[i] for f in found if f.seen.held]) for i in range(2))
-    states = replace(joined([f.seen for f in found]), held=(memory[0], memory[1]))
+    memory = tuple(np.concatenate([f.seen.encodings[i] for f in found if f.seen.encodings]) for i in range(2))
+    states = replace(joined([f.seen for f in found]), encodings=(memory[0], memory[1]))
     return Found(states, *(np.concatenate([f[i] for f in found]) for i in range(1, 4)))

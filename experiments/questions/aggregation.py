@@ -19,7 +19,7 @@ from podium.envs.jury import Jury
 from podium.envs.world import View, World, make, play
 from podium.registry import register
 from podium.study.figure import Line, Panel, band, lines_of, picture
-from podium.study.loop import OURS, SAID, budget, learned, marks
+from podium.study.loop import OURS, SAID, budget, marks, train_lesson
 from podium.study.question import Experiment, Headline, Measurements, Report, column, summarise, table
 
 __all__ = ["How", "arms", "by_source", "measure", "report"]
@@ -57,7 +57,7 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
         dice = np.random.default_rng([seed, iteration, number])
         return _jury(int(dice.choice(how.ballots)), int(dice.choice(how.sources)), float(copy))
 
-    lesson = learned(credit, budget(how, credit), world, seed)
+    lesson = train_lesson(credit, budget(how, credit), world, seed)
     evaluations = marks(lesson, tests, how.judged)
     return {
         "accuracy": np.mean([j.value for j in evaluations]),

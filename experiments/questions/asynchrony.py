@@ -19,7 +19,7 @@ from podium.envs.world import World, make
 from podium.learn.params import held_out, training
 from podium.registry import register
 from podium.study.figure import Line, Panel, band, lines_of, picture
-from podium.study.loop import OURS, SHUFFLED, learned, marks, recipe_of
+from podium.study.loop import OURS, SHUFFLED, marks, recipe_of, train_lesson
 from podium.study.question import Experiment, Headline, Measurements, Report, column, summarise, table
 
 __all__ = ["How", "arms", "measure", "report"]
@@ -54,7 +54,7 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
         many = round(recipe.iterations * (how.faster if long else 1.0))
         recipe = replace(recipe, staleness=int(late), correction=correction, iterations=many)
     credit = SHUFFLED if arm == SHUFFLED else OURS
-    lesson = learned(credit, recipe, lambda i, k: training(WORLD, seed, i + 1, k), seed)
+    lesson = train_lesson(credit, recipe, lambda i, k: training(WORLD, seed, i + 1, k), seed)
     evaluations = marks(lesson, tests, how.judged, recipe.most)
     return {
         "share": np.mean([j.share for j in evaluations]),

@@ -19,7 +19,7 @@ from podium.learn.collect import greedy
 from podium.learn.evaluate import DICE
 from podium.registry import register
 from podium.study.figure import Line, Panel, lines_of, picture
-from podium.study.loop import FEW, OURS, SAID, SHUFFLED, budget, learned
+from podium.study.loop import FEW, OURS, SAID, SHUFFLED, budget, train_lesson
 from podium.study.question import Experiment, Headline, Measurements, Report, column, summarise, table
 
 __all__ = ["How", "arms", "measure", "report"]
@@ -68,7 +68,7 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
         draw = np.random.default_rng([seed, iteration, number])
         return _relay(how, float(draw.uniform(*how.trained)))
 
-    lesson = learned(arm, budget(how, arm), world, seed)
+    lesson = train_lesson(arm, budget(how, arm), world, seed)
     got = [of(w, greedy(lesson.net, lesson.learner.w, w)) for w in tests]
     return {"score": [g[0] for g in got], "words": [g[1] for g in got], "decisions": lesson.decisions}
 

@@ -32,7 +32,7 @@ from podium.study.figure import Panel, lines_of, picture
 from podium.study.question import Experiment, Measurements, Report, column, summarise, table
 from podium.trace.columns import F
 
-__all__ = ["How", "arms", "credit", "learned", "measure", "report"]
+__all__ = ["How", "arms", "credit_of_case", "learned", "measure", "report"]
 
 N64 = NDArray[np.int64]
 FEW = 10  # decisions that matter, or parameters that are shared
@@ -107,12 +107,12 @@ def learned(how: How, case: str, paid: str, length: int, rate: float, seed: int)
             curve.append(float(p[at][matter].mean()))
         if curve[-1] > DONE:  # learned: what is left is the same
             return np.array(curve + [curve[-1]] * (len(report) - len(curve)))
-        up = credit(how, paid, p[at], matter, dice)
+        up = credit_of_case(how, paid, p[at], matter, dice)
         theta += rate * np.bincount(at, up, minlength=len(theta))
     return np.array(curve)
 
 
-def credit(how: How, paid: str, p: F, matter: NDArray[np.bool_], dice: np.random.Generator) -> F:
+def credit_of_case(how: How, paid: str, p: F, matter: NDArray[np.bool_], dice: np.random.Generator) -> F:
     """mean over episodes of Â (a - p), of every decision."""
     n, many = len(p), int(matter.sum())
     spread = np.sqrt(how.noise / (1 - how.noise) / 4 / many)  # of the outcome's noise

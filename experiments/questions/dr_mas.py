@@ -44,13 +44,13 @@ __all__ = [
     "How",
     "Runs",
     "arms",
-    "credit",
+    "credit_of_team",
     "gradient",
-    "learned",
     "measure",
     "moments",
     "report",
     "runs_of",
+    "train_team",
     "value",
 ]
 
@@ -145,7 +145,7 @@ def _standard(value: F, group: N64, deviation: bool = True) -> F:
     return np.where(n[group] > 1, ahead, value)
 
 
-def credit(how: How, team: str, name: str, runs: Runs, dice: np.random.Generator) -> F:
+def credit_of_team(how: How, team: str, name: str, runs: Runs, dice: np.random.Generator) -> F:
     """What each decision is paid. GRPO pays runs, and their decisions the same; the others pay the calls of an
     agent."""
     if name == "grpo":
@@ -156,7 +156,7 @@ def credit(how: How, team: str, name: str, runs: Runs, dice: np.random.Generator
 
 
 def traced(how: How, team: str, name: str, runs: Runs) -> F:
-    """The same by the expressions of the method table, on a trace of the runs: what `credit` is tested against."""
+    """The same by the expressions of the method table, on a trace of the runs: what tests compare with."""
     n = len(runs.success)
     log, before = Log(n), np.full(n, -1)
     number = np.arange(len(runs.run)) - np.searchsorted(runs.run, np.arange(n))[runs.run]
@@ -181,7 +181,7 @@ def traced(how: How, team: str, name: str, runs: Runs) -> F:
     return paid
 
 
-def learned(how: How, team: str, name: str, rate: float, seed: int) -> dict[str, Any]:
+def train_team(how: How, team: str, name: str, rate: float, seed: int) -> dict[str, Any]:
     """The value of the policy now and then, and the length of each role's gradient in every update."""
     dice = np.random.default_rng([seed, len(name), len(team)])
     tables: Tables = {role: np.zeros((places, 3)) for role, (_, places) in ROLES.items()}
@@ -193,7 +193,7 @@ def learned(how: How, team: str, name: str, rate: float, seed: int) -> dict[str,
         if u in looks:
             values.append(value(how, tables))
         runs = runs_of(how, tables, n, dice)
-        given = credit(how, team, name, runs, dice)
+        given = credit_of_team(how, team, name, runs, dice)
         for k, role in enumerate(ROLES):
             up = gradient(tables[role], runs, given, k)
             lengths[role].append(float(np.sqrt((up**2).sum())))
@@ -221,7 +221,7 @@ def moments(how: How, team: str, name: str, seed: int) -> tuple[list[float], lis
     every = []
     for _ in range(how.batches):
         runs = runs_of(how, tables, how.tasks * how.group, dice)
-        given = credit(how, team, name, runs, dice)
+        given = credit_of_team(how, team, name, runs, dice)
         every.append(runs.success)
         for k in range(len(ROLES)):
             mine = runs.role == k
@@ -240,7 +240,7 @@ def _spikes(lengths: F, times: float, window: int = 25) -> float:
 
 def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
     team, name = arm.split("/")
-    outcome = learned(how, team, name, _best_rate(how, team, name), seed)
+    outcome = train_team(how, team, name, _best_rate(how, team, name), seed)
     lengths = {role: np.array(some) for role, some in outcome["lengths"].items()}
     moment, theory = moments(how, team, name, seed)
     return {
@@ -258,7 +258,7 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
 @cache
 def _best_rate(how: How, team: str, name: str) -> float:
     """The rate that learns most on a seed that nothing is told of."""
-    return max(how.rates, key=lambda rate: float(np.mean(learned(how, team, name, rate, 10_007)["value"])))
+    return max(how.rates, key=lambda rate: float(np.mean(train_team(how, team, name, rate, 10_007)["value"])))
 
 
 def _headline(how: How, found: Measurements, best: float) -> list[Headline]:

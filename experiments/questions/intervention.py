@@ -29,7 +29,7 @@ from podium.learn.collect import capped, greedy
 from podium.learn.evaluate import DICE
 from podium.registry import register
 from podium.study.figure import Panel, lines_of, picture
-from podium.study.loop import OURS, SHUFFLED, learned, recipe_of
+from podium.study.loop import OURS, SHUFFLED, recipe_of, train_lesson
 from podium.study.question import Experiment, Headline, Measurements, Report, column, summarise, table
 from podium.trace.columns import F
 
@@ -167,7 +167,7 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
             return Steered(float(dice.uniform(*how.prices)), how.hazard, share, arm != HIDDEN)
 
         recipe = recipe_of(how.ours)
-        lesson = learned(SHUFFLED if arm == SHUFFLED else OURS, recipe, world, seed)
+        lesson = train_lesson(SHUFFLED if arm == SHUFFLED else OURS, recipe, world, seed)
         policies = [capped(w, greedy(lesson.net, lesson.learner.w, w), how.judged, LOOKS) for w in worlds]
         played = lesson.decisions
     rollouts = [_played(w, p, seeds(DICE + seed, how.judged)) for w, p in zip(worlds, policies, strict=True)]

@@ -34,7 +34,7 @@ from podium.methods import METHODS, Method
 from podium.registry import register
 from podium.rewards.ledger import BadReward
 from podium.study.figure import dots
-from podium.study.loop import OURS, SHUFFLED, Lesson, learned, marks, recipe_of
+from podium.study.loop import OURS, SHUFFLED, Lesson, marks, recipe_of, train_lesson
 from podium.study.question import Experiment, Headline, Measurements, Report, column, summarise, table
 
 __all__ = ["How", "arms", "different", "measure", "report", "shuffled", "then"]
@@ -93,7 +93,7 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
         if name == SHUFFLED:
             lesson = shuffled(env, recipe, seed)
         else:
-            lesson = learned(name, recipe, lambda i, k: training(env, seed, i + 1, k), seed)
+            lesson = train_lesson(name, recipe, lambda i, k: training(env, seed, i + 1, k), seed)
     except (BadCredit, BadReward) as error:
         return {**_told([]), "paid": 0.0, "refused": str(error).partition("; there are")[0]}
     if lesson.credit == 0:
@@ -170,7 +170,7 @@ def _ranked_in(how: How, found: Measurements, env: str) -> list[str]:
 
 
 def then(how: How, found: Measurements) -> list[str]:
-    """The rows that are trained longer: the best of each world, those that give the same figures once; the best known;
+    """The rows that are trained longer: the best of each world, of equal figures one; the best known;
     and ours."""
     chosen = []
     for env in how.envs:
@@ -184,16 +184,16 @@ def then(how: How, found: Measurements) -> list[str]:
 def _headline(how: How, found: Measurements, env: str, ranked: list[str]) -> list[Headline]:
     best = next(arm for arm in ranked if arm.split("/")[1] in different(how.methods))
     long = [arm for arm in found.arms if arm.startswith(f"{env}/") and arm.endswith(f", {MORE}")]
-    told = [("best", best), *((id, f"{env}/{name}") for id, name in NAMED.items())]
+    rows = [("best", best), *((id, f"{env}/{name}") for id, name in NAMED.items())]
     if long:
-        told.append(("longer", min(long, key=lambda arm: float(column(found, arm, "share").mean()))))
+        rows.append(("longer", min(long, key=lambda arm: float(column(found, arm, "share").mean()))))
     return [
         summarise(
             f"{env}.{id}",
             f"{env}: share of the gap left, {WHICH.get(id, '')}{arm.split('/')[1].partition(', ')[0]}",
             column(found, arm, "share"),
         )
-        for id, arm in told
+        for id, arm in rows
     ]
 
 
@@ -243,8 +243,8 @@ def _row(how: How, found: Measurements, arm: str, ranked: list[str]) -> list[str
     longer = ["", "", ""]
     if (more := f"{arm}, {MORE}") in found.arms and not _refused(found, more):
         left = summarise("", "", column(found, more, "share"))
-        made = column(found, more, "decisions").mean()
-        longer = [f"{left.mean:.2f}", f"{left.low:.2f} to {left.high:.2f}", f"{made:,.0f}"]
+        decisions = column(found, more, "decisions").mean()
+        longer = [f"{left.mean:.2f}", f"{left.low:.2f} to {left.high:.2f}", f"{decisions:,.0f}"]
     return [env, names(different(how.methods).get(name, (name,))), *cells, names(same), *spent, *longer]
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.legs import WORLD, expedition, played, sizes
+from experiments.legs import WORLD, expedition, play_legs, sizes
 from podium.envs.draws import seeds
 from podium.envs.world import make, play
 from podium.registry import register
@@ -92,9 +92,11 @@ def learned(how: How, budget: str, credit: str, legs: int, rate: float, seed: in
     short = []
     for u in range(how.updates + 1):
         if u in looks:
-            score = played(world, tables, seeds(TEST + seed, how.judged), np.zeros(how.judged, np.int64))[0].score
+            score = play_legs(world, tables, seeds(TEST + seed, how.judged), np.zeros(how.judged, np.int64))[
+                0
+            ].score
             short.append(1.0 - score.mean() / world.optimum())
-        state, steps = played(world, tables, seeds(seed, n, u * n), np.zeros(n, np.int64))
+        state, steps = play_legs(world, tables, seeds(seed, n, u * n), np.zeros(n, np.int64))
         given = paid(credit, state.score.reshape(batch, legs), dice).ravel()
         for s in steps:
             if s.kind == "stop":

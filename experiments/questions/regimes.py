@@ -18,7 +18,7 @@ from podium.learn.evaluate import beside
 from podium.learn.params import held_out, training
 from podium.registry import register
 from podium.study.figure import dots
-from podium.study.loop import OURS, SHUFFLED, learned, marks, recipe_of
+from podium.study.loop import OURS, SHUFFLED, marks, recipe_of, train_lesson
 from podium.study.question import Experiment, Measurements, Report, column, summarise, table
 
 __all__ = ["How", "arms", "measure", "report"]
@@ -57,10 +57,10 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
     start, before = None, 0
     if arm == how.half:
         half = recipe.iterations // 2
-        first = learned(OURS, replace(recipe, regime="joint"), worlds, seed, most=half)
+        first = train_lesson(OURS, replace(recipe, regime="joint"), worlds, seed, most=half)
         start, before = first.learner, first.decisions
         recipe = replace(recipe, iterations=recipe.iterations - half)
-    lesson = learned(SHUFFLED if SHUFFLED in arm else OURS, recipe, worlds, seed, start)
+    lesson = train_lesson(SHUFFLED if SHUFFLED in arm else OURS, recipe, worlds, seed, start)
     regrets = marks(lesson, tests, how.judged)
     return {
         "share": np.mean([j.share for j in regrets]),

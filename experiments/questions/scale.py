@@ -16,7 +16,7 @@ from podium.envs.expedition import LARGE
 from podium.envs.world import World, make
 from podium.registry import register
 from podium.study.figure import Panel, lines_of, picture
-from podium.study.loop import OURS, SHUFFLED, learned, marks, recipe_of
+from podium.study.loop import OURS, SHUFFLED, marks, recipe_of, train_lesson
 from podium.study.question import Experiment, Measurements, Report, column, summarise, table
 
 __all__ = ["How", "arms", "measure", "report"]
@@ -64,7 +64,7 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
             "share": [float("nan")] * len(best),
             "decisions": 0,
         }
-    lesson = learned(arm, recipe_of(how.ours), lambda i, k: _lesson(how, seed, i + 1, k), seed)
+    lesson = train_lesson(arm, recipe_of(how.ours), lambda i, k: _lesson(how, seed, i + 1, k), seed)
     evaluations = marks(lesson, tests, how.judged)
     return {
         "regret": [j.regret for j in evaluations],

@@ -34,7 +34,7 @@ from podium.learn.evaluate import beside
 from podium.learn.params import held_out, training
 from podium.registry import register
 from podium.study.figure import Line, Panel, band, picture
-from podium.study.loop import FEW, OURS, SAID, SHUFFLED, budget, learned, marks
+from podium.study.loop import FEW, OURS, SAID, SHUFFLED, budget, marks, train_lesson
 from podium.study.question import Experiment, Measurements, Report, column, summarise, table
 from podium.trace.columns import F
 
@@ -73,7 +73,7 @@ def measure(how: How, arm: str, seed: int) -> dict[str, Any]:
     tests = [held_out(env, i) for i in range(how.tests)]
     if credit == "rules":
         return _rules(how, tests, seed)
-    lesson = learned(credit, budget(how, credit), lambda i, k: training(env, seed, i + 1, k), seed)
+    lesson = train_lesson(credit, budget(how, credit), lambda i, k: training(env, seed, i + 1, k), seed)
     evaluations = marks(lesson, tests, how.judged)
     return {
         "regret": np.mean([j.regret for j in evaluations]),

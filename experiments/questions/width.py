@@ -29,7 +29,7 @@ from podium.learn.params import held_out, training
 from podium.learn.train import Recipe
 from podium.registry import register
 from podium.study.figure import dots
-from podium.study.loop import OURS, SHUFFLED, Lesson, learned, recipe_of
+from podium.study.loop import OURS, SHUFFLED, Lesson, recipe_of, train_lesson
 from podium.study.question import Experiment, Measurements, Report, column, summarise, table
 from podium.trace.columns import B, F
 
@@ -114,7 +114,7 @@ def _lesson(recipe: Recipe, allow: Callable[[View], B] | None, seed: int, credit
         trained = training("scouts", seed, iteration + 1, number)
         return trained if allow is None else narrowed(trained, allow)
 
-    return learned(credit, recipe, world, seed)
+    return train_lesson(credit, recipe, world, seed)
 
 
 def _policy(world: World, lessons: dict[str, Lesson], held: dict[str, Callable[[View], B]]) -> Policy:

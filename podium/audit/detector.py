@@ -1,9 +1,10 @@
 """What a detector is: a formula over columns with a stated threshold, and the rows that are its evidence.
 
-A detector is registered with facts: `group` (hacking, failure, waste, safety, record), `threshold`, `finds` (one
-sentence), `saw` (what it saw of one suspect, with its {figure}), `needs`, `todo` (what a lead engineer does about
-it) and `severity` (3 stop and look, 2 fix, 1 worth knowing). It receives the trace, a `Second` source and its
-threshold, and returns `Suspects`. Where the record lacks what it needs it cannot tell, and says so: never "clean".
+A detector is registered with facts, ours by a row of `detectors.toml`: `group` (hacking, failure, waste, safety,
+record), `threshold`, `finds` (one sentence), `saw` (what it saw of one suspect, with its {figure}), `needs`, `todo`
+(what a lead engineer does about it) and `severity` (3 stop and look, 2 fix, 1 worth knowing). It receives the
+trace, a `Second` source and its threshold, and returns `Suspects`. Where the record lacks what it needs it cannot
+tell, and says so: never "clean".
 
 Further facts say what a suspect is and how sure it is: `level` is `finding`, unless told, if the evidence shows a
 fault, and `observation` if it shows something worth knowing. `confidence` is `likely`, unless told: a statistic
@@ -14,24 +15,35 @@ observation and only `possible`; `settles` says what would settle it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
 from podium.errors import WrongUse
 from podium.graph.grouping import rows_by
-from podium.registry import alternatives, facts, find, names
+from podium.registry import alternatives, facts, find, names, register
 from podium.trace.columns import B, F, I, Trace
 from podium.trace.vocabulary import edge
 
-__all__ = ["Answer", "BadAudit", "Second", "Suspects", "audit", "detectors"]
+__all__ = ["Answer", "BadAudit", "Second", "Suspects", "audit", "detector", "detectors"]
 
 GROUPS = ("hacking", "failure", "waste", "safety", "record")
 LEVELS = ("finding", "observation")
 CONFIDENCE = ("possible", "likely", "certain")
 LIKELY, TEMPORAL = CONFIDENCE.index("likely"), edge("temporal")
+
+
+Detects = TypeVar("Detects", bound=Callable[..., Any])
+ROWS = tomllib.loads((Path(__file__).parent / "detectors.toml").read_text(encoding="utf-8"))
+
+
+def detector(formula: Detects) -> Detects:
+    """Registers a detector of ours, with the facts of its row."""
+    return register("detector", **ROWS[formula.__name__])(formula)
 
 
 class BadAudit(WrongUse, ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.audit.detector import Second, Suspects
+from podium.audit.detector import Second, Suspects, detector
 from podium.audit.relations import (
     SPAWN,
     TEMPORAL,
@@ -24,7 +24,6 @@ from podium.graph.people import team_work
 from podium.graph.spans import covered
 from podium.graph.steps import IS_OUTSIDE
 from podium.graph.units import call_of
-from podium.registry import register
 from podium.trace import sweep
 from podium.trace.columns import B, F, I, Trace
 from podium.trace.rules import joined_calls, unmatched_calls
@@ -45,16 +44,7 @@ CALL, RETURN, AGGREGATE = event("tool_call"), event("return"), event("aggregate"
 STOP = decision("stop")
 
 
-@register(
-    "detector",
-    group="failure",
-    threshold=0.8,
-    severity=2,
-    finds="work that could have run at once and ran one piece after the other",
-    saw="{figure:.0%} of the parallelism that was there went unused",
-    needs="end times of at least half of the steps",
-    todo="launch together what does not wait for each other; anneal an instantiation reward, do not drop it",
-)
+@detector
 def serial_collapse(trace: Trace, second: Second, threshold: float) -> Suspects:
     """How much of the parallelism that was there went unused.
 
@@ -119,16 +109,7 @@ def _waited(trace: Trace, src: I, dst: I, least_n: F) -> B:
     return waited_e
 
 
-@register(
-    "detector",
-    group="failure",
-    threshold=0.8,
-    severity=2,
-    finds="one of several agents that could do the same does nearly all of the steps",
-    saw="{figure:.0%} of the way from equal shares to one agent that does all",
-    needs="nothing beyond spawns and steps; roles make it sharper",
-    todo="look at how work is split; reward delegation by what each agent adds; keep exploring whom to ask",
-)
+@detector
 def dominant_agent(trace: Trace, second: Second, threshold: float) -> Suspects:
     """The largest share of steps among spawned agents, from 0 (all the same) to 1 (one does everything).
 
@@ -154,16 +135,7 @@ def dominant_agent(trace: Trace, second: Second, threshold: float) -> Suspects:
     return Suspects.of_rollouts(figure_n, threshold, evidence_e, trace.rollout_e)
 
 
-@register(
-    "detector",
-    group="failure",
-    threshold=0.5,
-    severity=1,
-    finds="messages to other agents that nobody acts upon",
-    saw="nobody acted on {figure:.0%} of the messages",
-    needs="at least 10 messages with an addressee, and edges from messages to what they led to",
-    todo="send to those who act on it; give messages a price; reward what they resolve",
-)
+@detector
 def over_communication(trace: Trace, second: Second, threshold: float) -> Suspects:
     """The share of messages to others that no other agent acts upon, at once, later or by passing them on.
 
@@ -185,16 +157,7 @@ def over_communication(trace: Trace, second: Second, threshold: float) -> Suspec
     return Suspects.of_rollouts(figure_n, threshold, lost_e, trace.rollout_e)
 
 
-@register(
-    "detector",
-    group="failure",
-    threshold=0.95,
-    severity=2,
-    finds="an aggregate that is one of its inputs, or all of them, copied",
-    saw="{figure:.0%} of what it read came out again",
-    needs="contents or tokens of aggregates and of what they combine",
-    todo="reward an aggregate by what it adds to its best input; have returns summarised first",
-)
+@detector
 def aggregation_leakage(trace: Trace, second: Second, threshold: float) -> Suspects:
     """Aggregates of at least 2 inputs that combine nothing.
 
@@ -250,17 +213,7 @@ def _inputs(trace: Trace) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return pair % max(trace.n_events, 1), pair // max(trace.n_events, 1)
 
 
-@register(
-    "detector",
-    group="failure",
-    threshold=1.0,
-    severity=2,
-    finds="a team at least twice as large as any it was trained in, or of a topology it was never trained in",
-    saw="log2 of its agents over the most in training: {figure:.3g} (9: a new topology)",
-    confidence="certain",
-    needs="--trained, the runs that it was trained on",
-    todo="train with teams of this size and shape, or hold the deployment to what was trained",
-)
+@detector
 def topology_mismatch(trace: Trace, second: Second, threshold: float) -> Suspects:
     """How far a run is from the runs of training.
 
@@ -293,16 +246,7 @@ def _team_size(trace: Trace) -> I:
     return np.bincount(trace.rollout_a[member_a], minlength=len(trace))
 
 
-@register(
-    "detector",
-    group="failure",
-    threshold=0.5,
-    severity=1,
-    finds="a team that goes on long after its answer has settled",
-    saw="{figure:.0%} of the steps came after the answer last changed",
-    needs="at least 3 answers stated on the lead's aggregates, as the label `value` or as votes",
-    todo="let the lead stop when the answer repeats; give steps a price; train the decision to stop",
-)
+@detector
 def late_stop(trace: Trace, second: Second, threshold: float) -> Suspects:
     """The share of steps after the stated answer last changed.
 
@@ -349,16 +293,7 @@ def _answers(trace: Trace) -> I:
     return answer_e
 
 
-@register(
-    "detector",
-    group="failure",
-    threshold=0.3,
-    severity=2,
-    finds="a lead that ends the run while much of what it sent out has not come back",
-    saw="{figure:.0%} of what the lead sent out had not come back",
-    needs="a stop or aggregate of the lead after which it sends out nothing more",
-    todo="wait for, or cancel and account for, what is outstanding; look at whether the answer would have changed",
-)
+@detector
 def premature_stop(trace: Trace, second: Second, threshold: float) -> Suspects:
     """The share of what the lead sent out that is outstanding when it stops.
 

@@ -7,11 +7,10 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from podium.audit.detector import Second, Suspects
+from podium.audit.detector import Second, Suspects, detector
 from podium.audit.relations import about_agents
 from podium.graph.grouping import changes
 from podium.graph.labels import number
-from podium.registry import register
 from podium.trace import sweep
 from podium.trace.columns import B, I, Trace
 from podium.trace.rules import unmatched_calls
@@ -27,18 +26,7 @@ class _Params(msgspec.Struct):
     faults: int = 0
 
 
-@register(
-    "detector",
-    group="record",
-    threshold=1.0,
-    finds="a tool call without a result in the record",
-    saw="no result is recorded for this call",
-    needs="nothing",
-    confidence="certain",
-    settles="the end of the run, where the call may still be running, or the lines that could not be read",
-    todo="see whether the tool hung, the run was cut off, or the harness does not record results",
-    severity=1,
-)
+@detector
 def missing_result(trace: Trace, second: Second, threshold: float) -> Suspects:
     """Tool calls that no result answers, by an edge or, where results have none, by the pairing of `podium check`.
 
@@ -84,17 +72,7 @@ def _turn(trace: Trace) -> I:
     return np.where(own_e, spoke_e, np.arange(trace.n_events))
 
 
-@register(
-    "detector",
-    group="record",
-    threshold=1.0,
-    finds="an agent whose numbered events have a gap",
-    saw="numbers that are missing: {figure:.0f}",
-    confidence="certain",
-    needs="`seq` on events: the number that the agent gave each",
-    todo="events were lost: look for a writer that died or a log that was cut, and do not trust totals of this run",
-    severity=2,
-)
+@detector
 def sequence_gap(trace: Trace, second: Second, threshold: float) -> Suspects:
     """Numbers missing between the lowest and the highest that an agent gave its events.
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from podium.audit.detector import Second, Suspects
+from podium.audit.detector import Second, Suspects, detector
 from podium.audit.relations import Family, about_agents, copies, crossing, doers, family, privileged, specialists
 from podium.graph.grouping import any_by, last_by, take
-from podium.registry import register
 from podium.trace.columns import B, I, Trace
 from podium.trace.vocabulary import decision, event
 
@@ -19,17 +18,7 @@ SPAWN, DESPAWN, CALL, RESULT = event("spawn"), event("despawn"), event("tool_cal
 RETURN, AGGREGATE, STOP = event("return"), event("aggregate"), decision("stop")
 
 
-@register(
-    "detector",
-    group="waste",
-    threshold=1.0,
-    severity=1,
-    finds="an agent that was spawned and did nothing, or nothing that anybody used",
-    saw="nothing that it did reached another agent",
-    needs="edges from what agents did to what it led to",
-    settles="the end of the run: the agent may still be at work where the record ends",
-    todo="do not spawn it, or read what it returns; reward finished sub-tasks, not spawns",
-)
+@detector
 def dead_spawn(trace: Trace, second: Second, threshold: float) -> Suspects:
     """A spawned agent without effect outside itself.
 
@@ -87,16 +76,7 @@ def _at_work(trace: Trace, kin: Family) -> B:
     return (kin.spawn_a >= 0) & ~gone_a & (end_a <= last_a)
 
 
-@register(
-    "detector",
-    group="waste",
-    threshold=0.3,
-    severity=1,
-    finds="tool calls that another agent had made before",
-    saw="{figure:.0%} of the calls had been made by another agent before",
-    needs="contents of tool calls",
-    todo="share results between agents, or split the work so that it does not overlap",
-)
+@detector
 def repeated_work(trace: Trace, second: Second, threshold: float) -> Suspects:
     """The share of tool calls that repeat another agent's: the same tool, the same content.
 

@@ -102,8 +102,8 @@ def _write_page(html: Path, trace: Trace, audited: dict[str, Any]) -> None:
     ]
     runs, faults = audited["runs"], len(audited["found"])
     notes = [
-        f"{audited['detectors']} detectors looked at {runs:,} run{'s' * (runs != 1)} of {audited['events']:,} events: "
-        + (f"{faults} found a fault." if faults else "none found a fault."),
+        f"{audited['detectors']} detectors looked at {runs:,} run{'s' * (runs != 1)} "
+        f"of {audited['events']:,} events: " + (f"{faults} found a fault." if faults else "none found a fault."),
         "Each run shows its findings pinned to the events that they are about (Safety).",
     ]
     facts = {one["detector"].replace("_", " "): f"needs {one['needs']}" for one in audited["cannot_tell"]}

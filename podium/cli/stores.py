@@ -21,8 +21,8 @@ app.add_typer(store_app, name="store")
 Store = Annotated[Path, typer.Argument(help="The store's folder.", metavar="STORE")]
 
 
-@store_app.command(epilog="Example: podium store add runs.store run.json more/")
-def add(folder: Store, paths: Paths, json: Json = False) -> None:
+@store_app.command("add", epilog="Example: podium store add runs.store run.json more/")
+def add_runs(folder: Store, paths: Paths, json: Json = False) -> None:
     """Add traces to a store, which is made if it is not there. All of them are added, or none."""
     numbers = store.add(folder, files.load(*paths))
     output = {"store": str(folder), "added": len(numbers), "first": numbers.start, "runs": store.size(folder)}

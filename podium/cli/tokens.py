@@ -9,10 +9,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text as Line
 
+from podium.audit.exactness import CLASSES, PROOFS, Exactness
 from podium.cli.output import out
 from podium.plain import plain
 from podium.trace.rules import LIMIT
-from podium.trace.tokens import CLASSES, PROOFS, Exactness
 
 __all__ = ["Allowed", "show_tokens", "told_tokens"]
 

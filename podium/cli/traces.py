@@ -10,6 +10,7 @@ import msgspec
 import typer
 from rich.text import Text as Line
 
+from podium.audit.exactness import Exactness, exactness
 from podium.cli.app import Json, Paths, app
 from podium.cli.output import UNREADABLE, out, print_table, read_all, reading, say
 from podium.cli.tokens import Allowed, show_tokens, told_tokens
@@ -18,7 +19,6 @@ from podium.trace.findings import Finding
 from podium.trace.log import CHECKED
 from podium.trace.rules import RULES
 from podium.trace.scan import LOG_EVENTS
-from podium.trace.tokens import Exactness, exactness
 
 __all__: list[str] = []
 

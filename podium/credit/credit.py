@@ -37,9 +37,7 @@ class Credit:
     unit: str
     value: F  # one for each unit
     weight: F | None = None  # how much each unit counts in a loss; 1 each unless told
-    packed: Forest | None = (
-        None  # where the trace is the own rows of a forest; only steps that compare branches can read it
-    )
+    packed: Forest | None = None  # of which the trace is the own rows; only steps that compare branches read it
 
     def of(self, value: Any) -> Credit:
         """The same units with other values."""

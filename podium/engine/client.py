@@ -121,7 +121,8 @@ class Client:
             yield client
 
     def _new_client(self) -> httpx.AsyncClient:
-        """A client that goes by the proxies and certificates of the environment, except to a plain address nearby."""
+        """A client that goes by the proxies and certificates of the environment, except to a plain address
+        nearby."""
         client: httpx.AsyncClient = _httpx().AsyncClient(
             auth=self._login.pair,
             timeout=None,

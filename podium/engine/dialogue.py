@@ -5,9 +5,8 @@ only what was added is tokenised. Whether that is true to the template is checke
 
     start      nothing is extended
     clean      the template writes what came before exactly as it was read and said
-    realigned  it writes the model's answer with the same content in other letters; the ids stay those that were said
-    fork       it writes what came before otherwise (history was rewritten): all of it is read anew
-"""
+    realigned  it writes the model's answer with the same content in other letters; the ids stay those that were
+    said fork       it writes what came before otherwise (history was rewritten): all of it is read anew"""
 
 from __future__ import annotations
 
@@ -28,7 +27,8 @@ __all__ = ["BadConversation", "Dialogue", "Message", "Past", "Prompt", "Spoken",
 
 Message = dict[str, Any]
 TEMPLATE = (  # of models that have none
-    "{% if tools %}tools: {{ tools | tojson }}\n{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content or '' }}"
+    "{% if tools %}tools: {{ tools | tojson }}\n{% endif %}"
+    "{% for m in messages %}{{ m.role }}: {{ m.content or '' }}"
     "{% for c in m.tool_calls or [] %}{{ {'name': c.function.name, 'arguments': c.function.arguments} | tojson }}"
     "{% endfor %}{{ eos_token }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
 )
@@ -157,7 +157,8 @@ class Dialogue:
         return text
 
     def grammar(self, spec: Mapping[str, Any]) -> Grammar:
-        """What an answer is held to: `{"schema": a JSON schema}`, or `{"tools": [...]}` for a call of one of these."""
+        """What an answer is held to: `{"schema": a JSON schema}`, or `{"tools": [...]}` for a call of one of
+        these."""
         return _grammar(json.dumps(spec, sort_keys=False), self.how)
 
     def among(self, spec: Mapping[str, Any], ids: Sequence[int]) -> list[tuple[int, ...]]:

@@ -56,7 +56,7 @@ def convert(file: Path, folder: Path) -> None:
     config = _config(facts, tied=not any(t.name == "output.weight" for t in reader.tensors))
     with torch.device("meta"):
         module = LlamaForCausalLM(config)
-    weights = {named(t.name): torch.from_numpy(_weight(t, config)) for t in reader.tensors}
+    weights = {weight_name(t.name): torch.from_numpy(_weight(t, config)) for t in reader.tensors}
     if config.tie_word_embeddings:
         weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
     module.load_state_dict(weights, strict=True, assign=True)
@@ -93,10 +93,10 @@ def _config(facts: dict[str, Any], tied: bool) -> LlamaConfig:
     )
 
 
-def named(name: str) -> str:
+def weight_name(name: str) -> str:
     """The name of a tensor in transformers.
 
-    >>> named("blk.3.attn_q.weight")
+    >>> weight_name("blk.3.attn_q.weight")
     'model.layers.3.self_attn.q_proj.weight'
     """
     match = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.weight", name)

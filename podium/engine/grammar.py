@@ -1,4 +1,5 @@
-"""Grammars of answers: a JSON schema becomes an automaton over bytes, and says which tokens of a vocabulary may come.
+"""Grammars of answers: a JSON schema becomes an automaton over bytes, and says which tokens of a vocabulary may
+come.
 
     grammar = Grammar(json_schema({"enum": ["yes", "no"]}))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from podium.engine.chat import ChatEndpoint, Reply
 from podium.engine.client import EndpointFault, patiently, wait_for
-from podium.rewards.judges import Silent
+from podium.engine.judges import Silent
 
 __all__ = ["ChatJudge"]
 

@@ -61,16 +61,16 @@ class Pool:
     """Keys and values of each layer [places, groups, width], made when the first are written."""
 
     size: int
-    held: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    layers: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def write(self, layer: int, at: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Puts new keys and values [tokens, groups, width] to their places; all of the layer."""
-        if layer not in self.held:
-            self.held[layer] = (
+        if layer not in self.layers:
+            self.layers[layer] = (
                 key.new_zeros(self.size, *key.shape[1:]),
                 value.new_zeros(self.size, *value.shape[1:]),
             )
-        keys, values = self.held[layer]
+        keys, values = self.layers[layer]
         keys.index_copy_(0, at, key)
         values.index_copy_(0, at, value)
         return keys, values
@@ -80,22 +80,22 @@ class Pool:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """As `write`; and queries [tokens, heads, width] packed, so many times one after another: [times tokens
         heads / groups, groups, width]."""
-        if layer in self.held and (kernels := kernels_for(q)):
-            return *self.held[layer], kernels.placed(q, k, v, at, *self.held[layer], times)
+        if layer in self.layers and (kernels := kernels_for(q)):
+            return *self.layers[layer], kernels.placed(q, k, v, at, *self.layers[layer], times)
         queries = q.unflatten(1, (k.shape[1], -1)).transpose(1, 2).expand(times, -1, -1, -1, -1).flatten(0, 2)
         return *self.write(layer, at, k, v), queries
 
     def grow(self, size: int) -> None:
         """More places behind those that there are."""
-        for layer, pair in self.held.items():
+        for layer, pair in self.layers.items():
             more = [x.new_zeros(max(size, len(x)), *x.shape[1:]) for x in pair]
             for new, old in zip(more, pair, strict=True):
                 new[: len(old)] = old
-            self.held[layer] = more[0], more[1]
+            self.layers[layer] = more[0], more[1]
         self.size = size
 
     def copy(self, source: Tensor, target: Tensor) -> None:
-        for x in (x for layer in self.held.values() for x in layer):
+        for x in (x for layer in self.layers.values() for x in layer):
             x.index_copy_(0, target, x.index_select(0, source))
 
 

@@ -134,9 +134,8 @@ class Reader:
         """Adds tokens to each of these threads; the logits of what may follow, on the model's device: [threads,
         vocabulary], or of some `columns` of it.
 
-        Threads that hold the same are computed once, unless each is to be read `alone`. If it is not to be kept, threads stay as they are, and one may
-        be there several times.
-        """
+        Threads that hold the same are computed once, unless each is to be read `alone`. If it is not to be kept,
+        threads stay as they are, and one may be there several times."""
         if any(len(some) == 0 for some in tokens):
             raise ValueError("to read takes a token at least")
         if (full := self.length[threads] + [len(some) for some in tokens]).max() > self.policy.model.longest:

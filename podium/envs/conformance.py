@@ -212,7 +212,7 @@ def faces_agree(world: World) -> Iterator[str]:
     while (view := world.view(state)) is not None:
         values, owner = view.items()
         for i, said in enumerate(text.prompts(world, view)):
-            facts, items, allowed, about = text.read(world, said)
+            facts, items, allowed, about = text.read_answer(world, said)
             same = np.array_equal(facts, view.facts[i], equal_nan=True) and np.array_equal(allowed, view.allowed[i])
             same &= np.array_equal(items, values[owner == i], equal_nan=True)
             pointed = np.full(len(allowed), -1) if view.about is None else np.where(allowed, view.about[i], -1)
@@ -222,7 +222,7 @@ def faces_agree(world: World) -> Iterator[str]:
         world.act(state, view, checked(world, view, policy(view)[0]))
 
     def answer(said: str) -> str:
-        facts, items, allowed, _ = text.read(world, said)
+        facts, items, allowed, _ = text.read_answer(world, said)
         total = np.bincount(np.zeros(len(items), np.int64), np.nan_to_num(items).sum(axis=1), 1)
         return world.options[int(_by_sight(facts[None], total, allowed[None])[0])]
 

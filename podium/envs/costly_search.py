@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from podium.envs.draws import U, uniform
 from podium.envs.log import Log
 from podium.envs.looks import GO_ON, STOP, log_looks
-from podium.envs.world import LEAD, Params, Policy, State, View, World, param, register
+from podium.envs.world import LEAD, Params, Policy, State, View, World, log_uniform, param, register
 from podium.trace.columns import F
 
 __all__ = ["CostlySearch"]
@@ -131,3 +131,7 @@ class CostlySearch(World):
     def held_out(cls, dice: np.random.Generator) -> Mapping[str, Any]:
         c = float(np.round(dice.uniform(0.01, 0.06), 4))
         return {"c": c if c != cls.Params().c else 0.021}
+
+    @classmethod
+    def training(cls, dice: np.random.Generator) -> Mapping[str, Any]:
+        return {"c": log_uniform(dice, 0.008, 0.07)}

@@ -255,6 +255,11 @@ class Crew(World):
         workers, tasks = ((2, 6), (2, 10), (3, 7), (3, 9), (4, 7))[int(dice.integers(5))]
         return {"W": workers, "N": tasks, "lam": float(np.round(dice.uniform(0.05, 0.3), 3))}
 
+    @classmethod
+    def training(cls, dice: np.random.Generator) -> Mapping[str, Any]:
+        workers, tasks = ((2, 5), (2, 7), (2, 8), (2, 9), (3, 6), (3, 8), (4, 5), (4, 6))[int(dice.integers(8))]
+        return {"W": workers, "N": tasks, "lam": float(dice.uniform(0.04, 0.32))}
+
 
 def _prior(p: CrewParams) -> F:
     """P(type given card): types are uniform, so it is P(card given type)."""

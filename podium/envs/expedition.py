@@ -7,7 +7,7 @@ programming.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -38,9 +38,9 @@ from podium.envs.expedition_optimum import (
     Rules,
     Tables,
     constants,
-    played,
     random_play,
     solve,
+    value_of_belief,
 )
 from podium.envs.log import Log
 from podium.envs.world import LEAD, BadParameter, Params, Policy, State, View, World, param, register
@@ -198,8 +198,8 @@ class Expedition(World):
             earned=np.zeros(n),
             clock=np.zeros(n),
             bad=np.zeros((n, width), np.bool_),
-            asked=none(2),
-            told=none(width),
+            orders=none(2),
+            returns=none(width),
             **{name: none(p.legs) for name in per_leg},
             **{name: none(p.pool) for name in per_scout},
             **{name: none() for name in ("truth", "last", "note")},
@@ -496,29 +496,39 @@ class Expedition(World):
         """What the attacks cost: the optimum of the clean twin, the optimum under attack, and what the play that is
         optimal in the twin is worth under attack."""
         twin = self.clean()
-        return {"clean": twin.optimum(), "attacked": self.optimum(), "unaware": played(self.rules, twin.rules)}
+        return {
+            "clean": twin.optimum(),
+            "attacked": self.optimum(),
+            "unaware": value_of_belief(self.rules, twin.rules),
+        }
 
     @classmethod
     def held_out(cls, dice: np.random.Generator) -> Mapping[str, Any]:
         """Other prices and sizes, with which constants lose and random play still beats staying at home."""
-
-        def about(v: float) -> float:
-            return float(np.round(v * dice.uniform(0.6, 1.5), 4))
-
         while True:
-            params: dict[str, Any] = {
-                "legs": int(dice.integers(4, 9)),
-                "pool": int(dice.integers(9, 21)),
-                "widest": int(dice.integers(4, 9)),
-                "lam": about(0.02),
-                "check_price": about(0.3),
-                "leg_price": about(0.06),
-                "prices": (about(0.02), about(0.03)),
-                "messages": (0.0, about(0.04), about(0.1)),
-            }
+            sizes = {"legs": (4, 9), "pool": (9, 21), "widest": (4, 9)}
+            params = _drawn(dice, sizes, lambda v: float(np.round(v * dice.uniform(0.6, 1.5), 4)))
             world = cls(ExpeditionParams(**params))
             if world.random_value() > 0.05 and constants(world.rules)[0].max() < 0.9 * world.optimum():
                 return params
+
+    @classmethod
+    def training(cls, dice: np.random.Generator) -> Mapping[str, Any]:
+        sizes = {"legs": (3, 10), "pool": (8, 23), "widest": (3, 10)}
+        return _drawn(dice, sizes, lambda v: float(v * dice.uniform(0.55, 1.6)))
+
+
+def _drawn(
+    dice: np.random.Generator, sizes: Mapping[str, tuple[int, int]], about: Callable[[float], float]
+) -> dict[str, Any]:
+    """Parameters with sizes from these ranges, and prices about those of the world by default."""
+    return {name: int(dice.integers(*ends)) for name, ends in sizes.items()} | {
+        "lam": about(0.02),
+        "check_price": about(0.3),
+        "leg_price": about(0.06),
+        "prices": (about(0.02), about(0.03)),
+        "messages": (0.0, about(0.04), about(0.1)),
+    }
 
 
 def _rules(p: ExpeditionParams) -> Rules:

@@ -68,8 +68,8 @@ class Travelling(State):
     truth: Rows  # of the leg under way
     clock: F  # seconds, if there is a log
     last: Rows  # handle of the lead's latest event
-    asked: Rows  # [n, 2]: handles of what was decided on width and worker
-    told: Rows  # [n, widest]: handles of the returns of this leg
+    orders: Rows  # [n, 2]: handles of what was decided on width and worker
+    returns: Rows  # [n, widest]: handles of the returns of this leg
     bad: B  # [n, widest]: that return is not to be trusted
     note: Rows  # handle of the intruder's write
 
@@ -131,11 +131,11 @@ class Journal:
             )
         state.last[row] = event
         if phase in (SPAWN, DELEGATE):
-            state.asked[row, phase - SPAWN] = event
+            state.orders[row, phase - SPAWN] = event
 
     def _returns(self, state: Travelling, row: Rows) -> Causes:
         most = int(state.width[row, state.leg[row]].max())
-        told, bad = state.told[row, :most], state.bad[row, :most]
+        told, bad = state.returns[row, :most], state.bad[row, :most]
         causes: Causes = [("return", told[:, j]) for j in range(most)]
         return causes + [
             ("safety_flow", np.where(bad[:, j], told[:, j], -1)) for j in np.flatnonzero(bad.any(axis=0)).tolist()
@@ -193,7 +193,7 @@ class _Leg:
 
     def write(self, caught: B, lies: B) -> None:
         state, n = self.state, len(self.i)
-        came: Causes = [("spawn", state.asked[self.at, 0]), ("causal", state.asked[self.at, 1])]
+        came: Causes = [("spawn", state.orders[self.at, 0]), ("causal", state.orders[self.at, 1])]
         price = self.journal.rules.prices[self.worker]
         last = self.log.add(self.at, "spawn", LEAD, self.start, came, to=self.name, role=self.role, cost=price)
         last, tainted = self._briefed(last)
@@ -217,8 +217,8 @@ class _Leg:
             tokens_in=self._tokens(READ, FIGURES.read),
             tokens_out=self._tokens(WROTE, FIGURES.answer),
         )
-        state.told[self.row], state.bad[self.row] = -1, False
-        state.told[self.at, self.j], state.bad[self.at, self.j] = gave, bad
+        state.returns[self.row], state.bad[self.row] = -1, False
+        state.returns[self.at, self.j], state.bad[self.at, self.j] = gave, bad
         self.log.add(self.at, "despawn", LEAD, self.start + self.time, [("causal", gave)], to=self.name)
         np.maximum.at(state.clock, self.at, self.start + self.time)
 

@@ -23,10 +23,10 @@ __all__ = [
     "constants",
     "longest",
     "margins",
-    "played",
     "random_play",
     "solve",
     "tables",
+    "value_of_belief",
 ]
 
 RETURNS, SOURCES, CHECK = 0, 1, 2
@@ -262,7 +262,7 @@ def random_play(rules: Rules) -> float:
     return float(value[0, rules.pool])
 
 
-def played(rules: Rules, believed: Rules) -> float:
+def value_of_belief(rules: Rules, believed: Rules) -> float:
     """What the play that is best under `believed` is worth under these rules.
 
     `believed` holds the note poisoned from the same leg on, or never.

@@ -215,6 +215,10 @@ class Jury(World):
     def held_out(cls, dice: np.random.Generator) -> Mapping[str, Any]:
         return {"m": int(dice.choice([7, 11, 13])), "s": int(dice.integers(4, 6))}
 
+    @classmethod
+    def training(cls, dice: np.random.Generator) -> Mapping[str, Any]:
+        return {"m": int(dice.choice([6, 8, 9, 10, 12, 14])), "s": int(dice.integers(3, 6))}
+
 
 def _votes(r: float, k: int, copy: float) -> F:
     """P(one pattern of k ballots of a source, j of them for y, given y) for j = 0 .. k."""

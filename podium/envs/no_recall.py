@@ -109,6 +109,10 @@ class _NoRecall(World):
         n = int(dice.integers(6, 60))
         return {"n": n if n != cls.Params().n else 60}
 
+    @classmethod
+    def training(cls, dice: np.random.Generator) -> Mapping[str, Any]:
+        return {"n": int(dice.integers(5, 66))}
+
 
 @register
 class Secretary(_NoRecall):

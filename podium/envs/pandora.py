@@ -298,3 +298,9 @@ class Pandora(World):
             world = cls(cls.Params(**given))
             if world._worth(world._best_set()) < 0.94 * world.optimum():
                 return given
+
+    @classmethod
+    def training(cls, dice: np.random.Generator) -> Mapping[str, Any]:
+        n = int(dice.integers(6, 10))
+        kinds, prices = dice.integers(0, len(KINDS), n), dice.uniform(0.02, 0.14, n)
+        return {"kinds": tuple(kinds.tolist()), "prices": tuple(prices.tolist())}

@@ -239,7 +239,9 @@ class Relay(World):
             low, high = (SILENT, FULL) if view.kind == "communicate" else (ZERO, ONE)
             return dice.integers(low, high + 1, size=len(view))
 
-        best = max(combinations_with_replacement((SILENT, BRIEF, FULL), p.n), key=lambda w: worth(fixed(w), p))
+        best = max(
+            combinations_with_replacement((SILENT, BRIEF, FULL), p.n), key=lambda w: value_of_rules(fixed(w), p)
+        )
         alike = {f"all {self.options[w]}": self.team(fixed((w,) * p.n)) for w in (SILENT, BRIEF, FULL)}
         return alike | {
             "always " + ", ".join(self.options[w] for w in best): self.team(fixed(best)),
@@ -249,6 +251,10 @@ class Relay(World):
     @classmethod
     def held_out(cls, dice: np.random.Generator) -> Mapping[str, Any]:
         return {"n": int(dice.integers(2, 4)), "c": float(np.round(dice.uniform(0.022, 0.05), 4))}
+
+    @classmethod
+    def training(cls, dice: np.random.Generator) -> Mapping[str, Any]:
+        return {"n": int(dice.integers(2, 4)), "c": float(dice.uniform(0.02, 0.055))}
 
 
 def _half(level: Any, levels: int) -> Any:
@@ -282,7 +288,7 @@ def _ratios(rule: N64, p: RelayParams) -> F:
     return ratio
 
 
-def worth(rules: N64, p: RelayParams) -> float:
+def value_of_rules(rules: N64, p: RelayParams) -> float:
     """The expected score of rules [mate, level] with a lead who answers by Bayes' rule, by summing over all that
     may be heard."""
     joint = np.full((2, 1), 0.5)

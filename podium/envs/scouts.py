@@ -205,3 +205,8 @@ class Scouts(World):
         """The roster of six stays, the prices are others."""
         c = float(np.round(dice.uniform(0.022, 0.031), 4))
         return {"c": c, "latency": float(np.round(dice.uniform(0.1, 0.5) * c, 4)), "widest": 6}
+
+    @classmethod
+    def training(cls, dice: np.random.Generator) -> Mapping[str, Any]:
+        c = dice.uniform(0.02, 0.033)
+        return {"c": c, "latency": dice.uniform(0.05, 0.6) * c, "widest": int(dice.integers(5, 8))}

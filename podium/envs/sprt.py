@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from podium.envs.draws import U, uniform
 from podium.envs.log import Log
-from podium.envs.world import LEAD, Params, Policy, State, View, World, param, register
+from podium.envs.world import LEAD, Params, Policy, State, View, World, log_uniform, param, register
 from podium.trace.columns import B, F
 from podium.trace.vocabulary import EdgeType
 
@@ -209,3 +209,7 @@ class Sprt(World):
     def held_out(cls, dice: np.random.Generator) -> Mapping[str, Any]:
         c = float(np.round(dice.uniform(0.006, 0.02), 4))
         return {"c": c if c != cls.Params().c else 0.011}
+
+    @classmethod
+    def training(cls, dice: np.random.Generator) -> Mapping[str, Any]:
+        return {"c": log_uniform(dice, 0.005, 0.025)}

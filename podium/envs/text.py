@@ -1,6 +1,6 @@
 """The text face of every world: a view as a prompt, and an action as one of its words.
 
-The prompt says all that the arrays say and nothing else: `read` gives the arrays back, to the bit.
+The prompt says all that the arrays say and nothing else: `read_answer` gives the arrays back, to the bit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from podium.envs.world import BadParameter, Policy, View, World
 from podium.trace.columns import F
 
-__all__ = ["action", "change", "changed", "grammar", "prompts", "read", "through_text"]
+__all__ = ["action", "change", "changed", "grammar", "prompts", "read_answer", "through_text"]
 
 _NOTHING = "nothing yet"
 
@@ -22,7 +22,7 @@ _NOTHING = "nothing yet"
 def prompts(world: World, view: View) -> list[str]:
     """What each row of a view sees, as text."""
     values, owner = view.items()
-    facts, items = ([*zip(*[iter(figures(x))] * x.shape[1], strict=True)] for x in (view.facts, values))
+    facts, items = ([*zip(*[iter(format_figures(x))] * x.shape[1], strict=True)] for x in (view.facts, values))
     first = np.searchsorted(owner, np.arange(len(view) + 1)).tolist()
     head = f"world: {world.name}\nyou are: {view.agent}\ndecide: {view.kind}"
     title = f"record ({', '.join(world.items)}):"
@@ -47,10 +47,10 @@ def _menu(world: World, view: View, i: int) -> str:
     return "\n".join([*lines, "answer with one option"])
 
 
-def figures(values: F) -> list[str]:
+def format_figures(values: F) -> list[str]:
     """Numbers that read back to the bit, row by row; a whole one without its ".0", which would be two tokens more.
 
-    >>> figures(np.array([[3.0, 0.25], [-0.0, 3.0]]))
+    >>> format_figures(np.array([[3.0, 0.25], [-0.0, 3.0]]))
     ['3', '0.25', '-0', '3']
     """
     bits, place = np.unique(np.ascontiguousarray(values, np.float64).view(np.int64), return_inverse=True)
@@ -113,7 +113,7 @@ def action(world: World, view: View, i: int, text: str) -> int:
     return world.options.index(answer)
 
 
-def read(world: World, text: str) -> tuple[F, F, NDArray[np.bool_], NDArray[np.int64]]:
+def read_answer(world: World, text: str) -> tuple[F, F, NDArray[np.bool_], NDArray[np.int64]]:
     """The arrays behind a prompt: facts, items, allowed, and what each option is about (-1: nothing)."""
     lines = text.split("\n")
     facts = [float(line.partition(": ")[2]) for line in lines[3 : 3 + len(world.facts)]]

@@ -37,6 +37,7 @@ __all__ = [
     "answer_of",
     "checked",
     "episodes",
+    "log_uniform",
     "make",
     "offer",
     "param",
@@ -51,6 +52,11 @@ LEAD = "lead"
 
 class BadParameter(WrongUse, ValueError):
     """A parameter, a policy's choice or an action's text that is not allowed; says which, what came, what is."""
+
+
+def log_uniform(dice: np.random.Generator, low: float, high: float) -> float:
+    """A price between two, its logarithm uniform."""
+    return float(np.exp(dice.uniform(np.log(low), np.log(high))))
 
 
 def param(default: Any, allowed: str, check: Callable[[Any], bool]) -> Any:

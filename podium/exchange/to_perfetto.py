@@ -1,5 +1,5 @@
-"""Runs as a Perfetto trace, to open in ui.perfetto.dev: a track an agent, a slice an event that lasts, an instant one
-that does not, an arrow an edge between agents or between a call and its result.
+"""Runs as a Perfetto trace, to open in ui.perfetto.dev: a track an agent, a slice an event that lasts, an instant
+one that does not, an arrow an edge between agents or between a call and its result.
 
 Slices of one track lie inside each other, so what an agent did side by side goes to further tracks below its own.
 """
@@ -100,7 +100,8 @@ def times_of(trace: Trace) -> tuple[Any, Any]:
 
 
 def lanes_of(trace: Trace, begun: Any, ended: Any) -> Any:
-    """The track of an agent that each event goes to: the first on which it lies inside, or apart from, the others."""
+    """The track of an agent that each event goes to: the first on which it lies inside, or apart from, the
+    others."""
     lane_e = np.zeros(trace.n_events, np.int64)
     open_ends: dict[tuple[int, int], list[float]] = {}
     for row in np.lexsort((-ended, begun)).tolist():

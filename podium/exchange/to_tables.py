@@ -26,7 +26,7 @@ Table = dict[str, list[Any]]
 
 def tables(trace: Trace) -> dict[str, Table]:
     """The tables of some runs, by name; a column in which nothing was recorded is left out."""
-    made: dict[str, Table] = {}
+    by_name: dict[str, Table] = {}
     for name, axis in AXES.items():
         table: Table = {}
         for column in COLUMNS:
@@ -36,8 +36,8 @@ def tables(trace: Trace) -> dict[str, Table]:
                     words = _plain(trace, column.name, column.kind, part)
                     if any(word is not None for word in words):
                         table[column.name[:-2] + (f".{key}" if key else "")] = words
-        made[name] = table
-    return made
+        by_name[name] = table
+    return by_name
 
 
 def _plain(trace: Trace, name: str, kind: str, values: Any) -> list[Any]:

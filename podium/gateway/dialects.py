@@ -293,13 +293,14 @@ def _read_responses(body: dict[str, Any]) -> Ask:
 
 
 def _items(items: Sequence[Any]) -> list[Message]:
-    """Messages out of items: calls go with the answer that they are of; reasoning, which is ours to read, is not."""
+    """Messages out of items: calls go with the answer that they are of; reasoning is left out: it is ours to
+    read."""
     messages: list[Message] = []
     for item in items:
         kind = item.get("type", "message") if isinstance(item, dict) else None
         if kind == "function_call":
             call = {"name": item.get("name"), "arguments": item.get("arguments", "{}")}
-            made = message_of(
+            answer = message_of(
                 {
                     "role": "assistant",
                     "content": None,
@@ -307,9 +308,9 @@ def _items(items: Sequence[Any]) -> list[Message]:
                 }
             )
             if messages and messages[-1]["role"] == "assistant":
-                messages[-1].setdefault("tool_calls", []).extend(made["tool_calls"])
+                messages[-1].setdefault("tool_calls", []).extend(answer["tool_calls"])
             else:
-                messages.append(made)
+                messages.append(answer)
         elif kind == "function_call_output":
             content = item.get("output")
             content = content if isinstance(content, str | list) else json.dumps(content)

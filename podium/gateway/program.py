@@ -25,6 +25,7 @@ import msgspec
 from podium.engine.chat import Reply
 from podium.engine.dialogue import message_of
 from podium.engine.judge import ChatJudge
+from podium.engine.judges import Silent
 from podium.engine.local import engines_of
 from podium.engine.models import PolicyTeam
 from podium.gateway.dialects import Ask
@@ -32,7 +33,6 @@ from podium.gateway.runs import Caller
 from podium.gateway.serve import BadGateway, serving
 from podium.gateway.service import Gateway
 from podium.outside import BadFile, importing_beside, load_module
-from podium.rewards.judges import Silent
 from podium.trace.columns import Trace
 from podium.trace.files import load
 

@@ -1,9 +1,8 @@
 """Many runs of a team at once, and one server that answers what all their agents ask a model.
 
-An agent's step asks for one of some options (`RunHandle.speak`) or for free text (`RunHandle.write`). When nobody has anything to do but wait, the
-server puts all that waits to the engines together, and the runs go on. What was read and said goes with the step,
-so that the trace holds every token.
-"""
+An agent's step asks for one of some options (`RunHandle.speak`) or for free text (`RunHandle.write`). When nobody
+has anything to do but wait, the server puts all that waits to the engines together, and the runs go on. What was
+read and said goes with the step, so that the trace holds every token."""
 
 from __future__ import annotations
 
@@ -131,10 +130,9 @@ class RunHandle:
     ) -> Written:
         """Free text that answers a conversation, in the form of OpenAI's chats, through the model's own template.
 
-        It ends at a text of `stop`, or after `most` tokens (the settings' `longest` if 0). With a `schema` it is JSON of that
-        schema, with `call` a call of one of the `tools`. Raises Fault for a conversation that cannot be put to the
-        model.
-        """
+        It ends at a text of `stop`, or after `most` tokens (the settings' `longest` if 0). With a `schema` it is
+        JSON of that schema, with `call` a call of one of the `tools`. Raises Fault for a conversation that cannot
+        be put to the model."""
         self.since.setdefault(see.name, see.turn)
         texts = (stop,) if isinstance(stop, str) else tuple(stop)
         grammar: dict[str, Any] | None = {"tools": list(tools)} if call else None

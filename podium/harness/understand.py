@@ -118,7 +118,8 @@ def _check_usage(usage: dict[str, Any]) -> None:
     if (said := usage.get("said")) is not None and not (
         isinstance(said, Said) and len(said.tokens) == len(said.logps) == len(said.mask) > 0
     ):
-        raise Fault("nonsense", f"said must be tokens with a log-probability and a mask each, got {_shown(said)}")
+        expected = "said must be tokens with a log-probability and a mask each"
+        raise Fault("nonsense", f"{expected}, got {_shown(said)}")
     _check_logp(max((p for p in said.logps if p is not None), default=None) if said is not None else None)
     if not isinstance(usage.get("trusted", False), bool):
         raise Fault("nonsense", f"trusted must be True, False or None, got {_shown(usage['trusted'])}")

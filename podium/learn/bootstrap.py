@@ -1,8 +1,8 @@
-"""The value of the rest of a task that is paid stretch by stretch, estimated by where a stretch ends: branches need not go on to the end, and
-later luck is not paid.
+"""The value of the rest of a task that is paid stretch by stretch, estimated by where a stretch ends: branches need
+not go on to the end, and later luck is not paid.
 
-A scout more in one leg of `expedition` changes who is left for the legs after it. By playing them that is one draw of a dozen outcomes, each as
-large as the stakes; a fit to thousands of such draws has far less of their noise.
+A scout more in one leg of `expedition` changes who is left for the legs after it. By playing them that is one draw
+of a dozen outcomes, each as large as the stakes; a fit to thousands of such draws has far less of their noise.
 """
 
 from __future__ import annotations
@@ -51,12 +51,13 @@ class _Options:
 
 
 def bootstrap_returns(rollouts: Sequence[Rollouts]) -> list[Rollouts]:
-    """Rollouts whose branches are paid for the stretch in which they began, and by the value of the rest (`value_n`):
+    """Rollouts whose branches are paid for the stretch where they began, and by the value of the rest (`value_n`):
 
     Q_k = R_k + θ · x_k,   x_k = [what the network makes of the start of the next stretch, 1], 0 if there is none
 
-    θ by ridge regression of L_k - mean_j L_j on x_k - mean_j x_j, options j tried at the same decision on the same dice, where L, what came after the
-    stretch, was played. Each half of the episodes is told by a fit to the other. Rollouts without stretches are as they were.
+    θ by ridge regression of L_k - mean_j L_j on x_k - mean_j x_j, options j tried at the same decision on the same
+    dice, where L, what came after the stretch, was played. Each half of the episodes is told by a fit to the other.
+    Rollouts without stretches are as they were.
     """
     parts = [part for number, one in enumerate(rollouts) for part in _tried(number, one)]
     if not parts:
@@ -72,12 +73,10 @@ def bootstrap_returns(rollouts: Sequence[Rollouts]) -> list[Rollouts]:
     )
     for part, some in zip(parts, np.split(value, np.cumsum([len(p.run) for p in parts])[:-1]), strict=True):
         values[part.world][part.run] = some
-    return [_stamped(one, value_n) for one, value_n in zip(rollouts, values, strict=True)]
-
-
-def _stamped(one: Rollouts, value_n: F) -> Rollouts:
-    assert isinstance(one.trace, Forest)
-    return one._replace(trace=one.trace.stamped(value_n=value_n))
+    return [
+        one._replace(trace=one.trace.stamped(value_n=value_n))
+        for one, value_n in zip(rollouts, values, strict=True)
+    ]
 
 
 def _tried(number: int, one: Rollouts) -> list[_Options]:

@@ -12,14 +12,15 @@ import numpy as np
 from podium.learn.train import Learner
 from podium.trace.store import sync
 
-__all__ = ["load", "save"]
+__all__ = ["load_learner", "save_learner"]
 
-TABLES = ("w", "m", "v", "held")
+TABLES = {"w": "w", "m": "m", "v": "v", "memory": "held"}  # of a learner, by their names in the file
 
 
-def save(learner: Learner, path: Path) -> None:
+def save_learner(learner: Learner, path: Path) -> None:
     """Writes beside the path first and then takes its place, so that a crash leaves the one before."""
-    arrays: dict[str, Any] = {f"{t}:{k}": x for t in TABLES for k, x in getattr(learner, t).items()}
+    tables = {name: getattr(learner, t) for t, name in TABLES.items()}
+    arrays: dict[str, Any] = {f"{name}:{k}": x for name, table in tables.items() for k, x in table.items()}
     numbers: dict[str, Any] = {
         f.name: np.array(getattr(learner, f.name)) for f in fields(learner) if f.name not in TABLES
     }
@@ -32,12 +33,13 @@ def save(learner: Learner, path: Path) -> None:
     sync(path.parent)
 
 
-def load(path: Path) -> Learner:
+def load_learner(path: Path) -> Learner:
     """The learner that was saved, to the bit."""
-    held: Any
-    with np.load(path, allow_pickle=False) as held:
+    arrays: Any
+    with np.load(path, allow_pickle=False) as arrays:
         tables: dict[str, Any] = {
-            t: {k.removeprefix(f"{t}:"): held[k] for k in held.files if k.startswith(f"{t}:")} for t in TABLES
+            t: {k.removeprefix(f"{name}:"): arrays[k] for k in arrays.files if k.startswith(f"{name}:")}
+            for t, name in TABLES.items()
         }
-        numbers: dict[str, Any] = {k: held[k].item() for k in held.files if ":" not in k}
+        numbers: dict[str, Any] = {k: arrays[k].item() for k in arrays.files if ":" not in k}
     return Learner(**tables, **numbers)

@@ -1,4 +1,4 @@
-"""Episodes under a policy, written down as they are played: some of their decisions are branched, so that each option's outcome is known."""
+"""Episodes under a policy, written down as they are played, and branches of some of their decisions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from podium.envs.log import Log
 from podium.envs.world import Policy, View, World, play
 from podium.learn import tape
 from podium.learn.memory import Memory
-from podium.learn.mix import Tally, added, named
+from podium.learn.mix import Tally, added, counts_by_word
 from podium.learn.policy import Net, Parameters, Seen, entries_of, joined, seen_by, taken
 from podium.learn.tape import Array
 from podium.trace.columns import B, F, Text, concat
@@ -44,7 +44,7 @@ DICE, MARK, TRY, WANDER, STRAY, WHOLE = 0xD1CE, 0x3A2C, 0x7217, 0x3A4D, 0x57A1, 
 
 
 class Decisions(NamedTuple):
-    """Decisions of one kind and role: what was seen, with all options that were allowed, and the event of each in the trace."""
+    """Decisions of one kind and role: what was seen, all allowed options, and each one's event in the trace."""
 
     seen: Seen
     row: N64
@@ -85,21 +85,24 @@ class Collected(NamedTuple):
 class Branching:
     """Which decisions are branched, and how.
 
-    A decision is branched with the chance min(1, share x doubt x stake), or `share` where all count alike. Each other option (up to
-    `tries` in all) is forced there, and the episode goes on under the policy (π^sharp) with the same dice.
+    A decision is branched with the chance min(1, share x doubt x stake), or `share` where all count alike. Each
+    other option (up to `tries` in all) is forced there, and the episode goes on under the policy (π^sharp) with the
+    same dice.
 
-    A share `wander` of episodes takes, at some of its decisions, any option but to stop: at few in one episode and at nearly all in
-    another. So it is known what to do well where the policy would not go, and going there is judged by that. Their branches do not wander.
+    A share `wander` of episodes takes, at some of its decisions, any option but to stop: at few in one episode and
+    at nearly all in another. So it is known what to do well where the policy would not go, and going there is
+    judged by that. Their branches do not wander.
 
-    Where a task is paid stretch by stretch, branches of a share `whole` of decisions go on to the end of the task, and the others end with
-    the stretch: what its start is like is kept (`StretchEnds`), by which what came after is estimated (`bootstrap_returns`).
+    Where a task is paid stretch by stretch, branches of a share `whole` of decisions go on to the end of the task,
+    and the others end with the stretch: what its start is like is kept (`StretchEnds`), by which what came after is
+    estimated (`bootstrap_returns`).
     """
 
     share: float = 2.0
     alike: bool = False  # whether all decisions are branched with the same chance
     tries: int = 8
     most: int = 400  # decisions of an episode, after which it stops where it can
-    room: int = 0  # how many branches there may be at once; decisions that find none are not branched. 0: as many as are likely
+    room: int = 0  # for branches at once; decisions that find none are not branched. 0: as many as are likely
     sharp: float = 1.0
     wander: float = 0.0
     roles: tuple[str, ...] | None = None  # whose decisions are branched; None: everyone's
@@ -111,8 +114,8 @@ def drawn(logp: Array, start: N64, u: F) -> N64:
     total = np.cumsum(np.exp(logp.astype(np.float64)))
     before = np.concatenate([[0.0], total])[start[:-1]]
     entry = np.searchsorted(total, before + u * (total[start[1:] - 1] - before), side="right")
-    held: N64 = np.clip(entry, start[:-1], start[1:] - 1)
-    return held
+    clipped: N64 = np.clip(entry, start[:-1], start[1:] - 1)
+    return clipped
 
 
 def _likeliest(logp: Array, start: N64) -> N64:
@@ -169,7 +172,8 @@ class _Actor:
         self.decisions = 0
 
     def choose(self, view: View, seed: U) -> tuple[Seen, N64, Array, N64, Array]:
-        """What is seen, the option of each entry, its log-probability, the option chosen in each row, and what was made of it."""
+        """What is seen; each entry's option and log-probability; the option chosen in each row; what was made of
+        it."""
         seen, option = seen_by(view, self.codes)
         if self.remember and view.about is None:
             context, items = self.net.read(self.w, seen, *self.memory.pools(seen, view.row)), None
@@ -219,8 +223,8 @@ def collect(
 ) -> Collected:
     """Episodes of these seeds, and branches of some of their decisions.
 
-    A branch is a copy of its episode's row in the same state, so that all go on side by side. Without `write` nothing is written
-    down, and nothing can be learned.
+    A branch is a copy of its episode's row in the same state, so that all go on side by side. Without `write`
+    nothing is written down, and nothing can be learned.
     """
     return _Collecting(world, net, w, seed, branching, write).all(task or world.name)
 
@@ -234,8 +238,8 @@ def collect_decisions(
     task: str,
     decisions: float,
 ) -> Collected:
-    """Episodes until so many decisions were made, branches counted by what they add: a few, and then by what those cost at most twice as
-    many more. `dice` gives seeds by their number and the first of them.
+    """Episodes until so many decisions were made, branches counted by what they add: a few, and then, by what those
+    cost, at most twice as many more. `dice` gives seeds by their number and the first of them.
     """
     parts, made, episodes, n = list[Collected](), 0, 0, FEW
     while n > 0:
@@ -314,7 +318,10 @@ class _Collecting:
             self.calls += 1
         score = self.state.score[: self.n]
         self.score[: self.n] = score
-        mix = {kind: named(self.net.words.words, self.actor.codes, count) for kind, count in self.tally.items()}
+        mix = {
+            kind: counts_by_word(self.net.words.words, self.actor.codes, count)
+            for kind, count in self.tally.items()
+        }
         free = score[~self.wanders[: self.n]]
         forest, decisions, ends = None, list[Decisions](), None
         if self.log is not None:
@@ -361,7 +368,7 @@ class _Collecting:
         self.free = np.concatenate([self.free, done])
 
     def _tried(self, view: View, seen: Seen, option: N64, logp: Array, chosen: N64, mark: N64, at: N64) -> _Tried:
-        """At most so many options of each decision: the one taken, and others by lot; as many decisions as have room for branches."""
+        """At most so many options of each decision, the one taken and others by lot, of as many as have room."""
         alone = self.wanders[view.row] | (
             self.stretches is not None
         )  # whose episode does not tell what its option earned
@@ -503,14 +510,14 @@ class _Tried:
     @property
     def other(self) -> N64:
         """The entries that a branch is made for."""
-        found: N64 = self.kept[~self.own]
-        return found
+        rows: N64 = self.kept[~self.own]
+        return rows
 
     @property
     def of(self) -> N64:
         """Of each of them: its row."""
-        found: N64 = np.searchsorted(self.seen.start, self.other, side="right") - 1
-        return found
+        rows: N64 = np.searchsorted(self.seen.start, self.other, side="right") - 1
+        return rows
 
     def first(self, room: int) -> _Tried:
         """The first decisions, as many as have room for their branches."""
@@ -519,22 +526,23 @@ class _Tried:
             return self
         many = int(np.searchsorted(needed, room, side="right"))
         at = entries_of(self.seen, np.arange(many))
-        held = self.kept < len(at)
+        inside = self.kept < len(at)
         return _Tried(
             taken(self.seen, np.arange(many)),
             self.option[at],
             self.every[at],
-            self.kept[held],
-            self.logp[held],
+            self.kept[inside],
+            self.logp[inside],
             self.mark[:many],
             self.row[:many],
-            self.entries[held],
-            self.own[held],
+            self.entries[inside],
+            self.own[inside],
         )
 
 
 def _stray(seen: Seen, option: N64, chosen: N64, some: N64, seed: U, at: N64, home: int) -> None:
-    """Any option instead of the one chosen, but not to stop, at some decisions of some rows: how many is drawn by episode."""
+    """Any option but to stop, instead of the chosen one, at some decisions of some rows; each episode draws how
+    many."""
     if len(some):
         some = some[uniform(seed[some], STRAY, at[some]) < uniform(seed[some], WANDER, 1)]
         start, count = seen.start[some], tape.lengths(seen.start)[some]
@@ -545,8 +553,8 @@ def _stray(seen: Seen, option: N64, chosen: N64, some: N64, seed: U, at: N64, ho
 def _doubt(logp: Array, start: N64) -> F:
     """How undecided the policy is in each row: 1 - Σ_k π_k² + 0.2, 0 where there is no choice.
 
-    The gradient of a softmax vanishes with it, so that branching in proportion wastes little on what is settled; the 0.2 keeps weights
-    (the inverse) from being large where the policy is wrongly sure.
+    The gradient of a softmax vanishes with it, so that branching in proportion wastes little on what is settled;
+    the 0.2 keeps weights (the inverse) from being large where the policy is wrongly sure.
     """
     square = np.add.reduceat(np.exp(2.0 * logp.astype(np.float64)), start[:-1])
     return np.where(tape.lengths(start) > 1, 1.2 - square, 0.0)
@@ -570,17 +578,17 @@ def _tried(
     count = tape.lengths(some.start)
     of = np.repeat(np.arange(len(some)), count)
     own = option == chosen[mark][of]
-    kept = np.arange(len(option))
+    tried = np.arange(len(option))
     if count.max(initial=0) > tries:
         lot = uniform(seed[row[mark][of]], TRY, number[mark][of], option)
         lot[own] = -1.0
         order = np.lexsort((lot, of))
-        kept = np.sort(order[np.arange(len(order)) - some.start[of] < tries])
-        start = np.searchsorted(of[kept], np.arange(len(some) + 1))
-        logp = logp[kept]
+        tried = np.sort(order[np.arange(len(order)) - some.start[of] < tries])
+        start = np.searchsorted(of[tried], np.arange(len(some) + 1))
+        logp = logp[tried]
         logp = logp - np.repeat(np.log(np.add.reduceat(np.exp(logp), start[:-1])), tape.lengths(start))
-    own = (own & ~alone[mark][of])[kept]
-    return _Tried(some, option, every, kept, logp, mark, row[mark], entries[kept], own)
+    own = (own & ~alone[mark][of])[tried]
+    return _Tried(some, option, every, tried, logp, mark, row[mark], entries[tried], own)
 
 
 def copy_state(state: Any, source: N64, target: N64, n: int) -> None:
@@ -592,7 +600,7 @@ def copy_state(state: Any, source: N64, target: N64, n: int) -> None:
 
 
 class _Stretches:
-    """Branches in tasks that are paid stretch by stretch: which stretch each is in, and what was noted where it ended."""
+    """Branches in tasks that are paid by stretches: which stretch each is in, and what was noted where it ended."""
 
     def __init__(self, n: int, width: int) -> None:
         self.at = np.full(n, NEVER)  # of each row of the state, until the stretch ends
@@ -608,7 +616,8 @@ class _Stretches:
     def ended(
         self, world: World, state: Any, row: N64, running: N64, context: Array, log: Log | None
     ) -> N64 | None:
-        """Notes those whose stretch is over, and ends them with it unless they are to go on; the places in `row` that decide now, None for all."""
+        """Notes whose stretch is over, and ends these unless they go on; the places in `row` that decide, None:
+        all."""
         stretch, earned = world.stretch(state)
         over = np.flatnonzero(stretch[row] > self.at[row])
         if not len(over):

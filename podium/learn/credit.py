@@ -29,9 +29,9 @@ def same_prefix(earned: F, logp: Array, start: NDArray[np.int64]) -> F:
 def at_events(given: Credit, value: F) -> F:
     """Of each event the value of the unit that it belongs to; NaN where there is none or it cannot be told."""
     if given.unit == "token":
-        told: F = np.full(given.trace.n_events, np.nan)
-        told[given.trace.owner_k] = value
-        return told
+        column: F = np.full(given.trace.n_events, np.nan)
+        column[given.trace.owner_k] = value
+        return column
     place = units.place(given.trace, given.unit)
-    found: F = np.append(value, np.nan)[np.where(place >= 0, place, -1)]
-    return found
+    values: F = np.append(value, np.nan)[np.where(place >= 0, place, -1)]
+    return values

@@ -94,16 +94,16 @@ def fitted(
     coming = [_coming(scored(trace, method), read_credit(method.credit)) for trace in traces]
     known = _known(parts, traces, coming, net, w)
     decomposed = any(call.name in ("vdn", "qmix") for call in calls(read_credit(method.credit)))
-    told = (_decomposed if decomposed else FITTED[names[0]])(known)
+    fit = (_decomposed if decomposed else FITTED[names[0]])(known)
     columns = [{name: np.full(trace.n_events, np.nan) for name in names} for trace in traces]
     labels = [dict[int, list[float]]() for _ in traces]
     for i, part in enumerate(parts):
         row = entry = 0
         for k, one in part:
             for name in names:
-                columns[k][name][one.row] = told[name][i][row : row + len(one.row)]
-            if "options" in told:
-                each = told["options"][i][entry : entry + len(one.logp)].round(6)
+                columns[k][name][one.row] = fit[name][i][row : row + len(one.row)]
+            if "options" in fit:
+                each = fit["options"][i][entry : entry + len(one.logp)].round(6)
                 labels[k] |= zip(
                     one.row.tolist(), (x.tolist() for x in np.split(each, one.seen.start[1:-1])), strict=True
                 )
@@ -151,12 +151,12 @@ def _known(
     w: Parameters,
 ) -> list[_Known]:
     shift = np.cumsum([0, *map(len, traces)])
-    seen = [[(k, m, *_made_of(net, w, m)) for k, m in part] for part in parts]
+    steps = [[(k, m, *_made_of(net, w, m)) for k, m in part] for part in parts]
     width = net.shape.context
     past = [np.zeros((trace.n_events, width)) for trace in traces]
     for k, trace in enumerate(traces):
-        rows = np.concatenate([m.row for part in seen for j, m, *_ in part if j == k])
-        context = np.concatenate([c for part in seen for j, _, c, _ in part if j == k])
+        rows = np.concatenate([m.row for part in steps for j, m, *_ in part if j == k])
+        context = np.concatenate([c for part in steps for j, _, c, _ in part if j == k])
         past[k][rows] = _mean_before(context, rows, trace.rollout_e[rows])
     return [
         _Known(
@@ -169,7 +169,7 @@ def _known(
             np.concatenate([shift[k] + traces[k].rollout_e[m.row] for k, m, *_ in part]),
             np.concatenate([coming[k][m.row] for k, m, *_ in part]),
         )
-        for part in seen
+        for part in steps
     ]
 
 
@@ -218,28 +218,28 @@ def _values(known: Sequence[_Known], x: Callable[[_Known], F]) -> list[F]:
 
 def _local(known: Sequence[_Known]) -> Told:
     """V of what the decision's own agent sees."""
-    told = _values(known, lambda k: k.context)
-    return dict.fromkeys(("value", "value_local", "values"), told)
+    fit = _values(known, lambda k: k.context)
+    return dict.fromkeys(("value", "value_local", "values"), fit)
 
 
 def _joint(known: Sequence[_Known]) -> Told:
     """V of that and of all that was decided before in the run."""
-    told = _values(known, lambda k: np.hstack([k.context, k.past]))
-    return {"value_joint": told, "value_graph": told}
+    fit = _values(known, lambda k: np.hstack([k.context, k.past]))
+    return {"value_joint": fit, "value_graph": fit}
 
 
 def _q(known: Sequence[_Known]) -> Told:
     """Q of the option taken, and of every option, with what was decided before in the run."""
-    told: Told = {"q": [], "options": []}
+    columns: Told = {"q": [], "options": []}
     for k in known:
         x, each = np.hstack([k.taken, k.past]), np.hstack([k.options, k.past[k.owner]])
 
         def fit(half: B, x: F = x, k: _Known = k) -> Callable[[F], F]:
             return _told_by(x[half], k.coming[half])
 
-        told["q"].append(by_halves(k.run, fit, x))
-        told["options"].append(by_halves(k.run, fit, each, owner=k.owner))
-    return told
+        columns["q"].append(by_halves(k.run, fit, x))
+        columns["options"].append(by_halves(k.run, fit, each, owner=k.owner))
+    return columns
 
 
 def _decomposed(known: Sequence[_Known]) -> Told:
@@ -256,7 +256,7 @@ def _decomposed(known: Sequence[_Known]) -> Told:
     states = [np.hstack([k.context, np.ones((len(k.run), 1))]) for k in known]
     own = [_summed(features, to, len(runs)) for features, to in zip(x, at, strict=True)]
     rest = [_summed(features, to, len(runs)) for features, to in zip(states, at, strict=True)]
-    told: Told = {name: [np.zeros(len(k.run)) for k in known] for name in ("q", "mixer", "phi")}
+    fit: Told = {name: [np.zeros(len(k.run)) for k in known] for name in ("q", "mixer", "phi")}
     for odd in (False, True):
         learns, here = (runs % 2 == 1) != odd, (runs % 2 == 1) == odd
         mixer = _mixer([np.hstack([a, b])[learns] for a, b in zip(own, rest, strict=True)], outcome[learns])
@@ -268,8 +268,8 @@ def _decomposed(known: Sequence[_Known]) -> Told:
         for g, to in enumerate(at):
             mine = here[to]
             for name, said in (("q", q[g]), ("mixer", slope[to, g]), ("phi", phi[g])):
-                told[name][g][mine] = said[mine]
-    return told
+                fit[name][g][mine] = said[mine]
+    return fit
 
 
 @dataclass(frozen=True)
@@ -286,10 +286,10 @@ class _Mixer:
     def slope(self, q: F) -> F:
         """∂Q_tot / ∂Q_g of each team."""
         before = q @ np.abs(self.w1) + self.b1
-        found: F = (np.where(before > 0, 1.0, np.exp(np.minimum(before, 0.0))) * np.abs(self.w2[:, 0])) @ np.abs(
+        mixture: F = (np.where(before > 0, 1.0, np.exp(np.minimum(before, 0.0))) * np.abs(self.w2[:, 0])) @ np.abs(
             self.w1
         ).T
-        return found
+        return mixture
 
 
 def _mixer(sums: Sequence[F], outcome: F) -> _Mixer:
@@ -309,11 +309,11 @@ def _mixer(sums: Sequence[F], outcome: F) -> _Mixer:
     m, v = ({name: np.zeros_like(x) for name, x in w.items()} for _ in range(2))
     weight = np.full(len(y), 1.0 / max(len(y), 1))
     for step in range(STEPS if len(y) else 0):
-        held = {name: tape.Var(x) for name, x in w.items()}
-        q = tape.concat([tape.matmul(s[scored_], held[f"theta{g}"]) for g, s in enumerate(sums)])
-        total = update.qmix(q, *(held[name] for name in ("w1", "b1", "w2", "b2")))
+        at = {name: tape.Var(x) for name, x in w.items()}
+        q = tape.concat([tape.matmul(s[scored_], at[f"theta{g}"]) for g, s in enumerate(sums)])
+        total = update.qmix(q, *(at[name] for name in ("w1", "b1", "w2", "b2")))
         tape.backward(update.critic(total, (y - level) / unit, weight))
-        update.adam(w, {name: x.grad for name, x in held.items()}, m, v, step + 1, RATE * (1 - step / STEPS))
+        update.adam(w, {name: x.grad for name, x in at.items()}, m, v, step + 1, RATE * (1 - step / STEPS))
     return _Mixer([w[f"theta{g}"][:, 0] for g in range(kinds)], w["w1"], w["b1"], w["w2"] * unit)
 
 
@@ -352,10 +352,10 @@ def _written(trace: Trace, columns: dict[str, F], labels: dict[int, list[float]]
         if source + at in labels:
             options = trace.options(own + at)
             columns["q"][own + at] = labels[source + at][options.index(str(trace.chosen_e[own + at]))]
-    said: list[str | None] = [None] * trace.n_events
+    stands: list[str | None] = [None] * trace.n_events
     for row, each in labels.items():
-        said[row] = str(each)
-    extra = {"q": Text.of(said)} if labels else {}
+        stands[row] = str(each)
+    extra = {"q": Text.of(stands)} if labels else {}
     if "values" in columns:
         extra["values"] = Text.of(None if np.isnan(x) else f"[{x:.6g}]" for x in columns["values"])
     whole = {name: _carried(trace, column, coming, unit) for name, column in columns.items()}
@@ -366,27 +366,23 @@ def _carried(trace: Trace, column: F, coming: F, unit: str) -> F:
     """The column on rows that stand for units: of the unit's first decision. A unit without one decides nothing, so
     that nothing may change there: it has what the next one of its run has, and after the last what came."""
     stand, place = units.rows(trace, unit), units.place(trace, unit)
-    told = np.flatnonzero(~np.isnan(column))[::-1]
-    found = np.full(len(stand), np.nan)
-    found[place[told]] = column[told]  # the first one is written last, so it stays
+    rows = np.flatnonzero(~np.isnan(column))[::-1]
+    values = np.full(len(stand), np.nan)
+    values[place[rows]] = column[rows]  # the first one is written last, so it stays
     order = np.argsort(stand, kind="stable")
-    run, known = trace.rollout_e[stand[order]], np.flatnonzero(~np.isnan(found[order]))
+    run, known = trace.rollout_e[stand[order]], np.flatnonzero(~np.isnan(values[order]))
     if len(known):
         after = known[np.minimum(np.searchsorted(known, np.arange(len(order))), len(known) - 1)]
         same = (run[after] == run) & (after >= np.arange(len(order)))
-        found[order] = np.where(same, found[order][after], coming[stand[order]])
+        values[order] = np.where(same, values[order][after], coming[stand[order]])
     whole = np.full(trace.n_events, np.nan)
-    whole[stand] = found
+    whole[stand] = values
     return whole
 
 
 FITTED: dict[str, Callable[[Sequence[_Known]], Told]] = {
-    "value": _local,
-    "value_local": _local,
-    "values": _local,
-    "value_joint": _joint,
-    "value_graph": _joint,
+    **dict.fromkeys(("value", "value_local", "values"), _local),
+    **dict.fromkeys(("value_joint", "value_graph"), _joint),
     "q": _q,
-    "mixer": _decomposed,
-    "phi": _decomposed,
+    **dict.fromkeys(("mixer", "phi"), _decomposed),
 }

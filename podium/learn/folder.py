@@ -1,8 +1,9 @@
 """A training run on disk: what was asked, what every iteration did, where it stands, and how it plays.
 
-`asked.json`, `iterations.jsonl` (one line an iteration), `learner.npz` (all that the next iteration depends on), `seconds.jsonl` (what
-it took, the only file that differs between two runs of one seed) and, at the end, `before.jsonl`, `after.jsonl` (traces of a few episodes) and
-`judged.json`. A run that was ended at any moment goes on from its last checkpoint to the same files.
+`asked.json`, `iterations.jsonl` (one line an iteration), `learner.npz` (all that the next iteration depends on),
+`seconds.jsonl` (what it took, the only file that differs between two runs of one seed) and, at the end,
+`before.jsonl`, `after.jsonl` (traces of a few episodes) and `judged.json`. A run that was ended at any moment goes
+on from its last checkpoint to the same files.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from zipfile import BadZipFile
 
 import msgspec
@@ -26,7 +27,7 @@ from podium.learn import checkpoint
 from podium.learn.collect import capped, greedy
 from podium.learn.evaluate import DICE, Judged, judged
 from podium.learn.loop import TRIES, Iteration, learn
-from podium.learn.params import TRAINING, held_out, trainable, training
+from podium.learn.params import held_out, trainable, training
 from podium.learn.policy import Net
 from podium.learn.regimes import network, roles_of, started, wrong
 from podium.learn.requirements import cannot
@@ -40,8 +41,23 @@ from podium.trace import files
 from podium.trace.columns import Trace
 from podium.trace.store import locked
 
-__all__ = ["EVERY", "Asked", "BadRecipe", "Folder", "Run", "read", "summary", "table_of"]
+__all__ = [
+    "EVERY",
+    "Asked",
+    "BadRecipe",
+    "Folder",
+    "Run",
+    "TrainingRun",
+    "check_least",
+    "check_method",
+    "check_names",
+    "converted",
+    "read_recipe",
+    "summary",
+    "table_of",
+]
 
+T = TypeVar("T")
 EVERY = 5  # iterations between looks at the regret, and between checkpoints; the first few are all looked at
 WATCHED, WATCHED_WORLDS = 1_000, 2  # episodes of such a look in each of so many worlds
 
@@ -70,57 +86,67 @@ def table_of(recipe: str | Mapping[str, Any], where: str) -> dict[str, Any]:
         raise BadRecipe(f'{where}: expected TOML such as world = "scouts" or team = "office": {error}') from None
 
 
-def read(recipe: str | Mapping[str, Any], where: str) -> Asked:
+def read_recipe(recipe: str | Mapping[str, Any], where: str) -> Asked:
     """A recipe, TOML or a table: `world`, and whatever of the rest is not as it is by default. Raises BadRecipe.
 
-    >>> read('world = "scouts"\\niterations = 10', "a recipe").recipe.iterations
+    >>> read_recipe('world = "scouts"\\niterations = 10', "a recipe").recipe.iterations
     10
     """
-    said = table_of(recipe, where)
-    said.pop("lm", None)  # how language models learn, which is read where they do (`podium.learn.lm`)
+    table = table_of(recipe, where)
+    table.pop("lm", None)  # how language models learn, which is read where they do (`podium.learn.lm`)
     own = {f.name for f in fields(Asked)} - {"recipe"}
-    known = own | {f.name for f in fields(Recipe)}
-    if unknown := [key for key in said if key not in known]:
-        raise BadRecipe(f"{where}: no setting {unknown[0]!r}; {alternatives(unknown[0], sorted(known))}")
-    if "world" not in said:
+    check_names(table, sorted(own | {f.name for f in fields(Recipe)}), where)
+    if "world" not in table:
         raise BadRecipe(f"{where}: no world; there are {', '.join(trainable())}")
+    how = converted({k: v for k, v in table.items() if k not in own}, Recipe, where)
+    asked_for = {k: v for k, v in table.items() if k in own} | {"recipe": asdict(how)}
+    return checked(converted(asked_for, Asked, where), where)
+
+
+def check_names(table: Mapping[str, Any], known: Sequence[str], where: str, of: str = "") -> None:
+    """Raises BadRecipe for a setting that is not known."""
+    if unknown := [key for key in table if key not in known]:
+        raise BadRecipe(f"{where}: no setting {unknown[0]!r}{of}; {alternatives(unknown[0], known)}")
+
+
+def check_least(settings: Any, least: Mapping[str, int], where: str, inside: str = "") -> None:
+    """Raises BadRecipe for a setting that is below what it must be."""
+    for name, low in least.items():
+        if (value := getattr(settings, name)) < low:
+            raise BadRecipe(f"{where}: {inside}{name} must be {low} or more, got {value}")
+
+
+def check_method(name: str, where: str) -> None:
+    """Raises BadRecipe for a method that is not there, or that nothing can be learned by."""
+    if name not in METHODS:
+        raise BadRecipe(f"{where}: no method called {name!r}; {alternatives(name, sorted(METHODS), 'method')}")
+    if why := cannot(METHODS[name]):
+        raise BadRecipe(f"{where}: {why}")
+
+
+def converted(table: Mapping[str, Any], kind: type[T], where: str, inside: str = "") -> T:
+    """A table as a dataclass. Raises BadRecipe."""
     try:
-        how = msgspec.convert({k: v for k, v in said.items() if k not in own}, Recipe)
-        asked = msgspec.convert({k: v for k, v in said.items() if k in own} | {"recipe": asdict(how)}, Asked)
+        return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
-        raise BadRecipe(f"{where}: {str(error)[0].lower()}{str(error)[1:]}".replace(" - at `$.", " in `")) from None
-    return checked(asked, where)
+        why = f"{str(error)[0].lower()}{str(error)[1:]}".replace(" - at `$.", f" in `{inside}")
+        raise BadRecipe(f"{where}: {why}") from None
 
 
 def checked(asked: Asked, where: str) -> Asked:
     """The recipe, if the world is there, can be trained in and gives the method what it needs."""
-    if asked.world not in TRAINING and asked.world not in trainable():
+    if asked.world not in trainable():
         there = "cannot be trained in" if asked.world in worlds() else "is not there"
         raise BadRecipe(
             f"{where}: world {asked.world!r} {there}; {alternatives(asked.world, trainable(), 'world')}"
         )
-    if asked.method not in METHODS:
-        raise BadRecipe(
-            f"{where}: no method called {asked.method!r}; {alternatives(asked.method, sorted(METHODS), 'method')}"
-        )
     how = asked.recipe
-    low = {
-        "iterations": 1,
-        "rows": 1,
-        "worlds": 1,
-        "tries": 2,
-        "most": 1,
-        "epochs": 1,
-        "parts": 1,
-        "episodes": 2 * how.worlds,
-    }
-    for name, least in low.items():
-        if getattr(how, name) < least:
-            raise BadRecipe(f"{where}: {name} must be {least} or more, got {getattr(how, name)}")
-    if why := wrong(how, roles_of(training(asked.world, asked.seed, 0, 0))):
+    check_method(asked.method, where)
+    least = dict.fromkeys(("iterations", "rows", "worlds", "most", "epochs", "parts"), 1)
+    check_least(how, {**least, "tries": 2, "episodes": 2 * how.worlds}, where)
+    plan = how.scheduled(METHODS[asked.method])
+    if why := wrong(plan, roles_of(training(asked.world, asked.seed, 0, 0))):
         raise BadRecipe(f"{where}: {asked.world}: {why}")
-    if why := cannot(METHODS[asked.method]):
-        raise BadRecipe(f"{where}: {why}")
     try:
         how.rule(METHODS[asked.method])
     except BadUpdate as error:
@@ -150,18 +176,18 @@ class Folder:
 
     def __init__(self, path: Path, asked: Any) -> None:
         self.path = path
-        said = msgspec.json.format(msgspec.json.encode(asked), indent=1) + b"\n"
+        text = msgspec.json.format(msgspec.json.encode(asked), indent=1) + b"\n"
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadRecipe(f"{path} cannot be a run's folder: {error}") from None
         if (path / "asked.json").exists():
-            if (path / "asked.json").read_bytes() != said:
+            if (path / "asked.json").read_bytes() != text:
                 raise BadRecipe(f"{path} holds another run; expected a new folder, or the recipe in its asked.json")
         elif any(path.iterdir()):
             raise BadRecipe(f"{path} is not empty and holds no run; expected a new folder")
         else:
-            files.write_whole(path / "asked.json", said)
+            files.write_whole(path / "asked.json", text)
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -174,8 +200,8 @@ class Folder:
         for name in ("iterations.jsonl", "seconds.jsonl"):
             path = self.path / name
             if path.exists():
-                kept = path.read_bytes().split(b"\n")[:iteration]
-                files.write_whole(path, b"".join(line + b"\n" for line in kept))
+                lines = path.read_bytes().split(b"\n")[:iteration]
+                files.write_whole(path, b"".join(line + b"\n" for line in lines))
 
     def follow(
         self,
@@ -197,37 +223,79 @@ class Folder:
                 (self.path / "seconds.jsonl").open("ab") as took,
             ):
                 while done < last and not _given_up(looks, patience):
-                    told = step()
+                    change = step()
                     done += 1
                     regret = look() if done == last or done < EVERY or not done % EVERY else None
-                    line = {k: v for k, v in told.items() if k != "seconds"} | {"regret": regret}
+                    line = {k: v for k, v in change.items() if k != "seconds"} | {"regret": regret}
                     out.write(msgspec.json.encode(line) + b"\n")
-                    took.write(msgspec.json.encode(told["seconds"]) + b"\n")
+                    took.write(msgspec.json.encode(change["seconds"]) + b"\n")
                     if regret is not None:
                         looks.append(regret)
                         for file in (out, took):  # on disk before the checkpoint that goes on from there
                             file.flush()
                             os.fsync(file.fileno())
                         save()
-                    yield line | {"seconds": told["seconds"]}
+                    yield line | {"seconds": change["seconds"]}
 
 
-class Run:
-    """A training run in a folder: begun, or gone on with where it was."""
+class TrainingRun:
+    """A training run in a folder, whoever acts: begun, or gone on with where it was."""
+
+    asked: Any
+    folder: Path
+    stored: Any  # the runs that another run kept, where these are learned from again; else None
+    files: Folder
+    wanted: int  # iterations
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """What every iteration did."""
+        return self.files.lines
+
+    @property
+    def last(self) -> int:
+        """The iterations that the recipe asks for, or that were kept."""
+        return self.wanted if self.stored is None else min(self.wanted, self.stored.iterations)
+
+    def told(self) -> dict[str, Any]:
+        """What there is to say of the run in the end."""
+        return summary(self, self.judged())  # type: ignore[attr-defined]
+
+    def _judged(self, judgements: list[Judged]) -> list[Judged]:
+        """Judgements, also kept as judged.json."""
+        rows = [j._asdict() | {"regret": j.regret, "share": j.share} for j in judgements]
+        files.write_whole(self.folder / "judged.json", msgspec.json.encode(rows) + b"\n")
+        return judgements
+
+    def _sampled(self, before: Trace, after: Trace, most: int) -> tuple[Trace, Trace]:
+        """Runs before and after; a few of each are kept as traces."""
+        for name, trace in (("before", before), ("after", after)):
+            files.save(trace[:most], self.folder / f"{name}.jsonl")
+        return before, after
+
+
+class Run(TrainingRun):
+    """A training run of a small network."""
 
     def __init__(
         self, asked: Asked, folder: Path, cores: int = 1, keep: bool = False, source: Path | None = None
     ) -> None:
-        """With `keep` the runs of every iteration are kept; with `source` they are those that another run kept there."""
+        """With `keep` the runs of every iteration are kept; with `source` they are those that are kept there."""
         self.asked, self.folder, self.cores, self.keep = asked, folder, cores, keep
+        self.wanted = asked.recipe.iterations
         self.stored = None if source is None else StoredRuns(source)
-        self.net = network(training(asked.world, asked.seed, 0, 0), asked.recipe)
-        self.held = Folder(folder, asked)
+        self.net = network(self._drawn(0, 0), asked.recipe)
+        self.files = Folder(folder, asked)
         self.learner = self._resumed(folder / "learner.npz")
+
+    def _drawn(self, iteration: int, number: int) -> World:
+        """A world by address: those of iteration 0 are never trained on."""
+        return training(self.asked.world, self.asked.seed, iteration, number)
 
     def _stored_start(self) -> Learner:
         assert self.stored is not None
-        learner, new = self.stored.learner(), begin(self.net, self.asked.seed)
+        learner: Learner = self.stored.learner()
+        new = begin(self.net, self.asked.seed)
         if {k: x.shape for k, x in learner.w.items()} != {k: x.shape for k, x in new.w.items()}:
             raise BadRecipe(
                 f"{self.stored.folder} holds runs of another network; expected those of this recipe's world"
@@ -250,17 +318,6 @@ class Run:
             raise BadRecipe(f"{path} is of another network; expected the checkpoint of this run")
         return old
 
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        """What every iteration did."""
-        return self.held.lines
-
-    @property
-    def last(self) -> int:
-        """The iterations that the recipe asks for, or that were kept."""
-        asked = self.asked.recipe.iterations
-        return asked if self.stored is None else min(asked, self.stored.iterations)
-
     held_out = True  # judged in worlds that it did not learn in
 
     @property
@@ -270,7 +327,10 @@ class Run:
 
     def iterations(self) -> Iterator[dict[str, Any]]:
         """Goes on to the end of the recipe, or until nothing gets better; tells of every iteration."""
-        recipe, watched = self.asked.recipe, _watched(self.asked)
+        recipe, watched = (
+            self.asked.recipe.scheduled(METHODS[self.asked.method]),
+            [self._drawn(0, 1 + k) for k in range(WATCHED_WORLDS)],
+        )
         policy = NetPolicy(self.net, recipe, self.learner)
 
         def step() -> dict[str, Any]:
@@ -279,55 +339,41 @@ class Run:
             return line
 
         def look() -> float:
-            seen = [judged(w, self.net, self.learner.w, WATCHED, most=recipe.most, batch=WATCHED) for w in watched]
-            return sum(j.regret for j in seen) / len(seen)
+            looks = [judged(w, self.net, self.learner.w, WATCHED, most=recipe.most, batch=WATCHED) for w in watched]
+            return sum(j.regret for j in looks) / len(looks)
 
         def save() -> None:
-            checkpoint.save(self.learner, self.folder / "learner.npz")
+            checkpoint.save_learner(self.learner, self.folder / "learner.npz")
 
         with one_thread(), players(self.cores) as mapped:
             steps = self._steps(policy, mapped)
-            yield from self.held.follow(self.learner.iteration, self.last, self.asked.patience, step, look, save)
+            yield from self.files.follow(self.learner.iteration, self.last, self.asked.patience, step, look, save)
 
     def _steps(self, policy: NetPolicy, mapped: Mapped) -> Iterator[Iteration]:
-        asked = self.asked
-
-        def drawn(iteration: int, number: int) -> World:
-            return training(asked.world, asked.seed, iteration + 1, number)
-
+        method = METHODS[self.asked.method]
         keep = keep_runs(self.folder, policy) if self.keep else sample_runs(self.folder)
         if self.stored is not None:
-            method = METHODS[asked.method]
-            rule = asked.recipe.rule(method)
-            return learn(self.stored, policy, method, rule, asked.recipe.iterations, keep, self.last)
-        return iterations(policy, drawn, asked.method, mapped=mapped, keep=keep)
+            return learn(self.stored, policy, method, policy.recipe.rule(method), self.wanted, keep, self.last)
+        return iterations(policy, lambda i, k: self._drawn(i + 1, k), method, mapped=mapped, keep=keep)
 
     def judged(self, tests: int = 4, episodes: int = 20_000) -> list[Judged]:
         """The policy on held-out worlds; also kept as judged.json."""
         worlds, most = (held_out(self.asked.world, number) for number in range(tests)), self.asked.recipe.most
         with one_thread():
-            found = [judged(world, self.net, self.learner.w, episodes, most=most) for world in worlds]
-        rows = [j._asdict() | {"regret": j.regret, "share": j.share} for j in found]
-        files.write_whole(self.folder / "judged.json", msgspec.json.encode(rows) + b"\n")
-        return found
-
-    def told(self) -> dict[str, Any]:
-        """What there is to say of the run in the end."""
-        return summary(self, self.judged())
+            judgements = [judged(world, self.net, self.learner.w, episodes, most=most) for world in worlds]
+        return self._judged(judgements)
 
     def played(self, episodes: int = 200, kept: int = 3) -> tuple[Trace, Trace]:
-        """Episodes of a held-out world before training, when any option is as likely, and after; a few of each are kept as traces."""
+        """Episodes of a held-out world before training, at random, and after; a few of each are kept as traces."""
         world = held_out(self.asked.world, 0)
         learned = capped(world, greedy(self.net, self.learner.w, world), episodes, self.asked.recipe.most)
         policies = random_policy(self.asked.seed), learned
-        made = [world.trace(play(world, p, seeds(DICE, episodes), log=True).state) for p in policies]
-        for name, trace in zip(("before", "after"), made, strict=True):
-            files.save(trace[:kept], self.folder / f"{name}.jsonl")
-        return made[0], made[1]
+        traces = [world.trace(play(world, p, seeds(DICE, episodes), log=True).state) for p in policies]
+        return self._sampled(traces[0], traces[1], kept)
 
 
 def summary(run: Any, found: Sequence[Judged]) -> dict[str, Any]:
-    """Of a run in a world, by how it was judged: what was asked, and means beside optimum and the best trivial policy."""
+    """What a run was asked, and the means of its judgements beside optimum and the best trivial policy."""
 
     def mean(name: str) -> float:
         return float(np.mean([getattr(one, name) for one in found]))
@@ -347,14 +393,9 @@ def summary(run: Any, found: Sequence[Judged]) -> dict[str, Any]:
 
 def _loaded(path: Path) -> Learner:
     try:
-        return checkpoint.load(path)
+        return checkpoint.load_learner(path)
     except (OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile) as error:
         raise BadRecipe(f"{path} cannot be read ({error}); expected the checkpoint of a run") from None
-
-
-def _watched(asked: Asked) -> list[World]:
-    """Where the regret is watched while training: worlds drawn as those to train on are, and never trained on."""
-    return [training(asked.world, asked.seed, 0, 1 + k) for k in range(WATCHED_WORLDS)]
 
 
 def _given_up(looks: list[float], patience: int) -> bool:

@@ -5,9 +5,9 @@
         credit = credit_of(trace, method, now)         # the reward expression, then the credit expression
         policy.update(trace, credit, update)           # a small network, language models
 
-A *source* lets a policy act and returns the record (`Source`). A *policy* acts and learns (`Policy`). Between the two
-stand only columns: what a policy learns from is a trace and one number of credit for each unit of it, so that a run which was kept
-can be paid and learned from again.
+A *source* lets a policy act and returns the record (`Source`). A *policy* acts and learns (`Policy`). Between the
+two stand only columns: what a policy learns from is a trace and one number of credit for each unit of it, so that a
+run which was kept can be paid and learned from again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Source(Protocol):
     """Where runs come from."""
 
     def rollouts(self, policy: Any) -> list[Rollouts]:
-        """The runs of the next iteration (`policy.iteration`), as many as the recipe allows: the policy acts in them.
+        """The runs of the next iteration (`policy.iteration`), as many as the recipe allows; the policy acts.
 
         All randomness comes from the seed, the iteration and an address, so that the same call gives the same runs.
         """
@@ -64,12 +64,13 @@ class Policy(Protocol):
         """Optimizer steps made so far."""
 
     def fit(self, rollouts: Sequence[Rollouts], method: Method) -> list[Rollouts]:
-        """The same runs with what has to be fitted before they can be paid (critics, values of what was cut off) as columns."""
+        """The same runs with what credit needs fitted (critics, values of what was cut off) as columns."""
 
     def update(self, rollouts: Sequence[Rollouts], credit: Sequence[Credit], update: Update) -> Change:
         """Learns from runs and their credit, and counts the iteration.
 
-        Decisions without credit (NaN) are left out of the update; they are never 0. Only here are parameters changed.
+        Decisions without credit (NaN) are left out of the update; they are never 0. Only here are parameters
+        changed.
         """
 
 
@@ -127,10 +128,10 @@ def learn(
     keep: Keep | None = None,
     last: int | None = None,
 ) -> Iterator[Iteration]:
-    """Iteration after iteration, from where the policy is to the end of training, or until `last` are done; yields what each did.
+    """Yields what each iteration did, from where the policy is to the end of training, or until `last` are done.
 
-    `keep` is given the runs and their credit before the policy learns from them. Raises BadCredit, with the reason, if the
-    method has paid no decision in its first iterations.
+    `keep` is given the runs and their credit before the policy learns from them. Raises BadCredit, with the reason,
+    if the method has paid no decision in its first iterations.
     """
     while policy.iteration < (iterations if last is None else min(last, iterations)):
         watch, number = Stopwatch(), policy.iteration

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from podium.learn.policy import STRIDE
+from podium.trace.columns import Trace
+from podium.trace.vocabulary import DECISIONS
 
-__all__ = ["Tally", "added", "named", "shares"]
+__all__ = ["Tally", "added", "counts_by_word", "shares", "tally_of"]
 
 N64 = NDArray[np.int64]
 Tally = dict[str, dict[str, int]]  # by kind and word: how often
 
 
-def named(words: Sequence[str], option: N64, count: N64) -> dict[str, int]:
+def counts_by_word(words: Sequence[str], option: N64, count: N64) -> dict[str, int]:
     """How often each word was chosen, from codes of options; an option that is only a number goes by that.
 
-    >>> named(["", "spawn"], np.array([1 + 0, 1 * STRIDE + 4, 1 * STRIDE + 5]), np.array([2, 3, 1]))
+    >>> counts_by_word(["", "spawn"], np.array([1 + 0, 1 * STRIDE + 4, 1 * STRIDE + 5]), np.array([2, 3, 1]))
     {'0': 2, 'spawn': 4}
     """
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for code, many in zip(option.tolist(), count.tolist(), strict=True):
         if many:
             word = words[code // STRIDE] or str(code % STRIDE - 1)
-            found[word] = found.get(word, 0) + many
-    return dict(sorted(found.items()))
+            counts[word] = counts.get(word, 0) + many
+    return dict(sorted(counts.items()))
+
+
+def tally_of(trace: Trace, rows: N64, word: Callable[[str], str]) -> Tally:
+    """What was chosen at these decisions, by kind and by the word for the option."""
+    tally: Tally = {}
+    for kind, label in zip(trace.decision_e[rows].tolist(), trace.chosen_e.take(rows).strings(), strict=True):
+        name, of = word(str(label)), tally.setdefault(DECISIONS[kind], {})
+        of[name] = of.get(name, 0) + 1
+    return tally
 
 
 def added(tallies: Iterable[tuple[str, Mapping[str, int]]]) -> Tally:

@@ -1,4 +1,4 @@
-"""One network for every world: deep sets over the record, and a score for each option from its words, number and item."""
+"""One network for every world: deep sets over the record; each option scored by its words, number and item."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ STRIDE = 8192  # numbers that an option's label may have
 
 
 def encoded(figures: Array) -> Array:
-    """Every raw figure in one way: g asinh(x / s) at three scales, and hats: x between two knots is shared by them in proportion.
+    """Every raw figure in one way: g asinh(x / s) at three scales, and hats: two knots share an x between them.
 
-    [n, f] to [n, 11 f]. Beyond the last knot its hat stays: what larger figures mean is told by logarithms alone, so that a policy goes on where its training ended.
+    [n, f] to [n, 11 f]. Beyond the last knot its hat stays: what larger figures mean is told by logarithms alone,
+    so that a policy goes on where its training ended.
 
     >>> encoded(np.array([[5.0]]))[0, len(SCALES):].tolist()
     [0.0, 0.0, 0.0, 0.0, 0.0, 0.5, 0.5, 0.0]
@@ -87,16 +88,17 @@ class Words:
 
 
 def _split(label: str) -> tuple[str, int]:
-    found = re.fullmatch(r"(.*?)\s*(\d+)?", label)
-    assert found is not None
-    return found[1], int(found[2]) if found[2] else -1
+    match = re.fullmatch(r"(.*?)\s*(\d+)?", label)
+    assert match is not None
+    return match[1], int(match[2]) if match[2] else -1
 
 
 @dataclass(frozen=True)
 class Seen:
     """What decisions of one kind see, ragged: no row knows how long another is.
 
-    Items of row i are first[i] to first[i + 1], the last new[i] of them new to it; its options are the entries start[i] to start[i + 1].
+    Items of row i are first[i] to first[i + 1], the last new[i] of them new to it; its options are the entries
+    start[i] to start[i + 1].
     """
 
     kind: str
@@ -108,18 +110,20 @@ class Seen:
     option: N64  # of each entry: the code of its label
     item: N64  # of each entry: the item it is about, -1 if none
     new: N64
-    held: tuple[Array, Array] | None = None  # facts and items `encoded`, where they are read many times
+    encodings: tuple[Array, Array] | None = None  # facts and items `encoded`, where they are read many times
 
     def __len__(self) -> int:
         return len(self.facts)
 
     def figures(self) -> Array:
         """Facts and the number of items, encoded."""
-        return self.held[0] if self.held else encoded(np.column_stack([self.facts, tape.lengths(self.first)]))
+        if self.encodings:
+            return self.encodings[0]
+        return encoded(np.column_stack([self.facts, tape.lengths(self.first)]))
 
     def things(self) -> Array:
         """Items, encoded."""
-        return self.held[1] if self.held else encoded(self.items)
+        return self.encodings[1] if self.encodings else encoded(self.items)
 
     def fresh(self) -> tuple[N64, N64]:
         """The items that are new, row after row, and where those of each row begin among them."""
@@ -128,7 +132,7 @@ class Seen:
 
 
 def _amounts(name: str) -> bool:
-    """Whether a parameter reads facts or numbers of options, which are most often amounts; what items hold may as well be names."""
+    """Whether a parameter reads facts or numbers of options: most often amounts, while items may hold names."""
     return name.rsplit("/", 1)[-1] == "facts" or name.endswith(".number")
 
 
@@ -142,7 +146,7 @@ def role_of(agent: str) -> str:
 
 
 def seen_by(view: View, codes: N64) -> tuple[Seen, N64]:
-    """A view without padding, and the option number of each entry. An option about an item is known by the item, not by number."""
+    """A view without padding, and the option number of each entry. An option about an item is known by the item."""
     items, owner = view.items()
     row, number = np.nonzero(view.allowed)
     start = np.searchsorted(row, np.arange(len(view) + 1))
@@ -165,7 +169,8 @@ def _ranges(first: N64, index: N64) -> tuple[N64, N64]:
 
 
 class Made(NamedTuple):
-    """Decisions of one kind and role: what was seen, the log-probability of every option, the one taken, and its row in the trace."""
+    """Decisions of one kind and role: what was seen, the options' log-probabilities, the one taken, its trace
+    row."""
 
     seen: Seen
     logp: Array  # of each entry
@@ -189,13 +194,13 @@ def taken(seen: Seen, index: N64) -> Seen:
         option=seen.option[entries],
         item=item,
         new=seen.new[index],
-        held=seen.held and (seen.held[0].take(index, axis=0), seen.held[1].take(items, axis=0)),
+        encodings=seen.encodings and (seen.encodings[0].take(index, axis=0), seen.encodings[1].take(items, axis=0)),
     )
 
 
 def prepared(seen: Seen) -> Seen:
     """The same rows, their figures encoded once for all that will read them."""
-    return replace(seen, held=(seen.figures(), seen.things()))
+    return replace(seen, encodings=(seen.figures(), seen.things()))
 
 
 def entries_of(seen: Seen, index: N64) -> N64:
@@ -216,7 +221,7 @@ def joined(parts: Sequence[Seen]) -> Seen:
         option=np.concatenate([p.option for p in parts]),
         item=np.concatenate([np.where(p.item >= 0, p.item + k, -1) for p, k in zip(parts, items, strict=False)]),
         new=np.concatenate([p.new for p in parts]),
-        held=None,
+        encodings=None,
     )
 
 
@@ -271,16 +276,16 @@ class Net:
                 f"{kind}.item": (s.item, s.head),
                 f"{kind}.score": (s.head, 1),
             }
-        made: Parameters = {}
+        weights: Parameters = {}
         for role in self.roles if s.per_role else ("",):
             for name, size in sizes.items():
                 zero = name.endswith("b") or name.endswith(".score") or name == "apart"
                 scale = 0.0 if zero else np.sqrt(2.0 / size[0])
                 key = f"{role}/{name}" if role else name
-                made[key] = (scale * dice.standard_normal(size)).astype(np.float32)
+                weights[key] = (scale * dice.standard_normal(size)).astype(np.float32)
                 if _amounts(name):
-                    made[key].reshape(-1, PER_FIGURE, size[1])[:, len(SCALES) :] *= HATS
-        return made
+                    weights[key].reshape(-1, PER_FIGURE, size[1])[:, len(SCALES) :] *= HATS
+        return weights
 
     def context(self, w: Parameters, seen: Seen) -> tuple[Node, Node]:
         """What is made of facts and record, and of each item."""
@@ -318,7 +323,7 @@ class Net:
         place = np.zeros(used[-1] + 1, np.int64)
         place[used] = np.arange(len(used))
         number = NUMBERS.take(used % STRIDE, axis=0)
-        options = tape.add(
+        options = tape.plus(
             tape.gather(at(f"{kind}.word"), used // STRIDE), tape.matmul(number, at(f"{kind}.number"))
         )
         row = np.repeat(np.arange(len(seen)), tape.lengths(seen.start))
@@ -333,24 +338,26 @@ class Net:
     def scores(self, w: Parameters, seen: Seen, context: Node, items: Node) -> Node:
         """A number for each entry."""
         score = self._at(w, seen.role)(f"{seen.kind}.score")
-        return tape.column(tape.matmul(self.considered(w, seen, context, items), score))
+        return tape.squeeze(tape.matmul(self.considered(w, seen, context, items), score))
 
     def apart(self, w: Parameters, seen: Seen, context: Array) -> Node:
-        """h of each row: e^h is how far what its options earn lies apart, in units of all rows. Nothing is learned of the context by it."""
+        """h of each row: e^h is how far apart its options' returns lie, in units of all rows."""
         at = self._at(w, seen.role)
         mean = context * np.float32(1.0 / np.sqrt(self.shape.context))  # a step of Adam moves h by little
-        return tape.column(tape.add(tape.matmul(mean, at("apart")), at("apartb")))
+        return tape.squeeze(tape.plus(tape.matmul(mean, at("apart")), at("apartb")))
 
     def stake(self, w: Parameters, seen: Seen, context: Array) -> F:
-        """√e^h of each row, h as above but not beyond ±8: how often a row is branched and how much it counts, so that rare rows of which much depends are learned too."""
+        """√e^h of each row, h clipped at ±8: how often it is branched, and how much it counts."""
         h: F = np.clip(tape.value_of(self.apart(w, seen, context)).astype(np.float64), -8.0, 8.0)
         return np.exp(h / 2)
 
     def fade(self, w: Parameters, names: Iterable[str], by: float) -> None:
-        """Weights of facts' and options' hats shrink by a share: what logarithms can tell, which go on beyond what was met, is left to them.
+        """Weights of facts' and options' hats shrink by a share: what logarithms can tell is left to them, as they
+        go on beyond what was met.
 
-        Where a task goes stretch by stretch, those of the whole record shrink too, unless something is learned by them: what is new in a stretch
-        is read apart, and stretches that are over make a record longer than any in training.
+        Where a task goes stretch by stretch, those of the whole record shrink too, unless something is learned by
+        them: what is new in a stretch is read apart, and stretches that are over make a record longer than any in
+        training.
         """
         for name in names:
             if _amounts(name):

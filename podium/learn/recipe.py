@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from podium.envs.world import use_world
-from podium.learn.folder import BadRecipe, Run, read
+from podium.learn.folder import BadRecipe, Run, read_recipe, table_of
 from podium.methods import add
 from podium.outside import use
 from podium.registry import alternatives
@@ -49,9 +48,9 @@ def open_run(
 ) -> Any:
     """The run: of a small network (policy="net") or of language models ("lm"); in a world, or of a live team.
 
-    `seed` and `method` are instead of the recipe's. With `keep` the runs are kept in the folder; `source` is the folder of a run that
-    kept them, from which this one learns again. A method or world may be FILE.py:NAME, which is loaded. Raises
-    BadRecipe.
+    `seed` and `method` are instead of the recipe's. With `keep` the runs are kept in the folder; `source` is the
+    folder of a run that kept them, from which this one learns again. A method or world may be FILE.py:NAME, which
+    is loaded. Raises BadRecipe.
     """
     where, stem = ("the recipe",) * 2 if isinstance(recipe, Mapping) else (str(recipe), Path(recipe).stem)
     table = dict(recipe) if isinstance(recipe, Mapping) else _table(str(recipe))
@@ -62,6 +61,7 @@ def open_run(
         table["world"] = use_world(table["world"])
     if "team" in table and "world" in table:
         raise BadRecipe(f"{where}: expected a world or a team, got both, {table['world']!r} and {table['team']!r}")
+    runs = None if source is None else Path(source)
     path = None if folder is None else Path(folder)
     if path is None and isinstance(recipe, Mapping):
         raise BadRecipe("settings in a dict have no name for a folder: expected folder=..., got none")
@@ -70,16 +70,15 @@ def open_run(
             raise BadRecipe(f"{where}: a live team is played by language models: expected --policy lm, got net")
         if model is not None:
             raise BadRecipe("--model goes with --policy lm")
-        runs = None if source is None else Path(source)
-        return Run(read(table, where), path or Path("out") / stem, cores, keep, runs)
-    if keep or source is not None:
-        raise BadRecipe("--keep and --from go with --policy net")
+        return Run(read_recipe(table, where), path or Path("out") / stem, cores, keep, runs)
     if policy != "lm":
         raise BadRecipe(f"--policy must be net or lm, got {policy!r}")
-    return _open_lm_run(table, where, path or Path("out") / f"{stem}-lm", model)
+    return _open_lm_run(table, where, path or Path("out") / f"{stem}-lm", model, keep, runs)
 
 
-def _open_lm_run(table: dict[str, Any], where: str, folder: Path, model: str | None) -> Any:
+def _open_lm_run(
+    table: dict[str, Any], where: str, folder: Path, model: str | None, keep: bool, source: Path | None
+) -> Any:
     try:
         from podium.learn.lm import live_run, run
     except ModuleNotFoundError as error:
@@ -89,8 +88,8 @@ def _open_lm_run(table: dict[str, Any], where: str, folder: Path, model: str | N
             f"language models need the package {error.name}, which is not installed: pip install 'podium[lm]'"
         ) from None
     if "team" in table:
-        return live_run.LiveRun(live_run.read(table, where, model), folder)
-    return run.LmRun(run.read(table, where, model), folder)
+        return live_run.LiveRun(live_run.read_team_recipe(table, where, model), folder, keep, source)
+    return run.LmRun(run.read_world_recipe(table, where, model), folder, keep, source)
 
 
 def _table(recipe: str) -> dict[str, Any]:
@@ -98,9 +97,7 @@ def _table(recipe: str) -> dict[str, Any]:
     if not path.suffix and (RECIPES / f"{recipe}.toml").exists():
         path = RECIPES / f"{recipe}.toml"
     try:
-        return tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
-        raise BadRecipe(f'{recipe}: expected TOML such as world = "scouts" or team = "office": {error}') from None
+        return table_of(path.read_text(), recipe)
     except (OSError, UnicodeDecodeError) as error:
         known = alternatives(recipe, sorted(p.stem for p in RECIPES.glob("*.toml")))
         raise BadRecipe(

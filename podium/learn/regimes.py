@@ -1,15 +1,15 @@
 """Who learns when: regimes, schedules and staleness, as functions of the iteration and what the learner holds.
 
-A regime says which parameters there are and how their gradients meet; a schedule says whose decisions are learned
-from in an iteration; with a staleness of s the episodes of iteration i are played by the weights of iteration i -
-s.
+A regime says which parameters there are and how their gradients meet; a schedule, an expression
+(`podium.methods.update`), says whose decisions are learned from in an iteration; with a staleness of s the episodes
+of iteration i are played by the weights of iteration i - s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -18,12 +18,13 @@ from podium.envs.draws import seeds
 from podium.envs.world import LEAD, View, World, play
 from podium.learn.policy import Net, Parameters, Shape, role_of
 from podium.learn.tape import Array
+from podium.methods import Method
+from podium.methods.update import BadUpdate, Term, read_schedule, refusal
 from podium.trace.columns import F
 
 __all__ = [
     "CORRECTIONS",
     "REGIMES",
-    "SCHEDULES",
     "Plan",
     "acting",
     "agents_of",
@@ -31,8 +32,10 @@ __all__ = [
     "network",
     "remembered",
     "roles_of",
+    "single_stage",
     "started",
     "truncated_credit",
+    "turns_of",
     "wrong",
 ]
 
@@ -42,17 +45,8 @@ REGIMES = {
     "frozen": "A: every role has parameters of its own, and only the lead's are learned",
     "decoupled": "C: every role learns as if alone: its own parameters, credit scale, clip and Adam",
 }
-SCHEDULES = {
-    "all": "everyone learns in every iteration",
-    "alternate": "the lead for a period, then all others for one",
-    "round_robin": "one role for a period, then the next",
-    "metric": "one role until the return is no longer better than a period before, then the next",
-}
-CORRECTIONS = {
-    "clip": "the ratio to the weights that acted, clipped",
-    "truncated": "the ratio to the weights before the update, clipped, times that of those to the weights that "
-    "acted, truncated",
-}
+CAN = ("any", "joint", "alternate", "round_robin", "until_flat", "frozen")  # stages that the small network follows
+CORRECTIONS = ("clip", "truncated")  # of the ratio to the weights that acted; see `Plan.correction`
 
 
 @dataclass(frozen=True)
@@ -60,12 +54,62 @@ class Plan:
     """The part of a recipe that says who learns when."""
 
     regime: str = "shared"
-    schedule: str = "all"
-    period: int = 5  # iterations of a turn; with "metric" those that a mean is taken over
-    least: float = 0.0  # with "metric": by how much the mean return must be better for a turn to go on
+    schedule: str = "any"  # an expression; "any": everyone learns in every iteration; "method": that of the method
     staleness: int = 0  # iterations between the weights that act and those that learn
-    correction: str = "clip"
+    correction: str = (
+        "clip"  # it; or "truncated": clipped to the weights before the update, times theirs, truncated
+    )
     truncate: float = 2.0  # with "truncated": the largest weight
+
+    @property
+    def stage(self) -> Term:
+        """Who learns when. Raises BadUpdate where the small network cannot follow it."""
+        return single_stage(self.schedule, CAN, "the small network")
+
+    def scheduled(self, method: Method) -> Self:
+        """The plan with the method's schedule, where it says so."""
+        return replace(self, schedule=method.schedule) if self.schedule == "method" else self
+
+
+def single_stage(schedule: str, can: Collection[str], who: str) -> Term:
+    """The stage of a schedule that has one, if a learner can follow it. Raises BadUpdate.
+
+    >>> single_stage("alternate(every=2)", CAN, "the small network").name
+    'alternate'
+    """
+    whole = read_schedule(schedule)
+    if why := refusal(whole, can, who):
+        raise BadUpdate(why)
+    if len(whole.stages) > 1:
+        raise BadUpdate(f"{who} cannot do stages that follow each other, got {whole.text!r}")
+    stage = whole.stages[0]
+    given = stage.arguments
+    other = [name for name in ("self_play", "order", "redraw") if given.get(name)]
+    other += ["roles"] * (given.get("roles", "together") != "together")
+    if other:
+        raise BadUpdate(f"{who} cannot do joint({other[0]}={given[other[0]]})")
+    return stage
+
+
+def turns_of(stage: Term, roles: Sequence[str]) -> list[tuple[str, ...]]:
+    """The turns of a stage, each by who learns in it; the first of the roles leads. Raises BadUpdate.
+
+    >>> stage = single_stage("alternate(lead, others, every=2)", CAN, "the small network")
+    >>> turns_of(stage, ["lead", "scout", "judge"])
+    [('lead',), ('scout', 'judge')]
+    """
+    lead = roles[0]
+    if stage.name in ("any", "joint"):
+        return [tuple(roles)]
+    if stage.name == "frozen":
+        return [(lead,)]
+    if stage.name != "alternate":
+        return [(role,) for role in roles]
+    names = [lead if name == LEAD else name for name in stage["turns"] or (LEAD, "others")]
+    if lost := [name for name in names if name != "others" and name not in roles]:
+        raise BadUpdate(f"the schedule gives a turn to {lost[0]}, and here is only {', '.join(roles)}")
+    others = tuple(role for role in roles if role not in names)
+    return [others if name == "others" else (name,) for name in names]
 
 
 def wrong(plan: Plan, roles: Sequence[str]) -> str:
@@ -74,18 +118,27 @@ def wrong(plan: Plan, roles: Sequence[str]) -> str:
     >>> wrong(Plan(regime="frozen"), ["lead"])
     "regime 'frozen' needs several roles, and here is only lead"
     """
-    for name, known in (("regime", REGIMES), ("schedule", SCHEDULES), ("correction", CORRECTIONS)):
+    for name, known in (("regime", REGIMES), ("correction", CORRECTIONS)):
         if getattr(plan, name) not in known:
             return f"no {name} {getattr(plan, name)!r}; there are {', '.join(known)}"
-    for name, least in (("period", 1), ("staleness", 0), ("truncate", 1.0)):
+    for name, least in (("staleness", 0), ("truncate", 1.0)):
         if not getattr(plan, name) >= least:
             return f"{name} must be {least} or more, got {getattr(plan, name)}"
-    several = {"regime": plan.regime != "shared", "schedule": plan.schedule != "all"}
+    try:
+        stage = plan.stage
+        turns_of(stage, roles)
+    except BadUpdate as error:
+        return str(error)
+    several = {"regime": plan.regime != "shared", "schedule": stage.name not in ("any", "joint")}
     if len(roles) < 2 and any(several.values()):
         name = next(name for name, needed in several.items() if needed)
         return f"{name} {getattr(plan, name)!r} needs several roles, and here is only {', '.join(roles)}"
-    if plan.regime == "frozen" and plan.schedule != "all":
-        return f"with regime 'frozen' only the lead learns, so schedule must be 'all', got {plan.schedule!r}"
+    if plan.regime == "frozen" and stage.name not in ("any", "joint"):
+        return f"with regime 'frozen' only the lead learns, so schedule must be 'any', got {plan.schedule!r}"
+    if plan.regime == "shared" and stage.name == "frozen":
+        return f"with regime 'shared' nobody has parameters of its own to freeze, got schedule {plan.schedule!r}"
+    if plan.regime != "decoupled" and stage.arguments.get("optimizer", "one") != "one":
+        return f"with regime {plan.regime!r} there is one optimizer, got schedule {plan.schedule!r}"
     return ""
 
 
@@ -115,16 +168,16 @@ def network(world: World, plan: Plan) -> Net:
 def learners(plan: Plan, roles: Sequence[str], iteration: int, held: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Whose decisions are learned from in an iteration; None: everyone's.
 
-    >>> [learners(Plan(schedule="round_robin", period=2), ["lead", "mate"], i, {}) for i in range(4)]
+    >>> [learners(Plan(schedule="round_robin(every=2)"), ["lead", "mate"], i, {}) for i in range(4)]
     [('lead',), ('lead',), ('mate',), ('mate',)]
     """
     if plan.regime == "frozen":
         return (LEAD,)
-    if plan.schedule == "all":
+    stage = plan.stage
+    if stage.name in ("any", "joint"):
         return None
-    lead, *others = roles
-    turns = [(lead,), tuple(others)] if plan.schedule == "alternate" else [(role,) for role in roles]
-    turn = int(held.get("turn", 0)) if plan.schedule == "metric" else iteration // plan.period
+    turns = turns_of(stage, roles)
+    turn = int(held.get("turn", 0)) if stage.name == "until_flat" else iteration // stage.arguments.get("every", 1)
     return turns[turn % len(turns)]
 
 
@@ -140,20 +193,20 @@ def acting(plan: Plan, w: Parameters, held: Mapping[str, Any]) -> Parameters:
 def remembered(plan: Plan, held: Mapping[str, Any], w: Parameters, score: float) -> dict[str, Any]:
     """What is held after an iteration that began with weights w and had the mean return `score`.
 
-    A turn of the schedule "metric" ends when  mean(last k returns) - mean(k returns before) <= least,  k the
-    period.
+    A turn of the schedule `until_flat` ends when  mean(last k returns) - mean(k returns before) <= least,
+    k = every.
     """
-    kept = {name: x for name, x in held.items() if "@" not in name}
+    memory = {name: x for name, x in held.items() if "@" not in name}
     if plan.staleness:
-        kept |= {f"1@{name}": x for name, x in w.items()}
+        memory |= {f"1@{name}": x for name, x in w.items()}
         for age in range(1, plan.staleness):
-            kept |= {f"{age + 1}@{name}": held[f"{age}@{name}"] for name in w if f"{age}@{name}" in held}
-    if plan.schedule == "metric":
-        returns, k = np.append(held.get("returns", np.zeros(0)), score), plan.period
-        over = len(returns) >= 2 * k and returns[-k:].mean() - returns[-2 * k : -k].mean() <= plan.least
-        kept["turn"] = np.array(int(held.get("turn", 0)) + int(over))
-        kept["returns"] = returns[:0] if over else returns[-2 * k :]
-    return kept
+            memory |= {f"{age + 1}@{name}": held[f"{age}@{name}"] for name in w if f"{age}@{name}" in held}
+    if (stage := plan.stage).name == "until_flat":
+        returns, k = np.append(held.get("returns", np.zeros(0)), score), stage["every"]
+        over = len(returns) >= 2 * k and returns[-k:].mean() - returns[-2 * k : -k].mean() <= stage["least"]
+        memory["turn"] = np.array(int(held.get("turn", 0)) + int(over))
+        memory["returns"] = returns[:0] if over else returns[-2 * k :]
+    return memory
 
 
 def truncated_credit(credit: F, acted: Array, now: Array, most: float) -> F:
@@ -175,9 +228,9 @@ def started(w: Parameters, source: Parameters) -> Parameters:
     >>> started({"lead/b": np.zeros(1), "mate/b": np.zeros(1)}, {"b": np.ones(1)})
     {'lead/b': array([1.]), 'mate/b': array([1.])}
     """
-    found: Parameters = {}
+    first: Parameters = {}
     for name, x in w.items():
-        found[name] = source.get(name, source.get(name.split("/")[-1]))
-        if found[name] is None or found[name].shape != x.shape:
+        first[name] = source.get(name, source.get(name.split("/")[-1]))
+        if first[name] is None or first[name].shape != x.shape:
             raise ValueError(f"expected parameters {name!r} of shape {x.shape}, got those of another network")
-    return found
+    return first

@@ -1,4 +1,4 @@
-"""What methods of the table need of a trace of a world beyond what the world records, and which of them cannot be learned by."""
+"""What methods of the table need of a trace beyond what a world records, and which cannot be learned by."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def branching(method: Method, share: float = 1.0) -> float:
 
 
 def with_anchors(one: Rollouts) -> Trace:
-    """Decisions labelled `anchor` by what was observed: two that saw the same figures have the same label (GiGPO)."""
+    """Decisions labelled `anchor` by what was observed: equal figures, equal labels (GiGPO)."""
     trace: Trace = one.trace
     number: dict[tuple[str, str, bytes, bytes], int] = {}
     label: list[str | None] = [None] * trace.n_events
@@ -61,7 +61,7 @@ def with_anchors(one: Rollouts) -> Trace:
 
 
 def with_step_rewards(trace: Trace) -> Trace:
-    """A trace whose outcome is also a reward of steps, in the last turn of a run, and of agents, in the last turn of each."""
+    """A trace whose outcome also pays steps, in the last turn of a run, and agents, in the last turn of each."""
     outcome, stand = trace.reward_n["team"], units.rows(trace, "turn")
     step, agent = (np.full(trace.n_events, np.nan) for _ in range(2))
     step[stand], agent[stand] = 0.0, 0.0
@@ -77,8 +77,8 @@ def with_step_rewards(trace: Trace) -> Trace:
 
 
 def with_decision_tokens(trace: Trace) -> Trace:
-    """A trace `with_step_rewards`, a token for each decision, and what a world knows without saying it: that a token
-    is one long, and that a call which it allowed was valid."""
+    """A trace with a token for each decision, and what a world knows without saying it: that a token is one long,
+    and that a call which it allowed was valid."""
     rows = np.flatnonzero(trace.decision_e >= 0)
     length, valid = np.array(trace.tokens_out_e), np.array(trace.valid_e)
     length[rows[np.isnan(length[rows])]] = 1.0

@@ -35,9 +35,7 @@ class TrainingRows:
     logp: tape.Array  # of each entry, under the policy that acted
     credit: tape.Array  # of each entry
     weight: tape.Array  # of each row
-    spread: F | None = (
-        None  # of each row: the standard deviation of what its options earned, where all were tried alike
-    )
+    spread: F | None = None  # of each row, where options were tried alike: the deviation of what they earned
 
 
 class Taught(NamedTuple):
@@ -57,8 +55,9 @@ def training_rows(
 ) -> Taught:
     """Rows of the worlds of an iteration: of the decisions in each, and by the credit that its trace got.
 
-    Where the options of a decision were tried (`behaviour_o`), each has the credit of the run that took it; else the option taken has
-    the credit of the decision, over its probability: the clipped sum over options is then PPO's. Decisions without credit are left out.
+    Where the options of a decision were tried (`behaviour_o`), each has the credit of the run that took it; else
+    the option taken has the credit of the decision, over its probability: the clipped sum over options is then
+    PPO's. Decisions without credit are left out.
 
     With `deal` (the control of studies) what decisions of a kind earned is dealt out anew among them.
     """
@@ -125,28 +124,28 @@ def _tried_options(
 
 
 def _tried(trace: Trace, decisions: Decisions, paid_o: F, earned_o: F, deal: Deal | None) -> TrainingRows:
-    seen = decisions.seen
+    views = decisions.seen
     place = ranges(*trace.options_of(decisions.row))
     tried = ~np.isnan(trace.behaviour_o[place])
-    of = np.repeat(np.arange(len(seen)), tape.lengths(seen.start))
-    lacks = np.bincount(of[tried & np.isnan(paid_o[place])], minlength=len(seen)) > 0
-    lacks |= np.bincount(of[tried], minlength=len(seen)) == 0
+    of = np.repeat(np.arange(len(views)), tape.lengths(views.start))
+    lacks = np.bincount(of[tried & np.isnan(paid_o[place])], minlength=len(views)) > 0
+    lacks |= np.bincount(of[tried], minlength=len(views)) == 0
     weight = 1.0 / trace.chance_e[decisions.row]
     if lacks.any():
         at = np.flatnonzero(~lacks)
-        entries = entries_of(seen, at)
-        seen, place, tried, weight = taken(seen, at), place[entries], tried[entries], weight[at]
-        of = np.repeat(np.arange(len(seen)), tape.lengths(seen.start))
+        entries = entries_of(views, at)
+        views, place, tried, weight = taken(views, at), place[entries], tried[entries], weight[at]
+        of = np.repeat(np.arange(len(views)), tape.lengths(views.start))
     if not tried.all():
-        start = np.concatenate([[0], np.cumsum(np.bincount(of[tried], minlength=len(seen)))])
-        seen = replace(seen, start=start, option=seen.option[tried], item=seen.item[tried])
+        start = np.concatenate([[0], np.cumsum(np.bincount(of[tried], minlength=len(views)))])
+        views = replace(views, start=start, option=views.option[tried], item=views.item[tried])
         place = place[tried]
     logp = trace.behaviour_o[place].astype(np.float32)
     paid, earned = paid_o[place], earned_o[place]
     if deal:
         earned = earned[deal(len(earned))]
-        paid = same_prefix(earned, logp, seen.start)
-    return TrainingRows(seen, logp, paid, weight, _spread(earned, seen.start))
+        paid = same_prefix(earned, logp, views.start)
+    return TrainingRows(views, logp, paid, weight, _spread(earned, views.start))
 
 
 def _spread(earned: F, start: N64) -> F:
@@ -158,7 +157,7 @@ def _spread(earned: F, start: N64) -> F:
 
 
 def _on_the_taken(made: Made, paid: F) -> list[TrainingRows]:
-    """Credit on the option that was taken, over its probability. Only decisions that are paid are rows; none if no decision is."""
+    """Credit on the option that was taken, over its probability, of the decisions that are paid."""
     at = np.flatnonzero(~np.isnan(paid))
     if not len(at):
         return []

@@ -1,4 +1,4 @@
-"""Worlds as a source of rollouts for the small network: episodes of an iteration, and branches of their decisions."""
+"""Worlds as a source of rollouts for the small network: episodes, and branches of their decisions."""
 
 from __future__ import annotations
 
@@ -56,10 +56,11 @@ class _Order:
 class WorldSource:
     """Episodes of a method in worlds drawn by iteration and number.
 
-    `by_doubt`: as many decisions are branched as the recipe has `rows`, by how undecided the policy is, and all that was tried there is
-    learned from. Else `episodes` episodes are played, branches counted, and for methods that need branches the share `branched` of all
-    decisions is branched. With `decisions` in the recipe either plays on until so many were made: an even part of those that are left,
-    among the iterations that are left. `mapped` may be a pool's, to play on several cores: the result is the same.
+    `by_doubt`: as many decisions are branched as the recipe has `rows`, by how undecided the policy is, and all
+    that was tried there is learned from. Else `episodes` episodes are played, branches counted, and for methods
+    that need branches the share `branched` of all decisions is branched. With `decisions` in the recipe either
+    plays on until so many were made: an even part of those that are left, among the iterations that are left.
+    `mapped` may be a pool's, to play on several cores: the result is the same.
     """
 
     worlds: Worlds
@@ -90,7 +91,7 @@ class WorldSource:
                 else int(1.3 * rows / recipe.worlds) * min(recipe.tries, len(world.options)),
                 sharp=recipe.sharp,
                 wander=recipe.wander,
-                roles=learners(recipe, net.roles, old.iteration, old.held),
+                roles=learners(recipe, net.roles, old.iteration, old.memory),
                 whole=recipe.whole,
             )
             orders.append(_order(policy, world, number, each, each, how))
@@ -126,6 +127,7 @@ def iterations(
 ) -> Iterator[Iteration]:
     """Learns by a method in worlds, from where the policy is to the end of its recipe or the last iteration."""
     row = named(method) if isinstance(method, str) else method
+    policy.recipe = policy.recipe.scheduled(row)
     source = WorldSource(worlds, row, row.name == OURS if by_doubt is None else by_doubt, mapped)
     return learn(source, policy, row, policy.recipe.rule(row), policy.recipe.iterations, keep, last)
 
@@ -136,7 +138,7 @@ def _plain(recipe: Recipe, share: float = 0.0, room: int = 1, tries: int = 2) ->
 
 def _order(policy: NetPolicy, world: World, number: int, n: int, each: int, how: Branching) -> _Order:
     recipe, old = policy.recipe, policy.learner
-    w = acting(recipe, old.w, old.held)
+    w = acting(recipe, old.w, old.memory)
     seed, task = old.seed * 1_000_003 + old.iteration, f"{world.name} {old.iteration}.{number}"
     left = max(0, recipe.decisions * recipe.iterations - old.spent) / (recipe.iterations - old.iteration)
     first = number * (APART if recipe.decisions else each)

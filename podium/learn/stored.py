@@ -1,8 +1,8 @@
 """Runs that were kept, and learning from them again.
 
-With `--keep` a training run writes down, before each update, the learner (`kept/N/learner.npz`) and the runs of the iteration with all that was
-fitted (`kept/N/W.jsonl`, one file a world). What the network saw is not among it: it is replayed from the world's parameters, the seed
-and the choices.
+With `--keep` a training run writes down, before each update, the learner (`kept/N/learner.npz`) and the runs of the
+iteration with all that was fitted (`kept/N/W.jsonl`, one file a world). What the network saw is not among it: it is
+replayed from the world's parameters, the seed and the choices.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from podium.errors import WrongUse
 from podium.learn import checkpoint
 from podium.learn.collect import Decisions, Observed
 from podium.learn.loop import Keep, Rollouts
-from podium.learn.mix import Tally
+from podium.learn.mix import tally_of
 from podium.learn.policy import Net, Seen, joined, seen_by, taken
 from podium.learn.train import Learner, NetPolicy
 from podium.trace import files
 from podium.trace.columns import Trace
 from podium.trace.forest import Forest, roots
-from podium.trace.vocabulary import DECISIONS
 
 __all__ = ["BadRuns", "StoredRuns", "keep_runs", "observed_again", "sample_runs"]
 
@@ -37,14 +36,14 @@ class BadRuns(WrongUse, ValueError):
 
 
 def keep_runs(folder: Path, policy: NetPolicy) -> Keep:
-    """Writes the runs of an iteration, and the learner before it learned from them, into the folder of a training run."""
+    """Writes the runs of an iteration, and the learner before it, into the folder of a training run."""
 
     def keep(number: int, rollouts: Sequence[Rollouts], credit: Sequence[Credit]) -> None:
-        here = folder / "kept" / str(number)
-        here.mkdir(parents=True, exist_ok=True)
+        place = folder / "kept" / str(number)
+        place.mkdir(parents=True, exist_ok=True)
         for k, one in enumerate(rollouts):
-            files.save(one.trace.whole() if isinstance(one.trace, Forest) else one.trace, here / f"{k}.jsonl")
-        checkpoint.save(policy.learner, here / "learner.npz")
+            files.save(one.trace.whole() if isinstance(one.trace, Forest) else one.trace, place / f"{k}.jsonl")
+        checkpoint.save_learner(policy.learner, place / "learner.npz")
 
     return keep
 
@@ -73,14 +72,14 @@ class StoredRuns:
         """The learner before the first kept update."""
         if not self.iterations:
             raise BadRuns(f"{self.folder} holds no kept runs: expected the folder of `podium train --keep`")
-        return checkpoint.load(self.folder / "kept" / "0" / "learner.npz")
+        return checkpoint.load_learner(self.folder / "kept" / "0" / "learner.npz")
 
     def rollouts(self, policy: NetPolicy) -> list[Rollouts]:
         """The runs of the policy's next iteration, seen again."""
-        here = self.folder / "kept" / str(policy.iteration)
-        paths = sorted(here.glob("*.jsonl"), key=lambda path: int(path.stem))
+        place = self.folder / "kept" / str(policy.iteration)
+        paths = sorted(place.glob("*.jsonl"), key=lambda path: int(path.stem))
         if not paths:
-            raise BadRuns(f"{here} holds no runs; {self.iterations} iterations were kept")
+            raise BadRuns(f"{place} holds no runs; {self.iterations} iterations were kept")
         return [self._rollouts(policy, path) for path in paths]
 
     def _rollouts(self, policy: NetPolicy, path: Path) -> Rollouts:
@@ -96,25 +95,16 @@ class StoredRuns:
             Observed(decisions, fitted=True),
             trace.reward_n["team"][free],
             int((trace.call_e >= 0).sum()),
-            _mix(policy.net, trace, np.flatnonzero((trace.call_e >= 0) & free[trace.rollout_e])),
+            tally_of(trace, np.flatnonzero((trace.call_e >= 0) & free[trace.rollout_e]), policy.net.words.word),
             rows,
         )
 
 
-def _mix(net: Net, trace: Trace, rows: Any) -> Tally:
-    """What was chosen at these decisions, by kind and word."""
-    tally: Tally = {}
-    for kind, label in zip(trace.decision_e[rows].tolist(), trace.chosen_e.take(rows).strings(), strict=True):
-        word = net.words.word(str(label))
-        of = tally.setdefault(DECISIONS[kind], {})
-        of[word] = of.get(word, 0) + 1
-    return tally
-
-
 def observed_again(net: Net, trace: Trace) -> list[Decisions]:
-    """What the policy saw at the decisions of runs that are no branches, by replay: at those whose options were tried or, if none were, at all.
+    """What the policy saw in runs that are no branches, by replay: where options were tried or, if none, at all.
 
-    In the order in which the policy was asked (`call_e`). Raises ValueError where the world does not allow what the trace says.
+    In the order in which the policy was asked (`call_e`). Raises ValueError where the world does not allow what the
+    trace says.
     """
     world = world_of(trace)
     if (len(world.facts), len(world.items)) != net.figures:

@@ -12,10 +12,8 @@ __all__ = [
     "Array",
     "Var",
     "absolute",
-    "add",
     "asinh",
     "backward",
-    "column",
     "concat",
     "elu",
     "exp",
@@ -25,9 +23,11 @@ __all__ = [
     "matmul",
     "minimum",
     "mul",
+    "plus",
     "relu",
     "segment_max",
     "segment_sum",
+    "squeeze",
     "sum_all",
     "tanh",
     "value_of",
@@ -59,21 +59,21 @@ def value_of(x: Node) -> Array:
 
 def _made(value: Array, *parents: tuple[Node, Back]) -> Node:
     """A Var if something in it is one; else the plain array, and nothing is remembered."""
-    kept = [parent for parent in parents if isinstance(parent[0], Var)]
-    return Var(value, tuple(kept)) if kept else value
+    variables = [parent for parent in parents if isinstance(parent[0], Var)]
+    return Var(value, tuple(variables)) if variables else value
 
 
 def backward(loss: Var) -> None:
     """Fills `grad` of everything that a number was made of."""
     order: list[Var] = []
-    seen: set[int] = set()
+    visited: set[int] = set()
     stack: list[tuple[Var, bool]] = [(loss, False)]
     while stack:
         node, done = stack.pop()
         if done:
             order.append(node)
-        elif id(node) not in seen:
-            seen.add(id(node))
+        elif id(node) not in visited:
+            visited.add(id(node))
             stack.append((node, True))
             stack.extend((p, False) for p, _ in node.parents)
     loss.grad = np.ones_like(loss.value)
@@ -97,7 +97,7 @@ def _unbroadcast(g: Array, shape: tuple[int, ...]) -> Array:
     return folded
 
 
-def add(a: Node, b: Node) -> Node:
+def plus(a: Node, b: Node) -> Node:
     """a + b, broadcast."""
     x, y = value_of(a), value_of(b)
     return _made(x + y, (a, lambda g: _unbroadcast(g, x.shape)), (b, lambda g: _unbroadcast(g, y.shape)))
@@ -192,7 +192,7 @@ def sum_all(a: Node) -> Node:
     return _made(x.sum(), (a, lambda g: np.broadcast_to(g, x.shape)))
 
 
-def column(a: Node) -> Node:
+def squeeze(a: Node) -> Node:
     """A matrix of one column as a vector."""
     x = value_of(a)
     return _made(x[:, 0], (a, lambda g: g[:, None]))
@@ -254,39 +254,40 @@ def _reduced(op: np.ufunc, x: Array, first: NDArray[np.int64], count: NDArray[np
     m = int(count[0]) if len(count) else 0
     if 0 < m <= 32 and len(count) * m == len(x) and (count == m).all():
         wide = x.reshape(len(count), m, *x.shape[1:])
-        made: Array = wide[:, 0]
+        total: Array = wide[:, 0]
         for j in range(1, m):
-            made = op(made, wide[:, j])
-        return made
+            total = op(total, wide[:, j])
+        return total
     if x.ndim == 1 or m > 32 or (longest := int(count.max(initial=0))) > 12:
         folded: Array = op.reduceat(x, first, axis=0)
         return folded
-    made = x.take(first, axis=0)
+    total = x.take(first, axis=0)
     for j in range(1, longest):
         some = np.flatnonzero(count > j)
-        made[some] = op(made.take(some, axis=0), x.take(first[some] + j, axis=0))
-    return made
+        total[some] = op(total.take(some, axis=0), x.take(first[some] + j, axis=0))
+    return total
+
+
+def _segments(op: np.ufunc, x: Array, first: NDArray[np.int64], count: NDArray[np.int64], there: Any) -> Array:
+    """op over consecutive rows; 0 where a segment is empty, all but those in `there`."""
+    y: Array = np.zeros((len(first) - 1, *x.shape[1:]), x.dtype)
+    if len(there):
+        y[there] = _reduced(op, x, first[there], count[there])
+    return y
 
 
 def segment_sum(a: Node, first: NDArray[np.int64]) -> Node:
     """Sums of consecutive rows: segment i is rows first[i] to first[i + 1]; 0 where it is empty."""
-    x = value_of(a)
-    y = np.zeros((len(first) - 1, *x.shape[1:]), x.dtype)
     count = lengths(first)
-    there = count.nonzero()[0]
-    if len(there):
-        y[there] = _reduced(np.add, x, first[there], count[there])
+    y = _segments(np.add, value_of(a), first, count, count.nonzero()[0])
     return _made(y, (a, lambda g: np.repeat(g, count, axis=0)))
 
 
 def segment_max(a: Node, first: NDArray[np.int64]) -> Node:
     """The largest of consecutive rows, column by column; 0 where a segment is empty."""
-    x = value_of(a)
-    y = np.zeros((len(first) - 1, *x.shape[1:]), x.dtype)
-    count = lengths(first)
+    x, count = value_of(a), lengths(first)
     there = count.nonzero()[0]
-    if len(there):
-        y[there] = _reduced(np.maximum, x, first[there], count[there])
+    y = _segments(np.maximum, x, first, count, there)
 
     def back(g: Array) -> Array:
         at = x == np.repeat(y, count, axis=0)

@@ -1,4 +1,4 @@
-"""The small network as a policy that learns: its recipe, all that it remembers between iterations, and its gradient steps."""
+"""The small network as a policy that learns: its recipe, what it remembers between iterations, gradient steps."""
 
 from __future__ import annotations
 
@@ -72,9 +72,7 @@ class Recipe(Plan):
     episodes: int = 2_000  # of an iteration, branches counted, where a method is paid from traces ...
     branched: float = 0.25  # ... and of their decisions those that are branched, if it needs branches
     decisions: int = 0  # of an iteration, branches counted by what they add, instead of `rows` and `episodes`
-    update: str = (
-        "any"  # an expression (`podium.methods.update`); "any": the recipe's own; "method": that of the method
-    )
+    update: str = "any"  # an expression; "any": the recipe's own; "method": that of the method
     high: float | None = None  # the upper bound of a clip, where it is another than the lower
 
     def rule(self, method: Method) -> Update:
@@ -115,12 +113,13 @@ class Learner:
     doubt: float = 2.0  # of an episode (`collect`), and decisions branched in it, in the iteration before
     branched: float = 2.0
     spent: int = 0  # decisions made so far, branches counted by what they add
-    held: Parameters = field(default_factory=dict)  # what the regime and the schedule remember, by name
+    memory: Parameters = field(default_factory=dict)  # what the regime and the schedule remember, by name
 
 
 def one_thread() -> Any:
-    """A context in which matrices are multiplied by one thread: these are small, and threads that wait for a core that others use
-    made learning six times slower. Cores are used by processes (`WorldSource.mapped`) instead."""
+    """A context in which matrices are multiplied by one thread: these are small, and threads that wait
+    for a core that others use made learning six times slower. Cores are used by processes (`WorldSource.mapped`)
+    instead."""
     return threadpool_limits(1, "blas")
 
 
@@ -175,11 +174,11 @@ class NetPolicy:
         anchors = "anchor" in method.credit
         rollouts = [_whole(one) for one in rollouts]
         traces = [with_decision_tokens(with_anchors(one) if anchors else one.trace) for one in rollouts]
-        w = acting(self.recipe, self.learner.w, self.learner.held)
-        made = [
+        w = acting(self.recipe, self.learner.w, self.learner.memory)
+        acted = [
             [made_of(t, d) for d in one.observations.decisions] for t, one in zip(traces, rollouts, strict=True)
         ]
-        traces = fitted(method, traces, made, self.net, w)
+        traces = fitted(method, traces, acted, self.net, w)
         return [one._replace(trace=trace) for one, trace in zip(rollouts, traces, strict=True)]
 
     def update(self, rollouts: Sequence[Rollouts], credit: Sequence[Credit], update: Update) -> Change:
@@ -191,9 +190,9 @@ class NetPolicy:
             rows = [some for some in map(without_zeros, rows) if len(some.seen)]
         new, gradient, gradients = updated_by_regime(self.net, recipe, rows, old)
         scores = [float(one.score.mean()) for one in rollouts if len(one.score)]
-        held = remembered(recipe, old.held, old.w, float(np.mean(scores)) if scores else np.nan)
-        counts = {name: x for name, x in new.held.items() if name.startswith("updates/")}
-        self.learner = replace(new, iteration=old.iteration + 1, held=held | counts)
+        memory = remembered(recipe, old.memory, old.w, float(np.mean(scores)) if scores else np.nan)
+        counts = {name: x for name, x in new.memory.items() if name.startswith("updates/")}
+        self.learner = replace(new, iteration=old.iteration + 1, memory=memory | counts)
         self._pace(rollouts)
         many = sum(len(r.seen) for r in rows)
         return Change(many, learned.entropy, gradient, gradients, learned.paid, learned.credit)
@@ -220,11 +219,11 @@ def _whole(one: Rollouts) -> Rollouts:
 def updated_by_regime(
     net: Net, recipe: Recipe, rows: list[TrainingRows], old: Learner
 ) -> tuple[Learner, float, dict[str, float]]:
-    """The learner after the update of its regime on the rows of those who learn now; the mean length of its gradients, and of each role's.
+    """The learner after its regime's update on the rows of those who learn now; the mean gradient, and each role's.
 
     Decoupled roles share nothing, so that each is updated as if it were alone, with its own count of Adam's steps.
     """
-    who = learners(recipe, net.roles, old.iteration, old.held)
+    who = learners(recipe, net.roles, old.iteration, old.memory)
     rows = [r for r in rows if who is None or r.seen.role in who]
     if recipe.staleness and recipe.correction == "truncated":
         rows = [current(net, old.w, row, recipe.truncate) for row in rows]
@@ -233,11 +232,11 @@ def updated_by_regime(
     new, lengths = old, {}
     for role in dict.fromkeys(r.seen.role for r in rows):
         name = f"updates/{role}"
-        before = int(old.held.get(name, 0))
+        before = int(old.memory.get(name, 0))
         alone = replace(new, updates=before)
         one, lengths[role], _ = updated(net, recipe, [r for r in rows if r.seen.role == role], alone)
         new = replace(
-            one, updates=new.updates + one.updates - before, held=one.held | {name: np.array(one.updates)}
+            one, updates=new.updates + one.updates - before, memory=one.memory | {name: np.array(one.updates)}
         )
     return new, float(np.sqrt(sum(x * x for x in lengths.values()))), lengths
 
@@ -251,7 +250,7 @@ def current(net: Net, w: Parameters, row: TrainingRows, most: float) -> Training
 def updated(
     net: Net, recipe: Recipe, rows: list[TrainingRows], old: Learner
 ) -> tuple[Learner, float, dict[str, float]]:
-    """The learner after some gradient steps on credited rows; the mean length of its gradients, and of each role's part of them."""
+    """The learner after some gradient steps on credited rows; the mean length of gradients, and of each role's."""
     if not rows:
         return old, 0.0, {}
     left = 1.0 - old.iteration / recipe.iterations
@@ -273,7 +272,7 @@ def updated(
                 index = np.sort(order[part :: recipe.parts])
                 if len(index):
                     term, role = loss_of(net, recipe, at, row, index, left, recipe.parts / total), row.seen.role
-                    losses[role] = tape.add(losses[role], term) if role in losses else term
+                    losses[role] = tape.plus(losses[role], term) if role in losses else term
             grad: Parameters = {}
             for role, loss in losses.items():
                 part_of = gradient_of(loss, at)
@@ -289,7 +288,8 @@ def updated(
 
 
 class FlatAdamState:
-    """Parameters and both moments of Adam as one array each, on which it takes less than half as long. A step that has gradients of others than the first had is made one by one."""
+    """Parameters and both moments of Adam as one array each: less than half the time. A step that has gradients of
+    others than the first had is made one by one."""
 
     def __init__(self, w: Parameters, m: Parameters, v: Parameters) -> None:
         self.each = w, m, v
@@ -332,10 +332,12 @@ def _length(grad: Parameters) -> float:
 
 
 def in_units(net: Net, w: Parameters, row: TrainingRows, usual: float) -> TrainingRows:
-    """Credit as a multiple of what is usual: of all rows or, where options were tried alike, of rows like this one, A / (usual e^h).
+    """Credit as a multiple of what is usual: of all rows or, where options were tried alike, of rows like this one,
+    A / (usual e^h).
 
-    Where stakes differ a lot, the largest alone would else set the unit, and the rest would be lost in the entropy that is added. Rows
-    count by the root of their unit: between each alike, and each by what is lost if it is decided wrongly.
+    Where stakes differ a lot, the largest alone would else set the unit, and the rest would be lost in the entropy
+    that is added. Rows count by the root of their unit: between each alike, and each by what is lost if it is
+    decided wrongly.
     """
     if row.spread is None:
         return replace(row, credit=row.credit / usual)
@@ -347,7 +349,8 @@ def in_units(net: Net, w: Parameters, row: TrainingRows, usual: float) -> Traini
 def loss_of(
     net: Net, recipe: Recipe, w: Parameters, row: TrainingRows, index: N64, left: float, weight: float
 ) -> Any:
-    """Of some rows: `every_option`, and what fits e^h to how far options lie apart, d:  Σ_i w_i (h_i + d_i e^-h_i)."""
+    """Of some rows: `every_option`, and a fit of e^h to how far options lie apart, d: Σ_i w_i (h_i + d_i
+    e^-h_i)."""
     at, seen = entries_of(row.seen, index), taken(row.seen, index)
     context, items = net.context(w, seen)
     each = (row.weight[index] * weight).astype(np.float32)
@@ -363,5 +366,5 @@ def loss_of(
     if row.spread is None:
         return loss
     h = net.apart(w, seen, tape.value_of(context))
-    off = tape.add(h, tape.mul(tape.exp(tape.mul(h, -1.0)), row.spread[index].astype(np.float32)))
-    return tape.add(loss, tape.mul(tape.sum_all(tape.mul(off, each)), SPREAD))
+    off = tape.plus(h, tape.mul(tape.exp(tape.mul(h, -1.0)), row.spread[index].astype(np.float32)))
+    return tape.plus(loss, tape.mul(tape.sum_all(tape.mul(off, each)), SPREAD))

@@ -13,7 +13,6 @@ from podium.credit import Credit, apply
 from podium.credit.credit import read_credit
 from podium.credit.keys import groups
 from podium.expression import Call, Node, Scaled, Sum, Then, calls, spell
-from podium.graph import units
 from podium.learn.credit import at_events
 from podium.methods import Method, scored
 from podium.registry import facts, find, kind_of
@@ -118,8 +117,8 @@ def _alone(credit: Credit, call: Call, rows: N64) -> str:
             if (np.append(find("key", key)(credit.trace, credit.unit), -1)[of] < 0).all():
                 return f"none has the key {key!r}"
         group = np.append(groups(credit, keys), -1)
-        held = (group[:-1] >= 0) & ~np.isnan(credit.value)
-        count = np.append(np.bincount(group[:-1][held], minlength=int(group.max(initial=0)) + 1), 0)
+        grouped = (group[:-1] >= 0) & ~np.isnan(credit.value)
+        count = np.append(np.bincount(group[:-1][grouped], minlength=int(group.max(initial=0)) + 1), 0)
         if (count[group[of]] < 2).all():
             return f"each is the only {_word(credit.unit)} of its group by {' and '.join(keys)}"
     return ""
@@ -127,12 +126,8 @@ def _alone(credit: Credit, call: Call, rows: N64) -> str:
 
 def _units(credit: Credit, rows: N64) -> N64:
     """The unit of each row, -1 for none."""
-    if credit.unit == "token":
-        last = np.full(credit.trace.n_events, -1)
-        last[credit.trace.owner_k] = np.arange(len(credit.trace.owner_k))
-        return last[rows]
-    place: N64 = units.place(credit.trace, credit.unit)[rows].astype(np.int64)
-    return np.where(place >= 0, place, -1)
+    unit_e = at_events(credit, np.arange(len(credit.value), dtype=np.float64))
+    return np.nan_to_num(unit_e, nan=-1.0)[rows].astype(np.int64)
 
 
 def _needs(call: Call) -> str:

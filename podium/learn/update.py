@@ -1,7 +1,7 @@
 """The loss of the small network, over log-probabilities and credit, to be minimised; and Adam.
 
-A loss is a pure function. `logp` is of what was done (one entry a decision, turn or token), `old` under the policy that did it, `weight` how
-much each counts; constants are arrays, what a gradient is wanted of is a tape's Var.
+A loss is a pure function. `logp` is of what was done (one entry a decision, turn or token), `old` under the policy
+that did it, `weight` how much each counts; constants are arrays, what a gradient is wanted of is a tape's Var.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def weighted_loss(gain: Node, weight: Array) -> Node:
 
 
 def ratio(logp: Node, old: Array, first: N64 | None = None, mean: bool = False) -> Node:
-    """ρ = π / π_old of each entry; with `first`, of each run of entries: a turn's product, or its geometric mean (GSPO).
+    """ρ = π / π_old of each entry; with `first`, of each run of entries: its product, or geometric mean (GSPO).
 
     ρ_i = exp(logp_i - old_i),   ρ_s = exp(Σ_{i in s} (logp_i - old_i)),   ρ_s = exp(mean_{i in s} (logp_i - old_i))
     """
-    change = tape.add(logp, -old)
+    change = tape.plus(logp, -old)
     if first is not None:
         change = tape.segment_sum(change, first)
         if mean:
@@ -51,17 +51,18 @@ def entropy(logp: Node, weight: Array) -> Node:
 
 def critic(value: Node, target: Array, weight: Array) -> Node:
     """L = ½ Σ_i w_i (V_i - G_i)²: what an actor-critic adds to the policy's own loss."""
-    off = tape.add(value, -target)
+    off = tape.plus(value, -target)
     return tape.mul(tape.sum_all(tape.mul(tape.mul(off, off), weight)), 0.5)
 
 
 def qmix(q: Node, w1: Node, b1: Node, w2: Node, b2: Node) -> Node:
     """Q_tot = |w2| · elu(|w1| Q + b1) + b2, monotone in every Q_i.   from: Rashid et al. 2018.
 
-    q [teams, agents]; w1 [agents, width], b1 [width], w2 [width, 1], b2 [1] from the state or fitted as they are. TD is `critic` on Q_tot.
+    q [teams, agents]; w1 [agents, width], b1 [width], w2 [width, 1], b2 [1] from the state or fitted as they are.
+    TD is `critic` on Q_tot.
     """
-    hidden = tape.elu(tape.add(tape.matmul(q, tape.absolute(w1)), b1))
-    return tape.column(tape.add(tape.matmul(hidden, tape.absolute(w2)), b2))
+    hidden = tape.elu(tape.plus(tape.matmul(q, tape.absolute(w1)), b1))
+    return tape.squeeze(tape.plus(tape.matmul(hidden, tape.absolute(w2)), b2))
 
 
 def every_option(
@@ -78,7 +79,7 @@ def every_option(
     else:
         bounded = bounded_gain(ratio(logp, old), credit, clip, clip if high is None else high)
         loss = weighted_loss(bounded, np.exp(old) * weight)
-    return tape.add(loss, tape.mul(entropy(logp, weight), doubt)) if doubt else loss
+    return tape.plus(loss, tape.mul(entropy(logp, weight), doubt)) if doubt else loss
 
 
 def adam(

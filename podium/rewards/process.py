@@ -1,6 +1,6 @@
 """R4, process: what each step was worth, whatever came of it.
 
-A learned process scorer is a column too: `judges.judged` makes it, `judges.attach` states it, `step` reads it.
+A learned process scorer is a column too: `engine.judges.judged` makes it, `attach` states it, `step` reads it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The leader-board: every method of the table that can act in a world, at equal budgets, beside optimum and trivial policies.
+"""The leader-board: methods that can act in a world, at equal budgets, beside optimum and trivial policies.
 
-Every method has the same network, the same number of episodes (branches count), the same clipped update and the same dice. What differs is the
-credit: the method's own expression, evaluated on the traces.
+Every method has the same network, the same number of episodes (branches count), the same clipped update and the
+same dice. What differs is the credit: the method's own expression, evaluated on the traces.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from podium.methods import METHODS, Method, named
 from podium.registry import alternatives
 from podium.rewards.ledger import BadReward
 
-__all__ = ["BUDGET", "Board", "Standing", "chosen", "compare", "learned"]
+__all__ = ["BUDGET", "Board", "Standing", "chosen", "compare", "train_method"]
 
 BUDGET = Recipe(iterations=30, worlds=4, entropy=0.1, epochs=2)
 
@@ -45,7 +45,7 @@ class Board(NamedTuple):
     refused: dict[tuple[str, str], str]  # by method and world
 
 
-def learned(env: str, method: Method, recipe: Recipe, seed: int) -> tuple[Net, Learner, float]:
+def train_method(env: str, method: Method, recipe: Recipe, seed: int) -> tuple[Net, Learner, float]:
     """A policy trained by a method's credit, and the share of decisions paid. Raises BadCredit or BadReward
     where the worlds lack what it needs."""
     policy = NetPolicy(net := Net(training(env, seed, 0, 0)), recipe, begin(net, seed))
@@ -75,13 +75,12 @@ def compare(
             say(f"{env}: {method.name}")
             try:
                 with one_thread():
-                    found = [_judged(env, method, recipe, seed, tests, episodes) for seed in seeds]
+                    judgements = [_judged(env, method, recipe, seed, tests, episodes) for seed in seeds]
             except (BadCredit, BadReward) as error:
                 refused[method.name, env] = str(error).partition("; there are")[0]
                 continue
-            standings.append(
-                Standing(method.name, env, *over_seeds([one for one, _ in found]), fmean(p for _, p in found))
-            )
+            worth, paid = zip(*judgements, strict=True)
+            standings.append(Standing(method.name, env, *over_seeds(worth), fmean(paid)))
     order = {env: i for i, env in enumerate(envs)}
     return Board(sorted(standings, key=lambda s: (order[s.env], s.share.mean)), refused)
 
@@ -89,7 +88,7 @@ def compare(
 def _judged(
     env: str, method: Method, recipe: Recipe, seed: int, tests: int, episodes: int
 ) -> tuple[list[Judged], float]:
-    net, learner, paid = learned(env, method, recipe, seed)
+    net, learner, paid = train_method(env, method, recipe, seed)
     return [judged(held_out(env, i), net, learner.w, episodes, most=recipe.most) for i in range(tests)], paid
 
 

@@ -1,8 +1,9 @@
-"""Training for the studies: the one method, a method of the table, or the control whose credit was shuffled; and what was played for it.
+"""Training for the studies: the one method, one of the table, or the control with shuffled credit; and its cost.
 
-The budget is counted in decisions, branches included: each is one call of the policy, and a branch is shorter than an episode. A recipe that puts a
-method of the table beside the one method has three budgets: `ours`; `traced`, which takes the method about as long by the clock; and `few`, by which the
-one method plays about as many decisions as the other.
+The budget is counted in decisions, branches included: each is one call of the policy, and a branch is shorter than
+an episode. A recipe that puts a method of the table beside the one method has three budgets: `ours`; `traced`,
+which takes the method about as long by the clock; and `few`, by which the one method plays about as many decisions
+as the other.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from podium.learn.source import Worlds, iterations
 from podium.learn.train import Learner, NetPolicy, Recipe, begin
 from podium.trace.columns import F
 
-__all__ = ["FEW", "OURS", "SAID", "SHUFFLED", "Lesson", "budget", "learned", "marks", "recipe_of"]
+__all__ = ["FEW", "OURS", "SAID", "SHUFFLED", "Lesson", "budget", "marks", "recipe_of", "train_lesson"]
 
 OURS, FEW, SHUFFLED = "same-prefix", "few", "shuffled"
 SAID = {
@@ -60,7 +61,7 @@ def budget(how: Any, credit: str) -> Recipe:
     return recipe_of(getattr(how, own.get(credit, "traced")))
 
 
-def learned(
+def train_lesson(
     credit: str,
     recipe: Recipe,
     worlds: Worlds,
@@ -68,8 +69,8 @@ def learned(
     start: Learner | None = None,
     most: int | None = None,
 ) -> Lesson:
-    """Trains by same-prefix credit, by it shuffled, or by a method of the table: to the end of the recipe, or so many iterations; from
-    the parameters of another learner, if one is given."""
+    """Trains by same-prefix credit, by it shuffled, or by a method of the table: to the end of the recipe, or so
+    many iterations; from the parameters of another learner, if one is given."""
     net = network(worlds(0, 0), recipe)
     learner = begin(net, seed)
     if start is not None:
@@ -96,8 +97,9 @@ def _dealt(policy: NetPolicy, n: int) -> NDArray[np.int64]:
 
 
 def marks(lesson: Lesson, worlds: Sequence[World], episodes: int, most: int = 100) -> list[Judged]:
-    """What was learned beside the optimum and the best trivial policy of each world: played as the policy draws or by its likeliest
-    option, whichever earned more on other episodes. By its likeliest option a policy that is not sure yet may never stop."""
+    """What was learned beside the optimum and the best trivial policy of each world: played as the policy draws or
+    by its likeliest option, whichever earned more on other episodes. By its likeliest option a policy that is not
+    sure yet may never stop."""
 
     def one(world: World) -> Judged:
         def score(dice: U, sharp: float) -> F:

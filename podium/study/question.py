@@ -163,9 +163,9 @@ def fingerprint(question: Question) -> str:
 
 @cache
 def _code(own: Path) -> bytes:
-    """A fingerprint of the code: the question's module up to `report`, what it imports of `podium.study` and from its
-    own checkout or folder, and the packages of Podium that those import. What comes from `report` on only tells and
-    draws."""
+    """A fingerprint of the code: the question's module up to `report`, what it imports of `podium.study` and from
+    its own checkout or folder, and the packages of Podium that those import. What comes from `report` on only
+    tells."""
     found, packages, todo = set[Path](), set[Path](), [own]
     while todo:
         found.add(path := todo.pop())
@@ -232,16 +232,16 @@ def measure_all(
     """Every arm on every seed; what the folder has of the same key is taken from there, and what is measured is put
     there at once."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = Measurements({}, {}, {})
+    measurements = Measurements({}, {}, {})
     for stage in (first_stage, second_stage):
-        jobs = [(question, arm, seed, folder) for arm in stage(question, found) for seed in question.seeds]
+        jobs = [(question, arm, seed, folder) for arm in stage(question, measurements) for seed in question.seeds]
         for number, ((_, arm, seed, _), one) in enumerate(zip(jobs, _mapped(jobs, cores), strict=True), 1):
-            found.arms.setdefault(arm, []).append(one["found"])
-            found.seconds.setdefault(arm, []).append(one["seconds"])
+            measurements.arms.setdefault(arm, []).append(one["found"])
+            measurements.seconds.setdefault(arm, []).append(one["seconds"])
             if one.get("took"):
-                found.took.setdefault(arm, []).append(one["took"])
+                measurements.took.setdefault(arm, []).append(one["took"])
             say(f"{question.name}: {arm}, seed {seed} ({number} of {len(jobs)})")
-    return found
+    return measurements
 
 
 def first_stage(question: Question, found: Measurements) -> list[str]:
@@ -275,9 +275,9 @@ def _kept(question: Question, arm: str, seed: int, folder: Path) -> dict[str, An
     if not path.exists():
         began = process_time()
         with one_thread():
-            found = question.experiment.measure(question.how, arm, seed)
-        took = found.pop("took", {})
-        report = {"found": _plain(found), "seconds": process_time() - began, "took": took}
+            values = question.experiment.measure(question.how, arm, seed)
+        took = values.pop("took", {})
+        report = {"found": _plain(values), "seconds": process_time() - began, "took": took}
         write_whole(path, msgspec.json.encode(report))
     there: dict[str, Any] = msgspec.json.decode(path.read_bytes())
     return there
@@ -365,8 +365,8 @@ def write_report(question: Question, found: Measurements, folder: Path) -> Repor
     """The numbers, the seconds and the figure into a folder; and the tables into the page, if one is there."""
     report = report_of(question, found)
     folder.mkdir(parents=True, exist_ok=True)
-    held = {"key": fingerprint(question), "seeds": len(question.seeds), "arms": found.arms}
-    write_whole(folder / f"{question.name}.json", _spelled(held))
+    contents = {"key": fingerprint(question), "seeds": len(question.seeds), "arms": found.arms}
+    write_whole(folder / f"{question.name}.json", _spelled(contents))
     write_whole(folder / f"{question.name}.seconds.json", _spelled({"seconds": found.seconds, "took": found.took}))
     write_whole(folder / f"{question.name}.svg", report.figure.encode())
     if (page := folder / f"{question.name}.md").exists():
@@ -385,9 +385,10 @@ def load_measurements(question: Question, folder: Path = SHIPPED) -> tuple[Measu
     path = folder / f"{question.name}.json"
     if not path.exists():
         return None
-    held = msgspec.json.decode(path.read_bytes())
+    contents = msgspec.json.decode(path.read_bytes())
     seconds = msgspec.json.decode((folder / f"{question.name}.seconds.json").read_bytes())
-    return Measurements(held["arms"], seconds["seconds"], seconds["took"]), held["key"] == fingerprint(question)
+    same = contents["key"] == fingerprint(question)
+    return Measurements(contents["arms"], seconds["seconds"], seconds["took"]), same
 
 
 def latest_report(question: Question, folders: Sequence[Path]) -> tuple[Report, bool] | None:

@@ -141,7 +141,8 @@ def _numbers(n: int, rollouts: slice | Sequence[int]) -> list[int]:
 
 @contextmanager
 def locked(folder: Path, wait: bool = True) -> Iterator[None]:
-    """Holds a folder, which others that hold it so wait for. Raises StoreError where one does and nobody is to wait."""
+    """Holds a folder, which others that hold it so wait for. Raises StoreError where one does and nobody is to
+    wait."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:

@@ -245,7 +245,7 @@ def credit_columns(
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The credit of a method to one of some runs that it may compare, for each of its events and units.
 
-    `unit` is one of the eight, or "own": the one that the method pays. `paid` is the method's credit, if it is known.
+    `unit` is one of the eight, or "own": the one that the method pays. `paid` is its credit, if it is known.
     """
     if method not in METHODS:
         raise NoAnswer(f"no method called {method!r}; {alternatives(method, sorted(METHODS), 'method')}")

@@ -107,7 +107,8 @@ def run_bundle(trace: Trace) -> bytes:
         values = getattr(trace, f"{name}_e")
         if not np.isnan(values).all():
             columns[name] = values.astype(np.float32)
-    if "cost" not in columns and not np.isnan(usd_e := turn_bill(trace, default_prices()).usd_e).all():
+    priced = "cost" not in columns and bool((trace.model_e.codes >= 0).any())
+    if priced and not np.isnan(usd_e := turn_bill(trace, default_prices()).usd_e).all():
         columns["price"] = usd_e.astype(np.float32)
     for name in ("tool", "role", "model", "chosen"):
         text: Text = getattr(trace, f"{name}_e")

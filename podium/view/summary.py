@@ -241,7 +241,7 @@ def _prompts(run: RunColumns, task_e: I, count: int) -> list[str | None]:
 def _unpacked(text: str) -> str:
     """The text itself, where it is JSON: spans have it as a list, or under the name of its part.
 
-    >>> [_unpacked(text) for text in ('["Look it up."]', '{"role": "assistant", "content": "Done."}', "[1] is open")]
+    >>> [_unpacked(text) for text in ('["Look it up."]', '{"role": "user", "content": "Done."}', "[1] is open")]
     ['Look it up.', 'Done.', '[1] is open']
     """
     if text[:1] not in ("{", "["):

@@ -10,9 +10,9 @@ from staged import staged
 
 from bench import teams
 from podium.audit import Second, Suspects, detectors
+from podium.audit.score_laws import reordered
 from podium.audit.waste import dead_spawn, repeated_work
 from podium.registry import facts, find
-from podium.rewards.conformance import reordered
 from podium.trace.columns import Trace, concat
 
 

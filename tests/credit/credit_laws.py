@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from podium.audit.score_laws import matched, renamed, reordered
 from podium.credit.credit import Credit, apply
 from podium.credit.forest import nodes, roots
 from podium.graph import units
 from podium.graph.grouping import count_of, take
-from podium.rewards.conformance import matched, renamed, reordered, taken
-from podium.trace.columns import COLUMNS, F, Names, Text, Trace, concat
+from podium.trace.columns import COLUMNS, F, Names, Text, Trace, concat, take_rows
 from podium.trace.vocabulary import edge, event
 
 __all__ = ["LAWS", "Judged", "faults", "judged", "split"]
@@ -285,7 +285,7 @@ def split(trace: Trace, row: int) -> tuple[Trace, NDArray[np.int64]]:
     columns: dict[str, Any] = {}
     for name, axis, kind in COLUMNS:
         values = getattr(trace, name)
-        values = taken(values, old) if axis == "e" else values
+        values = take_rows(values, old) if axis == "e" else values
         columns[name] = at[values] if kind == "row" else values
     start = int(trace.first_of("e")[trace.rollout_e[row]])
     src = np.append(np.where(columns["src_x"] == row, row + 1, columns["src_x"]), [row, start])
@@ -307,7 +307,7 @@ def split(trace: Trace, row: int) -> tuple[Trace, NDArray[np.int64]]:
     columns["reward_e"] = {
         name: _pair(values, row, values[row], 0.0 * values[row]) for name, values in columns["reward_e"].items()
     }
-    ids = taken(trace.id_e, old).strings()
+    ids = take_rows(trace.id_e, old).strings()
     columns["id_e"] = Names(Text.of([*ids[: row + 1], f"{ids[row]}, the rest", *ids[row + 2 :]]))
     return Trace.of(**columns), old
 

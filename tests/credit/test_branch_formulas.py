@@ -16,11 +16,12 @@ from grown import decides, on, run, runs
 from teams import acts, forest
 
 from podium.credit import Credit, apply
-from podium.credit.branches import alternatives, chance, effects
+from podium.credit.branches import alternatives, chance
 from podium.credit.forest import contexts, copies, nodes, parents, roots
 from podium.credit.masks import mask_runs
 from podium.graph import units
 from podium.interval import student
+from podium.metrics.effects import effects
 from podium.trace.columns import Text, Trace
 
 Options = dict[int, dict[str, list[int]]]

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from experiments.effects import forest
 from podium.credit import BadCredit, Credit
-from podium.credit.branches import Effects, alternatives, effects
+from podium.credit.branches import alternatives
 from podium.credit.options import at_options
 from podium.interval import student
+from podium.metrics.effects import Effects, effects
 from podium.trace.columns import Text, Trace, concat
 
 # C3: alternatives are nodes

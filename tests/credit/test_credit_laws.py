@@ -15,13 +15,13 @@ from grown import near, on, run, runs
 from teams import forest, plain, solo
 
 from podium import rewards
+from podium.audit.score_laws import renamed, reordered
 from podium.credit import Credit, apply
 from podium.credit.forest import nodes, roots
 from podium.credit.routing import broadcast
 from podium.graph import units
 from podium.methods import METHODS, Method
 from podium.registry import facts, find, names
-from podium.rewards.conformance import renamed, reordered
 from podium.rewards.ledger import Now
 from podium.trace.columns import Trace
 from podium.trace.rules import check

@@ -12,13 +12,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from podium.audit.exactness import exactness  # noqa: E402
 from podium.engine.local import engines_of  # noqa: E402
 from podium.engine.models import policy_team  # noqa: E402
 from podium.gateway.serve import serving  # noqa: E402
 from podium.gateway.service import Gateway  # noqa: E402
 from podium.trace.files import load  # noqa: E402
 from podium.trace.rules import check  # noqa: E402
-from podium.trace.tokens import exactness  # noqa: E402
 from podium.trace.vocabulary import event  # noqa: E402
 from tests.engine.templates import dialogue, goes_on  # noqa: E402
 
@@ -32,6 +32,7 @@ pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="the clients are not
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, str]]:
+    torch.set_num_threads(1)
     service = Gateway(
         tmp_path_factory.mktemp("runs"), TEAM, lambda: engines_of(TEAM, "0", 16, 32, False), longest=64
     )

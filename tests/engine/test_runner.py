@@ -144,7 +144,7 @@ def test_a_large_pool_is_given_up_when_nobody_holds_any(
         assert runner.pool.size > 128
         del reader
         assert runner.pool.size == 128
-        assert not runner.pool.held
+        assert not runner.pool.layers
     assert torch.equal(*before)
 
 
@@ -401,7 +401,7 @@ def test_the_parts_of_a_context_are_one_attention() -> None:
     torch.manual_seed(0)
     held = pool.Pool(64)
     q, k, v = torch.randn(5, 4, 8), torch.randn(5, 2, 8), torch.randn(5, 2, 8)
-    held.held[0] = torch.randn(64, 2, 8), torch.randn(64, 2, 8)
+    held.layers[0] = torch.randn(64, 2, 8), torch.randn(64, 2, 8)
 
     def whole(*numbers: int) -> Any:
         return torch.tensor(numbers, dtype=torch.int32)
@@ -413,7 +413,7 @@ def test_the_parts_of_a_context_are_one_attention() -> None:
     ]
     at = torch.tensor([24, 25, 26, 30, 31])
     found = pool.Flash(held, at, parts)(0, q, k, v, 0.3)
-    keys, values = held.held[0]
+    keys, values = held.layers[0]
     for row, (seen, queries) in enumerate(
         (([*range(40, 47), *range(20, 27)], range(3)), ([*range(40, 47), 30, 31], range(3, 5)))
     ):

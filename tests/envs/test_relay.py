@@ -5,7 +5,7 @@ import pytest
 
 from podium.envs.conformance import score_of
 from podium.envs.draws import seeds
-from podium.envs.relay import Relay, every_rule, frugal, worth
+from podium.envs.relay import Relay, every_rule, frugal, value_of_rules
 from podium.envs.world import BadParameter, make, play
 from podium.trace.rules import check
 from podium.trace.vocabulary import decision, event
@@ -59,7 +59,7 @@ def test_brute_force_of_three_mates(c):
     world = make("relay", n=3, E=3, p=(0.1, 0.35, 0.55), c=c)
     rules = every_rule(3)
     best = max(
-        worth(rules[list(team)], world.params)
+        value_of_rules(rules[list(team)], world.params)
         for team in product(range(27), repeat=3)
         if list(team) == sorted(team)
     )
@@ -83,7 +83,7 @@ def test_trivial_policies_lose_a_twentieth():
     world = make("relay")
     scores = {name: score_of(world, policy, 100_000)[0] for name, policy in world.trivial().items()}
     assert max(scores.values()) < 0.95 * world.optimum()
-    full = worth(np.full((2, 6), 2), world.params)
+    full = value_of_rules(np.full((2, 6), 2), world.params)
     assert scores["all full"] == pytest.approx(full, abs=0.006)
     assert scores["all silent"] == pytest.approx(0.5, abs=0.006)
 

@@ -12,10 +12,10 @@ from bench.counterfactual import TESTED, _common, asked, training_teams
 from experiments.counterfactual import Asked, Fit, Lesson, Work, asked_of, fit, lesson, stamped, unfitted
 from experiments.counterfactual.fitted import loss
 from experiments.counterfactual.hypotheses import GUESSES, SPREADS, _told, contrasts, guesses, steps
-from experiments.counterfactual.network import M, batched, initial, joined, worth
+from experiments.counterfactual.network import M, batched, initial, join_batches, worth
 from experiments.estimators import branching, within_budget
 from experiments.fidelity import Found, Marks, spearman
-from experiments.recorded import Decided, Recorded, decided, luck, recorded, tried
+from experiments.recorded import Decided, Recorded, decided, luck, record_runs, tried
 from experiments.table import dressed, recorded_trace
 from podium.credit import BadCredit, Credit
 from podium.credit.critics import own_action, plugged
@@ -31,7 +31,7 @@ NAN = np.nan
 
 def sees(world: Planted, runs: int, budget: int = 8) -> tuple[Recorded, Decided, F, F]:
     """Runs, decisions, the tries that fit the budget, and as many more."""
-    log = recorded(world, runs, 7)
+    log = record_runs(world, runs, 7)
     decisions = decided(log)
     wanted = within_budget(decisions, budget, np.random.default_rng(0))
     n = wanted.shape[2]
@@ -135,7 +135,7 @@ def test_before_it_learns_guesses_are_believed_as_likely_as_they_are(some: Asked
 
 
 def test_with_many_tries_and_nothing_alike_it_is_branching(world: Planted) -> None:
-    log = recorded(world, 3, 0)
+    log = record_runs(world, 3, 0)
     decisions = decided(log).take(np.arange(3))
     earned = tried(log, decisions, 4000)
     told = unfitted().credit(asked(log, decisions, earned))
@@ -163,7 +163,7 @@ def test_the_gradient_is_that_of_finite_differences(taught: list[Lesson], stirre
 
 def test_teams_side_by_side_are_teams_alone(taught: list[Lesson], stirred: Fit) -> None:
     alone = [tape.value_of(worth(stirred.parameters, one.batch)) for one in taught]
-    together = tape.value_of(worth(stirred.parameters, joined([one.batch for one in taught])))
+    together = tape.value_of(worth(stirred.parameters, join_batches([one.batch for one in taught])))
     np.testing.assert_allclose(np.concatenate(alone), together, atol=1e-5)
 
 
@@ -201,7 +201,7 @@ def test_no_team_is_too_small() -> None:
 @pytest.fixture(scope="module")
 def forest(world: Planted) -> tuple[Any, Asked]:
     """Runs with three tries of every option as they are recorded, and the same on the columns of the model."""
-    log = recorded(world, 6, 5)
+    log = record_runs(world, 6, 5)
     decisions, trace = decided(log), recorded_trace(world, 6, 5)
     order = np.lexsort((decisions.row, decisions.run))
     decisions = decisions.take(order)

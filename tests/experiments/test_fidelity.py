@@ -27,18 +27,18 @@ from experiments.estimators import (
 )
 from experiments.fidelity import curve, designs, mark, row, spearman
 from experiments.identify import biased, identification, spawns_that_react
-from experiments.recorded import Decided, decided, held_out_teams, luck, recorded, tried
+from experiments.recorded import Decided, decided, held_out_teams, luck, record_runs, tried
 from experiments.table import dressed, exact_at, recorded_trace, summed_at, table
 from experiments.worlds import WORLDS, world_table
 from podium.cli import app
 from podium.credit import Credit
-from podium.credit.branches import effects
 from podium.envs.branch import branch
 from podium.envs.planted import Planted, PlantedParams
 from podium.envs.planted_credit import worth
 from podium.envs.world import make, play
 from podium.graph import units
 from podium.methods import METHODS, credit_of
+from podium.metrics.effects import effects
 from podium.study.figure import Line
 from podium.trace.do import Do
 
@@ -143,7 +143,7 @@ def test_pooling_helps_most_where_there_is_least(world: Planted) -> None:
 
 
 def test_what_is_played_is_what_branching_plays(world: Planted) -> None:
-    runs = recorded(world, 12, 5)
+    runs = record_runs(world, 12, 5)
     trace = recorded_trace(world, 12, 5)
     np.testing.assert_array_equal(trace.reward_n["team"], runs.outcome)
     decisions = decided(runs)
@@ -163,14 +163,14 @@ def test_what_is_played_is_what_branching_plays(world: Planted) -> None:
 
 
 def test_the_run_itself_is_try_0_of_the_option_taken(world: Planted) -> None:
-    runs = recorded(world, 20, 1)
+    runs = record_runs(world, 20, 1)
     decisions = decided(runs)
     own = tried(runs, decisions, 1)[np.arange(len(decisions)), decisions.taken, 0]
     np.testing.assert_array_equal(own, runs.outcome[decisions.run])
 
 
 def test_many_tries_find_the_exact_credit(world: Planted) -> None:
-    runs = recorded(world, 6, 2)
+    runs = record_runs(world, 6, 2)
     decisions = decided(runs)
     told = branching(decisions, tried(runs, decisions, 4000))
     assert np.abs(told.credit - decisions.exact).max() < 0.04
@@ -321,7 +321,7 @@ def test_the_page_shows_what_was_written() -> None:
 
 
 def test_play_of_recorded_runs_repeats(world: Planted) -> None:
-    a, b = recorded(world, 5, 9), recorded(world, 5, 9)
+    a, b = record_runs(world, 5, 9), record_runs(world, 5, 9)
     np.testing.assert_array_equal(a.values, b.values)
     score = play(world, world.behaviour(a.seed), a.seed).score
     np.testing.assert_array_equal(score, a.outcome)

@@ -26,7 +26,7 @@ from podium.envs.world import make, play
 from podium.learn.evaluate import judged
 from podium.learn.params import training
 from podium.learn.train import Recipe
-from podium.study.loop import OURS, SHUFFLED, learned, marks
+from podium.study.loop import OURS, SHUFFLED, marks, train_lesson
 from podium.study.question import read_study
 from podium.trace.rules import check
 from podium.trace.vocabulary import event
@@ -38,7 +38,7 @@ def test_credit_of_the_three_roles_is_that_of_the_table_on_traces() -> None:
     runs = dr_mas.runs_of(how, tables, how.tasks * how.group, dice)
     for team in how.teams:
         for name in ("grpo", "dr_mas", "mean only"):
-            given, report = dr_mas.credit(how, team, name, runs, dice), dr_mas.traced(how, team, name, runs)
+            given, report = dr_mas.credit_of_team(how, team, name, runs, dice), dr_mas.traced(how, team, name, runs)
             np.testing.assert_allclose(given, report, atol=1e-9)
 
 
@@ -61,7 +61,7 @@ def test_legs_paid_by_hand() -> None:
 def test_credit_points_uphill_but_for_the_control(paid: str) -> None:
     how = replace(read_study("diffusion").how, batch=256)
     dice, p, matter = np.random.default_rng(0), np.full(20, 0.5), np.ones(20, np.bool_)
-    up = np.mean([diffusion.credit(how, paid, p, matter, dice).mean() for _ in range(40)])
+    up = np.mean([diffusion.credit_of_case(how, paid, p, matter, dice).mean() for _ in range(40)])
     assert abs(up) < 0.005 if paid == "shuffled" else up > 0.01
 
 
@@ -69,7 +69,9 @@ def test_ten_decisions_alone_are_a_broadcast_over_ten() -> None:
     """The single agent of a run of ten is the whole run."""
     how = replace(read_study("diffusion").how, batch=4_000)
     p, matter = np.full(10, 0.5), np.ones(10, np.bool_)
-    one, two = (diffusion.credit(how, paid, p, matter, np.random.default_rng(1)) for paid in ("alone", "broadcast"))
+    one, two = (
+        diffusion.credit_of_case(how, paid, p, matter, np.random.default_rng(1)) for paid in ("alone", "broadcast")
+    )
     np.testing.assert_allclose(one, two, atol=1e-6)
 
 
@@ -138,7 +140,7 @@ def test_a_single_agent_is_never_better_than_the_best_of_a_team() -> None:
 def test_a_policy_that_is_not_sure_is_played_as_it_draws() -> None:
     """By its likeliest option one who stops with less than even odds never stops."""
     world = make("costly_search", c=0.05)
-    lesson = learned(OURS, Recipe(iterations=1, rows=20, worlds=1), lambda i, k: world, 0)
+    lesson = train_lesson(OURS, Recipe(iterations=1, rows=20, worlds=1), lambda i, k: world, 0)
     by_likeliest = judged(world, lesson.net, lesson.learner.w, 1_000, most=100, batch=1_000)
     assert marks(lesson, [world], 1_000)[0].value >= by_likeliest.value - 0.05
 
@@ -155,7 +157,7 @@ def test_shuffled_credit_teaches_nothing() -> None:
     recipe = Recipe(iterations=12, rows=600, worlds=2)
     worlds = [training("jury", 9, 0, 0)]
     share = {
-        credit: marks(learned(credit, recipe, lambda i, k: training("jury", 0, i + 1, k), 0), worlds, 4_000)[
+        credit: marks(train_lesson(credit, recipe, lambda i, k: training("jury", 0, i + 1, k), 0), worlds, 4_000)[
             0
         ].share
         for credit in (OURS, SHUFFLED)

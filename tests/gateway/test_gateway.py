@@ -17,6 +17,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from podium.audit.exactness import exactness  # noqa: E402
 from podium.engine.chat import ChatEndpoint  # noqa: E402
 from podium.engine.local import LocalEngine, engines_of  # noqa: E402
 from podium.engine.models import policy_team  # noqa: E402
@@ -28,7 +29,6 @@ from podium.gateway.service import EngineThread, Gateway, Limits  # noqa: E402
 from podium.trace.columns import Trace  # noqa: E402
 from podium.trace.files import load  # noqa: E402
 from podium.trace.rules import check  # noqa: E402
-from podium.trace.tokens import exactness  # noqa: E402
 from tests.engine.test_writing import plain_logp  # noqa: E402
 from tests.verbs import verb  # noqa: E402
 

@@ -12,18 +12,18 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from podium.audit.exactness import exactness  # noqa: E402
 from podium.engine.models import policy_team  # noqa: E402
 from podium.gateway.program import program_of  # noqa: E402
 from podium.gateway.serve import BadGateway  # noqa: E402
 from podium.harness.team import BadTeam  # noqa: E402
 from podium.learn.folder import BadRecipe  # noqa: E402
 from podium.learn.lm.live import earned  # noqa: E402
-from podium.learn.lm.live_run import LiveRun, read  # noqa: E402
+from podium.learn.lm.live_run import LiveRun, read_team_recipe  # noqa: E402
 from podium.learn.lm.text_world import PlaySettings  # noqa: E402
 from podium.trace.columns import Trace, concat  # noqa: E402
 from podium.trace.files import load  # noqa: E402
 from podium.trace.rules import check  # noqa: E402
-from podium.trace.tokens import exactness  # noqa: E402
 
 FUNCTIONS = """
 import asyncio
@@ -144,7 +144,7 @@ keep = 5
 
 
 def test_a_program_learns_by_the_one_loop() -> None:
-    run = LiveRun(read(RECIPE.format(program=""), "here"), Path("out"))
+    run = LiveRun(read_team_recipe(RECIPE.format(program=""), "here"), Path("out"))
     scores = [line["score"] for line in run.iterations()]
     assert max(scores[3:]) > scores[0] + 0.1
     trace = load(Path("out/traces/0.0.jsonl"))
@@ -162,10 +162,12 @@ def test_a_program_learns_by_the_one_loop() -> None:
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(team: str, program: str, why: str) -> None:
     recipe = RECIPE.format(program=program).replace("function: mine.py:solve", team)
     with pytest.raises((BadGateway, BadRecipe, BadTeam), match=why):
-        LiveRun(read(recipe, "here"), Path("out"))
+        LiveRun(read_team_recipe(recipe, "here"), Path("out"))
     assert not Path("out").exists()
 
 
 def test_a_method_that_needs_branches_is_refused() -> None:
     with pytest.raises(BadRecipe, match="a program is not replayed"):
-        LiveRun(read(RECIPE.format(program="").replace('"grpo"', '"c3_reward_only"'), "here"), Path("out"))
+        LiveRun(
+            read_team_recipe(RECIPE.format(program="").replace('"grpo"', '"c3_reward_only"'), "here"), Path("out")
+        )

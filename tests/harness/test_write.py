@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from podium.audit.exactness import exactness  # noqa: E402
 from podium.credit.forest import copies  # noqa: E402
 from podium.engine.dialogue import Dialogue  # noqa: E402
 from podium.engine.models import PolicyTeam, policy_team  # noqa: E402
@@ -28,7 +29,6 @@ from podium.methods import METHODS, credit_of  # noqa: E402
 from podium.rewards.ledger import Now  # noqa: E402
 from podium.trace.columns import Trace, concat  # noqa: E402
 from podium.trace.rules import check  # noqa: E402
-from podium.trace.tokens import exactness  # noqa: E402
 from tests.engine.test_writing import plain_logp  # noqa: E402
 
 ADD = {

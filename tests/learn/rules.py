@@ -45,13 +45,13 @@ def masked_mirror(
     logp: Node, old: Array, credit: Array, weight: Array, low: float = 0.5, high: float = 2.0, tau: float = 0.1
 ) -> Node:
     """L = -Σ_i w_i [Clip(ρ_i, α, β) A_i - τ (log ρ_i)²]: outside [α, β] nothing is learned from A, whatever its sign.   from: Kimi K2.5."""
-    change = tape.add(logp, -old)
+    change = tape.plus(logp, -old)
     rho = tape.exp(change)
     x = tape.value_of(rho)
     inside = ((x >= low) & (x <= high)).astype(old.dtype)
     outside = np.clip(x, low, high) * (1 - inside)
-    held = tape.mul(tape.add(tape.mul(rho, inside), outside.astype(old.dtype)), credit)
-    return weighted_loss(tape.add(held, tape.mul(tape.mul(change, change), -tau)), weight)
+    held = tape.mul(tape.plus(tape.mul(rho, inside), outside.astype(old.dtype)), credit)
+    return weighted_loss(tape.plus(held, tape.mul(tape.mul(change, change), -tau)), weight)
 
 
 def truncated(logp: Node, old: Array, credit: Array, weight: Array, most: float = 2.0) -> Node:

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from podium.learn.folder import BadRecipe, Run, read
+from podium.learn.folder import BadRecipe, Run, read_recipe
 from podium.trace.files import load
 from podium.trace.store import StoreError
 
@@ -21,7 +21,7 @@ KEPT = ("asked.json", "iterations.jsonl", "learner.npz", "judged.json", "before.
 
 
 def finished(folder: Path, recipe: str = SMALL) -> Run:
-    run = Run(read(recipe, "here"), folder)
+    run = Run(read_recipe(recipe, "here"), folder)
     for _ in run.iterations():
         pass
     run.played(20)
@@ -45,7 +45,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_others_may_play_and_the_result_is_the_same(tmp_path: Path) -> None:
     for number, text in enumerate((SMALL, SMALL + "staleness = 1\n")):
         alone = finished(tmp_path / f"alone{number}", text)
-        run = Run(read(text, "here"), tmp_path / f"beside{number}", cores=2)
+        run = Run(read_recipe(text, "here"), tmp_path / f"beside{number}", cores=2)
         for _ in run.iterations():
             pass
         run.played(20)
@@ -57,7 +57,7 @@ def test_a_run_that_is_killed_at_any_moment_ends_the_same(tmp_path: Path) -> Non
     whole = finished(tmp_path / "whole")
     (tmp_path / "recipe.toml").write_text(SMALL)
     code = (
-        "import sys; from pathlib import Path; from podium.learn.folder import Run, read\n"
+        "import sys; from pathlib import Path; from podium.learn.folder import Run, read_recipe\n"
         "run = Run(read(Path(sys.argv[1]).read_text(), 'here'), Path(sys.argv[2]))\n"
         "for _ in run.iterations(): print(flush=True)\n"
     )
@@ -72,13 +72,13 @@ def test_a_run_that_is_killed_at_any_moment_ends_the_same(tmp_path: Path) -> Non
 
 
 def test_another_recipe_does_not_go_on_with_a_run(tmp_path: Path) -> None:
-    Run(read(SMALL, "here"), tmp_path / "run")
+    Run(read_recipe(SMALL, "here"), tmp_path / "run")
     with pytest.raises(BadRecipe, match="holds another run"):
-        Run(read(SMALL + "seed = 3", "here"), tmp_path / "run")
+        Run(read_recipe(SMALL + "seed = 3", "here"), tmp_path / "run")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("x")
     with pytest.raises(BadRecipe, match="is not empty and holds no run"):
-        Run(read(SMALL, "here"), tmp_path / "full")
+        Run(read_recipe(SMALL, "here"), tmp_path / "full")
 
 
 def test_a_damaged_checkpoint_is_said(tmp_path: Path) -> None:
@@ -97,10 +97,10 @@ def test_patience_ends_a_run(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ("world = ", "expected TOML"),
-        ("", "no world; there are costly_search"),
+        ("", "no world; there are cayley_moser, costly_search"),
         ('world = "nowhere"', "world 'nowhere' is not there; there are"),
         ('world = "planted"', "world 'planted' cannot be trained in"),
-        ('world = "jury"\nrats = 1', "no setting 'rats'; there are 34, the nearest rate"),
+        ('world = "jury"\nrats = 1', "no setting 'rats'; there are 32, the nearest rate"),
         ('world = "jury"\nrate = "fast"', "expected `float`, got `str`"),
         ('world = "jury"\niterations = 0', "iterations must be 1 or more, got 0"),
         ('world = "jury"\nmethod = "magic dust"', "no method called 'magic dust'; there are"),
@@ -111,7 +111,7 @@ def test_patience_ends_a_run(tmp_path: Path) -> None:
 )
 def test_a_wrong_recipe_is_said_before_anything_runs(text: str, says: str) -> None:
     with pytest.raises(BadRecipe, match="here: ") as caught:
-        read(text, "here")
+        read_recipe(text, "here")
     assert says in str(caught.value)
 
 
@@ -130,7 +130,7 @@ def test_lines_of_a_method_of_the_table_say_what_was_paid(tmp_path: Path) -> Non
 
 
 def test_nobody_else_trains_in_the_folder_meanwhile(tmp_path: Path) -> None:
-    asked = read('world = "jury"\niterations = 6\nepisodes = 64', "here")
+    asked = read_recipe('world = "jury"\niterations = 6\nepisodes = 64', "here")
     steps = Run(asked, tmp_path / "run").iterations()
     next(steps)
     with pytest.raises(StoreError, match="another process writes there"):

@@ -45,6 +45,19 @@ PAIRS: list[tuple[str, str, dict[str, Any]]] = [  # every kind of branching, of 
     ("mappo", "jury", {}),
     ("coma", "jury", {}),
     ("qmix", "relay", {}),
+    ("grpo", "relay", {"schedule": "round_robin"}),
+]
+LM = {"episodes": 4, "branched": 0.5, "epochs": 1, "parts": 2, "watched": 2, "judged": 4}
+MODELS: list[dict[str, Any]] = [  # text worlds, by options and free, and a live team; every kind of branching
+    {"world": "costly_search", "method": OURS, "lm": {"worlds": 2, "digits": 1, "params": {"c": 0.05, "most": 3}}},
+    {"world": "relay", "method": "dr_mas", "lm": {"share": "role", "schedule": "alternate(lead, others)"}},
+    {
+        "world": "costly_search",
+        "method": "grpo",
+        "lm": {"free": True, "longest": 4, "params": {"c": 0.05, "most": 3}},
+    },
+    {"team": "office", "lm": {"worlds": 2, "regime": "C", "share": "role", "lora": 2}},
+    {"team": "office", "method": "grpo", "lm": {"worlds": 2}},
 ]
 
 
@@ -93,6 +106,34 @@ def test_credit_from_files_is_what_the_update_used(
     assert weights(again) == weights(policy)
 
 
+@pytest.mark.parametrize("settings", MODELS, ids=lambda one: f"{one.get('world', 'office')}-{one.get('method')}")
+def test_language_models_too(settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credit from the files is what the update used, and the update made again from them is the same, to the bit."""
+    pytest.importorskip("transformers")
+    from podium.learn.lm.policy import LmPolicy, own_weights
+
+    used: list[Any] = []
+    real = LmPolicy.update
+    monkeypatch.setattr(LmPolicy, "update", lambda *given: used.append(given[2]) or real(*given))
+    recipe = settings | {"iterations": 2, "lm": LM | settings["lm"]}
+    first = open_run(recipe, tmp_path / "first", policy="lm", keep=True)
+    lines = list(first.iterations())
+    live, method = used.copy(), first.method
+    for i, credit in enumerate(live):
+        paths = sorted((tmp_path / "first" / "traces").glob(f"{i}.*.jsonl"))
+        again = [credit_of(files.load(path), method, Now(i / 2, ())) for path in paths]
+        assert [one.value.tobytes() for one in again] == [one.value.tobytes() for one in credit]
+    second = open_run(recipe, tmp_path / "second", policy="lm", source=tmp_path / "first")
+    apart = ("regret", "seconds")
+    for line, other in zip(lines, second.iterations(), strict=True):
+        assert {k: v for k, v in line.items() if k not in apart} == {
+            k: v for k, v in other.items() if k not in apart
+        }
+    assert sum(line["rows"] for line in lines)
+    again, learned = own_weights(second.learner.team), own_weights(first.learner.team)
+    assert all(learned[name].equal(w) for name, w in again.items())
+
+
 def test_a_run_that_was_kept_is_learned_from_again(tmp_path: Path) -> None:
     settings = {"world": "jury", "iterations": 2, "rows": 60, "worlds": 1, "epochs": 1, "parts": 2}
     first = open_run(settings, tmp_path / "first", keep=True)
@@ -130,7 +171,7 @@ CRITICS = {"_mixer"}  # what is fitted before credit is given, and is no policy
 
 def functions(path: Path) -> dict[str, tuple[str, set[str]]]:
     """Of each function or method of a file the class that it is in, and the names of what it calls."""
-    found = {}
+    functions_of = {}
 
     def visit(node: ast.AST, inside: str) -> None:
         for child in ast.iter_child_nodes(node):
@@ -143,36 +184,36 @@ def functions(path: Path) -> dict[str, tuple[str, set[str]]]:
                     for f in calls
                     if isinstance(f, ast.Name | ast.Attribute)
                 }
-                found[child.name] = (inside, names)
+                functions_of[child.name] = (inside, names)
             else:
                 visit(child, inside)
 
     visit(ast.parse(path.read_text()), "")
-    return found
+    return functions_of
 
 
 def test_parameters_of_a_policy_change_in_the_loop_alone() -> None:
-    """Whoever calls an optimizer is called, in the end, by `Policy.update`; and that by `learn`."""
-    every = {
-        (path, name): (inside, calls)
-        for path in sorted((ROOT / "learn").glob("*.py"))
+    """Whoever calls an optimizer, in `learn` and `learn/lm`, is called in the end by `Policy.update`; and that by `learn`."""
+    every = [
+        (name, inside, calls)
+        for path in sorted((ROOT / "learn").rglob("*.py"))
         for name, (inside, calls) in functions(path).items()
-    }
-    reach, entries = set(OPTIMIZERS), set[tuple[str, str]]()
+    ]
+    steps, entries = set(OPTIMIZERS), set[str]()
     while True:
         callers = {
-            (inside, name)
-            for (_, name), (inside, calls) in every.items()
-            if calls & reach and name not in CRITICS | OPTIMIZERS and name != "learn"
+            (inside, name) for name, inside, calls in every if calls & steps and name not in CRITICS | OPTIMIZERS
         }
-        methods = {(inside, name) for inside, name in callers if inside}
-        new = {name for inside, name in callers if not inside} - reach
-        entries |= methods
+        entries = {inside for inside, name in callers if name == "update"}
+        new = {name for _, name in callers if name != "update"} - steps
         if not new:
             break
-        reach |= new
-    assert {name for _, name in entries} == {"update"}, entries
-    assert {inside for inside, _ in entries} == {"NetPolicy"}
+        steps |= new
+    assert entries == {"NetPolicy", "LmPolicy"}
+    assert {"updated", "updated_by_regime", "gradient_steps", "apply_gradient"} == steps - OPTIMIZERS
+    called = set[str]().union(*(calls for _, _, calls in every))
+    assert steps <= called  # nobody makes a step but whom `update` calls
+    assert not [path.name for path in (ROOT / "learn").rglob("*.py") if "torch.optim" in path.read_text()]
     callers_of_update = [
         path.name
         for path in sorted(ROOT.rglob("*.py"))

@@ -19,7 +19,7 @@ import pytest
 import podium.envs  # noqa: F401  (fills the registry)
 from podium.envs.draws import seeds
 from podium.learn import tape
-from podium.learn.folder import BadRecipe, Run, read
+from podium.learn.folder import BadRecipe, Run, read_recipe
 from podium.learn.loop import Iteration
 from podium.learn.mix import shares
 from podium.learn.params import training
@@ -67,7 +67,7 @@ def gradient(net: Net, w: Any, rows: list[TrainingRows]) -> dict[str, Any]:
     terms = [
         loss_of(net, recipe, at, replace(r, spread=None), np.arange(len(r.seen)), 0.0, 1.0 / total) for r in rows
     ]
-    loss = terms[0] if len(terms) == 1 else tape.add(*terms)
+    loss = terms[0] if len(terms) == 1 else tape.plus(*terms)
     return gradient_of(loss, at)
 
 
@@ -107,15 +107,15 @@ def test_decoupled_roles_learn_as_if_each_were_alone() -> None:
         for table in ("w", "m", "v"):
             assert same(of(role, getattr(together, table)), of(role, getattr(alone, table)))
         assert lengths[role] == length
-        assert together.held[f"updates/{role}"] == recipe.epochs * recipe.parts
+        assert together.memory[f"updates/{role}"] == recipe.epochs * recipe.parts
     joint, _, _ = updated_by_regime(net, replace(recipe, regime="joint"), rows, old)
     assert not same(joint.w, together.w)
 
 
 def test_a_role_that_pauses_counts_only_its_own_steps() -> None:
-    learner = last(replace(TINY, regime="decoupled", schedule="round_robin", period=3))
+    learner = last(replace(TINY, regime="decoupled", schedule="round_robin(every=3)"))
     steps_each = TINY.epochs * TINY.parts
-    assert [int(learner.held[f"updates/{role}"]) for role in ROLES] == [3 * steps_each, steps_each]
+    assert [int(learner.memory[f"updates/{role}"]) for role in ROLES] == [3 * steps_each, steps_each]
     assert learner.updates == 4 * steps_each
 
 
@@ -138,13 +138,13 @@ def test_who_learns_when() -> None:
 
     assert order(2) == [None, None]
     assert order(2, regime="frozen") == [("lead",)] * 2
-    assert order(4, schedule="round_robin", period=1) == [("lead",), ("mate",), ("scout",), ("lead",)]
-    assert order(5, schedule="alternate", period=2) == [("lead",)] * 2 + [("mate", "scout")] * 2 + [("lead",)]
-    assert learners(Plan(schedule="metric"), roles, 99, {"turn": np.array(4)}) == ("mate",)
+    assert order(4, schedule="round_robin") == [("lead",), ("mate",), ("scout",), ("lead",)]
+    assert order(5, schedule="alternate(every=2)") == [("lead",)] * 2 + [("mate", "scout")] * 2 + [("lead",)]
+    assert learners(Plan(schedule="until_flat"), roles, 99, {"turn": np.array(4)}) == ("mate",)
 
 
 def test_a_turn_ends_when_the_return_gets_no_better() -> None:
-    plan, held = Plan(schedule="metric", period=2, least=0.1), {}
+    plan, held = Plan(schedule="until_flat(every=2, least=0.1)"), {}
     turns = []
     for score in (0.0, 0.1, 0.4, 0.5, 0.45, 0.55, 0.0, 0.0, 0.0, 0.0):
         held = remembered(plan, held, {}, score)
@@ -153,9 +153,9 @@ def test_a_turn_ends_when_the_return_gets_no_better() -> None:
     assert turns == [0, 0, 0, 0, 0, 1, 1, 1, 1, 2]
 
 
-@pytest.mark.parametrize("schedule", ["alternate", "round_robin"])
+@pytest.mark.parametrize("schedule", ["alternate(every=2)", "round_robin(every=2)"])
 def test_who_does_not_learn_keeps_its_bytes(schedule: str) -> None:
-    recipe = replace(TINY, regime="joint", schedule=schedule, period=2)
+    recipe = replace(TINY, regime="joint", schedule=schedule)
     seen = [relay(recipe)[1], *(learner for learner, _ in steps(recipe))]
     for i, (before, after) in enumerate(pairwise(seen)):
         learns, waits = ("lead", "mate") if i < 2 else ("mate", "lead")
@@ -169,14 +169,14 @@ def test_no_staleness_is_synchronous_to_the_bit() -> None:
         other = last(replace(TINY, staleness=0, correction=correction, truncate=1.0))
         assert same(plain.w, other.w)
         assert same(plain.v, other.v)
-    assert not plain.held
+    assert not plain.memory
 
 
 def test_the_weights_that_act_are_so_many_iterations_old() -> None:
     recipe = replace(TINY, staleness=2)
     learners_ = [relay(recipe)[1], *(learner for learner, _ in steps(recipe))]
     for i, learner in enumerate(learners_):
-        assert same(acting(recipe, learner.w, learner.held), learners_[max(0, i - 2)].w)
+        assert same(acting(recipe, learner.w, learner.memory), learners_[max(0, i - 2)].w)
     stale = last(replace(recipe, correction="truncated"))
     assert not same(learners_[-1].w, stale.w)
 
@@ -207,11 +207,11 @@ SMALL = 'world = "relay"\niterations = 8\nrows = 200\nworlds = 2\nepochs = 2\npa
 PLANS = {
     "frozen": 'regime = "frozen"\n',
     "joint": 'regime = "joint"\n',
-    "alternate": 'regime = "decoupled"\nschedule = "alternate"\nperiod = 2\n',
-    "round robin": 'regime = "decoupled"\nschedule = "round_robin"\nperiod = 3\n',
-    "metric": 'schedule = "metric"\nperiod = 1\nleast = 0.02\n',
+    "alternate": 'regime = "decoupled"\nschedule = "alternate(every=2)"\n',
+    "round robin": 'regime = "decoupled"\nschedule = "round_robin(every=3)"\n',
+    "metric": 'schedule = "until_flat(every=1, least=0.02)"\n',
     "stale": 'staleness = 2\ncorrection = "truncated"\n',
-    "by a method": 'method = "grpo"\nepisodes = 60\nregime = "decoupled"\nschedule = "metric"\nperiod = 1\nstaleness = 1\n',
+    "by a method": 'method = "grpo"\nepisodes = 60\nregime = "decoupled"\nschedule = "until_flat(every=1)"\nstaleness = 1\n',
 }
 
 
@@ -227,7 +227,7 @@ def finished(run: Run) -> Run:
 
 @pytest.mark.parametrize("name", PLANS)
 def test_a_run_that_was_ended_goes_on_to_the_same_bytes(name: str, tmp_path: Path) -> None:
-    asked = read(SMALL + PLANS[name], "here")
+    asked = read_recipe(SMALL + PLANS[name], "here")
     whole = finished(Run(asked, tmp_path / "whole"))
     for ended in (1, 6):  # at a checkpoint, and after one
         run = Run(asked, tmp_path / "ended")
@@ -237,15 +237,15 @@ def test_a_run_that_was_ended_goes_on_to_the_same_bytes(name: str, tmp_path: Pat
         going.close()
     assert kept(finished(Run(asked, tmp_path / "ended")).folder) == kept(whole.folder)
     if name == "metric":
-        assert int(whole.learner.held["turn"]) > 0
+        assert int(whole.learner.memory["turn"]) > 0
 
 
 def test_a_run_that_was_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     text = SMALL + PLANS["metric"] + 'regime = "decoupled"\n' + PLANS["stale"]
-    whole = finished(Run(read(text, "here"), tmp_path / "whole"))
+    whole = finished(Run(read_recipe(text, "here"), tmp_path / "whole"))
     code = (
-        "import sys; from pathlib import Path; from podium.learn.folder import Run, read\n"
-        "for _ in Run(read(sys.argv[1], 'here'), Path(sys.argv[2])).iterations(): print(flush=True)\n"
+        "import sys; from pathlib import Path; from podium.learn.folder import Run, read_recipe\n"
+        "for _ in Run(read_recipe(sys.argv[1], 'here'), Path(sys.argv[2])).iterations(): print(flush=True)\n"
     )
     for lines in (2, 3):
         argv = [sys.executable, "-c", code, text, str(tmp_path / "killed")]
@@ -254,23 +254,23 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> None
             for _ in range(lines):
                 process.stdout.readline()
             os.kill(process.pid, signal.SIGKILL)
-    assert kept(finished(Run(read(text, "here"), tmp_path / "killed")).folder) == kept(whole.folder)
+    assert kept(finished(Run(read_recipe(text, "here"), tmp_path / "killed")).folder) == kept(whole.folder)
 
 
 def test_a_run_may_start_with_the_parameters_of_another(tmp_path: Path) -> None:
-    shared = finished(Run(read(SMALL, "here"), tmp_path / "shared"))
+    shared = finished(Run(read_recipe(SMALL, "here"), tmp_path / "shared"))
     text = SMALL + f'regime = "frozen"\nstart = "{shared.folder}"\n'
-    run = Run(read(text, "here"), tmp_path / "run")
+    run = Run(read_recipe(text, "here"), tmp_path / "run")
     for role in ROLES:
         assert same({k.split("/")[1]: x for k, x in of(role, run.learner.w).items()}, shared.learner.w)
     assert same(
-        of("mate", finished(run).learner.w), of("mate", Run(read(text, "here"), tmp_path / "new").learner.w)
+        of("mate", finished(run).learner.w), of("mate", Run(read_recipe(text, "here"), tmp_path / "new").learner.w)
     )
     other = SMALL.replace("relay", "jury") + f'start = "{shared.folder}"\n'
     with pytest.raises(BadRecipe, match="got those of another network"):
-        Run(read(other, "here"), tmp_path / "other")
+        Run(read_recipe(other, "here"), tmp_path / "other")
     with pytest.raises(BadRecipe, match="cannot be read"):
-        Run(read(SMALL + 'start = "nowhere"\n', "here"), tmp_path / "none")
+        Run(read_recipe(SMALL + 'start = "nowhere"\n', "here"), tmp_path / "none")
 
 
 @pytest.mark.parametrize(
@@ -279,27 +279,36 @@ def test_a_run_may_start_with_the_parameters_of_another(tmp_path: Path) -> None:
         ('world = "relay"\nregime = "free"', "relay: no regime 'free'; there are shared, joint, frozen, decoupled"),
         (
             'world = "relay"\nschedule = "often"',
-            "no schedule 'often'; there are all, alternate, round_robin, metric",
+            "no schedule called 'often'; there are alternate, any, ",
         ),
         ('world = "relay"\ncorrection = "none"', "no correction 'none'; there are clip, truncated"),
-        ('world = "relay"\nperiod = 0', "period must be 1 or more, got 0"),
+        ('world = "relay"\nschedule = "round_robin(every=0)"', "a whole number from 1 on, got 0"),
+        ('world = "relay"\nschedule = "replay"', "the small network cannot do replay (in the schedule 'replay')"),
+        ('world = "relay"\nschedule = "alternate(lead, judge)"', "a turn to judge, and here is only lead, mate"),
+        ('world = "relay"\nschedule = "frozen"', "nobody has parameters of its own to freeze"),
+        ('world = "relay"\nschedule = "joint(optimizer=agent)"', "with regime 'shared' there is one optimizer"),
+        ('world = "relay"\nmethod = "grpo"\nschedule = "joint >> round_robin"', "stages that follow each other"),
+        ('world = "relay"\nmethod = "qmix"\nschedule = "method"', "the small network cannot do replay"),
         ('world = "relay"\nstaleness = -1', "staleness must be 0 or more, got -1"),
         ('world = "relay"\ntruncate = 0.5', "truncate must be 1.0 or more, got 0.5"),
         ('world = "relay"\nregime = 3', "expected `str`, got `int`"),
         ('world = "jury"\nregime = "frozen"', "regime 'frozen' needs several roles, and here is only lead"),
-        ('world = "jury"\nschedule = "metric"', "schedule 'metric' needs several roles, and here is only lead"),
-        ('world = "relay"\nregime = "frozen"\nschedule = "metric"', "schedule must be 'all', got 'metric'"),
+        (
+            'world = "jury"\nschedule = "until_flat"',
+            "schedule 'until_flat' needs several roles, and here is only lead",
+        ),
+        ('world = "relay"\nregime = "frozen"\nschedule = "until_flat"', "schedule must be 'any', got 'until_flat'"),
     ],
 )
 def test_a_plan_that_cannot_be_followed_is_said_before_anything_runs(text: str, says: str) -> None:
     with pytest.raises(BadRecipe) as caught:
-        read(text, "here")
+        read_recipe(text, "here")
     assert says in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["joint", "by a method"])
 def test_lines_tell_what_was_decided_and_each_roles_gradient(name: str, tmp_path: Path) -> None:
-    run = finished(Run(read(SMALL + PLANS[name], "here"), tmp_path / "run"))
+    run = finished(Run(read_recipe(SMALL + PLANS[name], "here"), tmp_path / "run"))
     for line in (run.folder / "iterations.jsonl").read_bytes().splitlines():
         told = msgspec.json.decode(line)
         assert sum(kind["share"] for kind in told["mix"].values()) == pytest.approx(1)

@@ -10,7 +10,7 @@ import pytest
 
 from podium.credit import BadCredit, apply
 from podium.envs.draws import seeds
-from podium.learn.folder import BadRecipe, read
+from podium.learn.folder import BadRecipe, read_recipe
 from podium.learn.loop import TRIES
 from podium.learn.params import training
 from podium.learn.policy import Net
@@ -176,7 +176,7 @@ def test_a_method_that_pays_nobody_is_refused_with_the_reason(method: str, env: 
     with pytest.raises(
         BadRecipe, match=f"{method} cannot be paid in {env}: no decision of the policy is paid: .*{why}"
     ):
-        read(f'world = "{env}"\nmethod = "{method}"', "a recipe")
+        read_recipe(f'world = "{env}"\nmethod = "{method}"', "a recipe")
 
 
 def _row(reward: str, credit: str, unit: str) -> Method:

@@ -17,7 +17,7 @@ from podium.envs.draws import seeds, uniform
 from podium.envs.world import make, play
 from podium.graph import units
 from podium.learn import params, tape
-from podium.learn.checkpoint import load, save
+from podium.learn.checkpoint import load_learner, save_learner
 from podium.learn.collect import DICE, drawn, played
 from podium.learn.credit import same_prefix
 from podium.learn.memory import Memory
@@ -42,7 +42,7 @@ def random_net(name: str, seed: int = 0, **shape: Any) -> tuple[Any, Net, Any]:
     return world, net, {k: x + 0.3 * dice.standard_normal(x.shape).astype(x.dtype) for k, x in w.items()}
 
 
-@pytest.mark.parametrize("name", params.TRAINING)
+@pytest.mark.parametrize("name", params.trainable())
 def test_memory_is_the_same_as_reading_anew(name: str) -> None:
     world, net, w = random_net(name)
     state, codes, memory = world.start(seeds(1, 20)), net.words.codes(world.options), Memory(net, w, 20)
@@ -193,10 +193,10 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path) -> None:
 
     *_, (whole, _) = train(net, TINY, worlds, begin(net, 0))
     stopped, _ = next(train(net, TINY, worlds, begin(net, 0)))
-    save(stopped, tmp_path / "at")
-    *_, (resumed, _) = train(net, TINY, worlds, load(tmp_path / "at"))
-    save(whole, tmp_path / "whole")
-    save(resumed, tmp_path / "resumed")
+    save_learner(stopped, tmp_path / "at")
+    *_, (resumed, _) = train(net, TINY, worlds, load_learner(tmp_path / "at"))
+    save_learner(whole, tmp_path / "whole")
+    save_learner(resumed, tmp_path / "resumed")
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "resumed").read_bytes()
 
 
@@ -262,7 +262,7 @@ def test_several_cores_give_the_same(tmp_path: Path) -> None:
     assert all((one.w[k] == two.w[k]).all() for k in one.w)
 
 
-@pytest.mark.parametrize("name", params.TRAINING)
+@pytest.mark.parametrize("name", params.trainable())
 def test_no_training_world_is_a_test_world(name: str) -> None:
     held = {repr(params.held_out(name, i).params) for i in range(20)}
     drawn = {repr(params.training(name, s, i, 0).params) for s in range(3) for i in range(20)}

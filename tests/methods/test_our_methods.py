@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from handmade import NAN, Event, credit, near, on, run, runs
 
-from podium.credit.branches import effects
 from podium.credit.credit import Credit
+from podium.metrics.effects import effects
 from podium.trace.columns import Trace
 
 

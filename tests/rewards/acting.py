@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from podium.audit.score_laws import Scored, score_faults
 from podium.registry import facts, find
-from podium.rewards.conformance import Scored, score_faults
 from podium.trace.columns import Text, Trace, concat
 from podium.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES
 

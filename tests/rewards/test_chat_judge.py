@@ -15,7 +15,7 @@ pytest.importorskip("httpx", reason="an endpoint needs httpx: pip install 'podiu
 from acting import NAN, act, near
 
 from podium.engine.judge import ChatJudge
-from podium.rewards.judges import Silent, judged
+from podium.engine.judges import Silent, judged
 from podium.trace.columns import Trace
 
 CONTENTS = {"c0": "first", "c1": "second", "c2": "third"}

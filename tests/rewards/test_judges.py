@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from acting import NAN, act, near, nothing
 
+from podium.engine.judges import Checker, PythonJudge, attach, judged
 from podium.graph import UNITS, units
 from podium.rewards import BadReward, score
-from podium.rewards.judges import Checker, PythonJudge, attach, judged
 from podium.trace.columns import Trace
 
 CONTENTS = {"c0": "first", "c1": "second", "c2": "third"}

@@ -15,13 +15,13 @@ from acting import thrown
 import podium.metrics
 import podium.rewards
 from bench.generate import trace as generated
+from podium.audit.score_laws import LAWS, Scored, registered_score, renamed, reordered, score_faults
 from podium.envs.conformance import random_policy
 from podium.envs.draws import seeds
 from podium.envs.world import make, play, worlds
 from podium.graph import units
 from podium.graph.labels import label, number
 from podium.registry import names
-from podium.rewards.conformance import LAWS, Scored, registered_score, renamed, reordered, score_faults
 from podium.trace.columns import F, Text, Trace, concat, differences
 from podium.trace.rules import check
 from podium.trace.vocabulary import event

@@ -46,7 +46,8 @@ def advantages(
     rollouts: int | None = None,
     now: Now = Now(),  # noqa: B008 (immutable)
 ) -> Any:
-    """The advantage of every row or token by a method: what it pays the row's unit, broadcast, in the order of rows.
+    """The advantage of every row or token by a method: what it pays the row's unit, broadcast, in the order of
+    rows.
 
     `batch` is a dict of columns, a list of dicts, a data frame, a Hugging Face data set or verl's DataProto, of
     lists, arrays or tensors. Each row has a `task` (rollouts of one task are compared) and the `reward` of its
@@ -64,10 +65,10 @@ def advantages(
         others         a column of the trace (type, tool, stage, model, ...); else a number is a reward or fitted
                        value of that name (step, value) and anything else a label (anchor)
 
-    `fields` says what the batch calls them ({"task": "uid"}), or names a trainer (`podium.exchange.trainers.fields`).
-    `per` is "token" if rows have tokens, else "row"; tokens come as wide as the mask or the longest row. What is paid
-    nothing, and what is no token of the policy's, gets `unpaid`. `rollouts` is how many every task must have.
-    Where a column is a torch tensor, so is the answer.
+    `fields` says what the batch calls them ({"task": "uid"}), or names a trainer
+    (`podium.exchange.trainers.fields`). `per` is "token" if rows have tokens, else "row"; tokens come as wide as
+    the mask or the longest row. What is paid nothing, and what is no token of the policy's, gets `unpaid`.
+    `rollouts` is how many every task must have. Where a column is a torch tensor, so is the answer.
 
     >>> rows = {"task": ["q", "q"], "rollout": [0, 1], "reward": [1.0, 0.0]}
     >>> advantages(rows, "rema").round(3).tolist()

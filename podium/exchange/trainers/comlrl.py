@@ -3,9 +3,8 @@
     from comlrl.trainers.reinforce import MAGRPOTrainer
     class Trainer(CreditMixin, MAGRPOTrainer): method = "marloo"
 
-CoMLRL asks for advantages of one node of its tree and one agent at a time: the returns of its samples, which are the
-rewards of as many runs. Methods that need more of a run than that are refused by name.
-"""
+CoMLRL asks for advantages of one node of its tree and one agent at a time: the returns of its samples, which are
+the rewards of as many runs. Methods that need more of a run than that are refused by name."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def generations(trace: Trace, credit_k: F) -> list[Generation]:
     """The generations of a trace, each once: not those that a branch repeats from the run it left.
 
     >>> from podium.exchange.trainers.rows import trace_of_rows
-    >>> rows = {"task": ["q"], "reward": [1.0], "tokens": [[5, 6, 7]], "mask": [[0, 1, 1]], "logp": [[0.0, -1.0, -2.0]]}
+    >>> rows = {"task": ["q"], "reward": [1.0], "tokens": [[5, 6, 7]], "mask": [[0, 1, 1]], "logp": [[0.0, -1, -2]]}
     >>> generations(trace_of_rows(rows).trace, np.array([np.nan, 0.5, 0.5]))[0][2:]
     ([5], [6, 7], [1, 1], [-1.0, -2.0], [0.5, 0.5], 1.0)
     """

@@ -4,9 +4,8 @@
     env = parallel(podium.make("relay"))
 
 Every agent sees what `podium.envs.gym` shows (facts, items, count, allowed), earns the team's score at the end and
-nothing before. For stable-baselines3 take `podium.envs.gym.GymWorld`, or `flat(world)`, which has one vector for its
-policies and takes any number as the option of that place among those allowed.
-"""
+nothing before. For stable-baselines3 take `podium.envs.gym.GymWorld`, or `flat(world)`, which has one vector for
+its policies and takes any number as the option of that place among those allowed."""
 
 from __future__ import annotations
 
@@ -93,7 +92,11 @@ def aec(world: World, agents: Sequence[str] | None = None, most_items: int = 64)
     game = _Game(world, agents, most_items)
 
     class PodiumAEC(AECEnv):  # type: ignore[misc]
-        metadata: dict[str, Any] = {"name": world.name, "render_modes": [], "is_parallelizable": False}  # noqa: RUF012
+        metadata: dict[str, Any] = {  # noqa: RUF012
+            "name": world.name,
+            "render_modes": [],
+            "is_parallelizable": False,
+        }
 
         def __init__(self) -> None:
             super().__init__()
@@ -147,8 +150,8 @@ def aec(world: World, agents: Sequence[str] | None = None, most_items: int = 64)
 def parallel(world: World, agents: Sequence[str] | None = None, most_items: int = 64) -> Any:
     """The world as a ParallelEnv: of the actions of a step only that of the agent whose turn it is counts.
 
-    An observation has the key `action_mask` beside those of `podium.envs.gym`; while another decides, all is allowed.
-    """
+    An observation has the key `action_mask` beside those of `podium.envs.gym`; while another decides, all is
+    allowed."""
     from pettingzoo import ParallelEnv
 
     game = _Game(world, agents, most_items)
@@ -200,7 +203,8 @@ def parallel(world: World, agents: Sequence[str] | None = None, most_items: int 
 
 
 def flat(world: World, most_items: int = 16) -> Any:
-    """A world for stable-baselines3 as it is: one vector seen; action a is the (a mod k)-th of the k options allowed."""
+    """A world for stable-baselines3 as it is: one vector seen; action a is the (a mod k)-th of the k options
+    allowed."""
     import gymnasium
 
     from podium.envs.gym import GymWorld

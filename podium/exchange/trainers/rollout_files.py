@@ -1,9 +1,8 @@
-"""What trainers write of their rollouts, as traces: verifiers' `traces.jsonl`, verl's dumped rollouts, slime's `.pt` files
-and TRL's logs of completions.
+"""What trainers write of their rollouts, as traces: verifiers' `traces.jsonl`, verl's dumped rollouts, slime's
+`.pt` files and TRL's logs of completions.
 
-A row of verl, slime or TRL is a run of one generation, and rows of one prompt are one task. An episode of verifiers is a
-run with all its agents. Token ids, masks and log-probabilities come along where the file has them.
-"""
+A row of verl, slime or TRL is a run of one generation, and rows of one prompt are one task. An episode of verifiers
+is a run with all its agents. Token ids, masks and log-probabilities come along where the file has them."""
 
 from __future__ import annotations
 
@@ -183,8 +182,8 @@ def _row_run(
 ) -> tuple[RolloutRun, int]:
     """A run of a prompt and its answer; and the event of the answer."""
     run = RolloutRun(name, system=system, task_id=task, keep=keep)
-    asked = run.add("message", PERSON, None, to="agent", content=_chat(prompt))
-    row = run.add("message", "agent", None, role="assistant", content=_chat(answer), after=[("message", asked)])
+    question = run.add("message", PERSON, None, to="agent", content=_chat(prompt))
+    row = run.add("message", "agent", None, role="assistant", content=_chat(answer), after=[("message", question)])
     run.rewards |= {} if reward is None or reward != reward else {"team": float(reward)}
     run.rewards |= {name: value for name, value in more.items() if value == value}
     return run, row
@@ -206,7 +205,8 @@ def is_verl(start: bytes, name: str) -> float:
 
 @register("importer", title="verl dumped rollouts", detect=is_verl)
 def verl_rollouts(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
-    """A run for each line that verl dumps (`trainer.rollout_data_dir`); other figures are rewards of their names."""
+    """A run for each line that verl dumps (`trainer.rollout_data_dir`); other figures are rewards of their
+    names."""
     for source in sources:
         faults, places = _Faults(source.name), dict[str, int]()
         for line, row in objects(source, faults.add):

@@ -38,7 +38,9 @@ __all__ = [
 N64 = NDArray[np.int64]
 Batch = Mapping[str, Any] | Sequence[Mapping[str, Any]] | Any  # or a data frame, a data set, a DataProto
 MESSAGE, CAUSAL = event("message"), edge("causal")
-OWN = "task rollout reward agent to from turn parent branch length mask tokens prompt logp edges votes options".split()
+OWN = (
+    "task rollout reward agent to from turn parent branch length mask tokens prompt logp edges votes options"
+).split()
 CODES = {"type": EVENT_TYPES, "decision": DECISIONS, "topology": TOPOLOGIES}
 EVENT = {
     c.name[:-2]: c.kind for c in COLUMNS if c.axis == "e" and c.kind in ("float", "text", "int", "tri", "code")
@@ -228,7 +230,7 @@ def _check_repeats(table: Mapping[str, Any], run: N64, agent: N64) -> None:
         key = int(run[i]), int(agent[i]), np.asarray(ids).tobytes()
         if (j := first.setdefault(key, i)) != i:
             raise BadBatch(
-                f"row {i}, tokens: those of row {j} of the same rollout and agent; if it is another turn, state turn"
+                f"row {i}, tokens: those of row {j} of the same rollout and agent; if another turn, state turn"
             )
 
 

@@ -3,10 +3,9 @@
     from podium.exchange.trainers.skyrl import register_all
     register_all()                                # then: trainer.algorithm.advantage_estimator=podium_grpo
 
-SkyRL calls an estimator with token rewards, a mask and `index`, the uids of rows, as verl does: a task each, or what
-`podium.exchange.trainers.verl.row_ids` makes. In its step-wise mode it broadcasts the last step's advantage to the others:
-there, pay tokens in the generator (`rewards` may be a list a token) and take `podium_carried`.
-"""
+SkyRL calls an estimator with token rewards, a mask and `index`, the uids of rows, as verl does: a task each, or
+what `podium.exchange.trainers.verl.row_ids` makes. In its step-wise mode it broadcasts the last step's advantage to
+the others: there, pay tokens in the generator (`rewards` may be a list a token) and take `podium_carried`."""
 
 from __future__ import annotations
 

@@ -4,10 +4,9 @@
     --advantage-estimator grpo              # hands a sample's reward to its tokens, as it is
     PODIUM_METHOD=dr_mas
 
-slime calls it with all samples of a rollout, before they go to ranks, so that no group is torn apart. A sample's group is
-its task and its `rollout_id`, if it has one, its rollout. Its `metadata` may say agent, role, turn, parent and branch.
-Methods that pay tokens of one sample differently are refused: slime has one reward a sample.
-"""
+slime calls it with all samples of a rollout, before they go to ranks, so that no group is torn apart. A sample's
+group is its task and its `rollout_id`, if it has one, its rollout. Its `metadata` may say agent, role, turn, parent
+and branch. Methods that pay tokens of one sample differently are refused: slime has one reward a sample."""
 
 from __future__ import annotations
 

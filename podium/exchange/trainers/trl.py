@@ -3,10 +3,9 @@
     from podium.exchange.trainers.trl import PodiumGRPOTrainer
     trainer = PodiumGRPOTrainer(..., reward_funcs=..., method="dr_mas")
 
-Rows are TRL's completions. Columns of the data set and extra fields of a `rollout_func` say what they are: task (the
-prompt unless given), rollout, agent, role, turn, parent, branch, valid. The reward of a rollout is TRL's: the
-weighted sum of its reward functions. `rollout_func_of` makes a `rollout_func` that plays a source of ours.
-"""
+Rows are TRL's completions. Columns of the data set and extra fields of a `rollout_func` say what they are: task
+(the prompt unless given), rollout, agent, role, turn, parent, branch, valid. The reward of a rollout is TRL's: the
+weighted sum of its reward functions. `rollout_func_of` makes a `rollout_func` that plays a source of ours."""
 
 from __future__ import annotations
 
@@ -32,9 +31,8 @@ PAID = "podium_advantages"  # the extra field with what a source's own trace pai
 class CreditMixin:
     """For a class that also inherits GRPOTrainer: its advantages become a method's, (rows, tokens).
 
-    `method` is a name or a `Method`; `fields` are further columns that it reads (a critic's `value`). A token that is
-    paid nothing has advantage 0; `podium/paid` logs the share of sampled tokens that were paid.
-    """
+    `method` is a name or a `Method`; `fields` are further columns that it reads (a critic's `value`). A token that
+    is paid nothing has advantage 0; `podium/paid` logs the share of sampled tokens that were paid."""
 
     def __init__(
         self, *args: Any, method: Method | str = "dr_mas", fields: Sequence[str] = (), **options: Any
@@ -123,10 +121,9 @@ Play = Callable[[list[Any], Any], Trace]
 def rollout_func_of(play: Play, method: Method | str = "dr_mas") -> Callable[[list[Any], Any], dict[str, Any]]:
     """A `rollout_func` that plays a source of ours: `play(prompts, trainer)` returns a trace with token ids.
 
-    Each generation of the trace is a row. TRL wants as many rows as prompts: what is missing is filled with rows that
-    train nothing; more are refused. The credit is that of the trace itself, so every method can be paid. Use it with
-    `reward_funcs=rollout_reward`.
-    """
+    Each generation of the trace is a row. TRL wants as many rows as prompts: what is missing is filled with rows
+    that train nothing; more are refused. The credit is that of the trace itself, so every method can be paid. Use
+    it with `reward_funcs=rollout_reward`."""
     row = named(method) if isinstance(method, str) else method
 
     def roll_out(prompts: list[Any], trainer: Any) -> dict[str, Any]:

@@ -3,9 +3,9 @@
     def score_group(self, episodes):                    # an Algorithm of prime-rl
         assign_advantages(episodes, "dr_mas")
 
-Episodes of one group (or of one task) are compared. A node keeps None where the method pays nothing. `trace_of_episodes`
-makes any environment of verifiers a source of ours; `episodes_of` gives the runs of a team of ours as episodes.
-"""
+Episodes of one group (or of one task) are compared. A node keeps None where the method pays nothing.
+`trace_of_episodes` makes any environment of verifiers a source of ours; `episodes_of` gives the runs of a team of
+ours as episodes."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def _set(episode: Any, one: int, node: int, values: list[float] | None) -> None:
 
 
 def episodes_of(trace: Trace, method: Method | str | None = None) -> list[Any]:
-    """The runs of a team of ours as verifiers' WireEpisodes: a trace an agent, a node for what it read and one for what
-    it wrote, each time; with a method, also what it pays."""
+    """The runs of a team of ours as verifiers' WireEpisodes: a trace an agent, a node for what it read and one for
+    what it wrote, each time; with a method, also what it pays."""
     from verifiers.v1.episode import WireEpisode
 
     return [WireEpisode.model_validate(one) for one in plain_episodes(trace, method)]

@@ -134,8 +134,8 @@ def team_loop(play: Play, method: Method | str, base: Any = None) -> Any:
     """An agent loop, a class for verl's `@register(NAME)`: `await play(prompt, generate)` returns a trace.
 
     `prompt` is the row's `raw_prompt`; `await generate(ids)` asks verl's server for a continuation of token ids and
-    returns its answer. One call plays all runs that are to be compared, as a loop of verl's sees one prompt. Use it with
-    `algorithm.adv_estimator=podium_carried`; several outputs a prompt need verl's trainer v1.
+    returns its answer. One call plays all runs that are to be compared, as a loop of verl's sees one prompt. Use it
+    with `algorithm.adv_estimator=podium_carried`; several outputs a prompt need verl's trainer v1.
     """
     from verl.experimental.agent_loop import agent_loop
 

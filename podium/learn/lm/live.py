@@ -25,14 +25,13 @@ from podium.gateway.program import Program
 from podium.harness import Team, play
 from podium.harness.batch_server import BatchServer, RunHandle, team_with
 from podium.harness.branching import branch_points
-from podium.harness.choices import choice_of, choice_rows, choices_as_decisions
+from podium.harness.choices import choice_of, choices_as_decisions
 from podium.harness.replay import replayed
 from podium.harness.run import to_the_end
 from podium.harness.team import BadTeam
 from podium.learn.lm.settings import Settings, generating
 from podium.learn.lm.text_world import PlaySettings, rollouts_of
 from podium.learn.loop import Rollouts
-from podium.learn.mix import Tally
 from podium.methods import Method
 from podium.trace.columns import F, Trace, concat
 from podium.trace.files import load
@@ -237,19 +236,7 @@ class LiveTeam:
 
     def _rollouts(self, traces: list[Trace], branches: list[Trace]) -> list[Rollouts]:
         score = earned(concat(traces))
-        one = rollouts_of(choices_as_decisions(concat([*traces, *branches])), score[~np.isnan(score)])
-        return [one._replace(mix=_tally(traces))]
-
-
-def _tally(traces: Sequence[Trace]) -> Tally:
-    """What models chose in runs: by kind of choice and option, how often."""
-    mix: Tally = {}
-    for trace in traces:
-        for row in choice_rows(trace):
-            choice = choice_of(trace, row)
-            options = mix.setdefault(choice["kind"], {})
-            options[choice["chosen"]] = options.get(choice["chosen"], 0) + 1
-    return mix
+        return [rollouts_of(choices_as_decisions(concat([*traces, *branches])), score[~np.isnan(score)])]
 
 
 def judge_live(

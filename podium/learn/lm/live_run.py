@@ -24,7 +24,7 @@ from podium.harness.find import find
 from podium.harness.team import LEAD, BadTeam, Team
 from podium.harness.types import shown
 from podium.harness.understand import content_of
-from podium.learn.folder import BadRecipe, table_of
+from podium.learn.folder import BadRecipe, check_least, check_method, check_names, converted, table_of
 from podium.learn.lm.live import (
     Live,
     LiveTeam,
@@ -35,18 +35,17 @@ from podium.learn.lm.live import (
     play_runs,
     play_settings,
 )
-from podium.learn.lm.run import ModelRun, converted, settings_of
+from podium.learn.lm.run import ModelRun, settings_of
 from podium.learn.lm.settings import Settings, generating
 from podium.learn.lm.token_credit import token_credit
 from podium.learn.loop import Source
-from podium.learn.requirements import cannot, with_step_rewards
+from podium.learn.requirements import with_step_rewards
 from podium.methods import METHODS, credit_of
-from podium.registry import alternatives
 from podium.rewards.ledger import Now
 from podium.trace import files
 from podium.trace.columns import F, Trace, concat
 
-__all__ = ["TEAMS", "LiveRecipe", "LiveRun", "find_live", "read"]
+__all__ = ["TEAMS", "LiveRecipe", "LiveRun", "find_live", "read_team_recipe"]
 
 OURS = "branching_turns"  # pays whatever an agent says
 WORLDLY = ("params", "digits", "free", "most")  # settings that are about the text of worlds
@@ -81,30 +80,22 @@ class LiveRecipe:
     program: dict[str, Any] = field(default_factory=dict)  # how a program is run and paid (`ProgramSettings`)
 
 
-def read(recipe: str | Mapping[str, Any], where: str, model: str | None = None) -> LiveRecipe:
+def read_team_recipe(recipe: str | Mapping[str, Any], where: str, model: str | None = None) -> LiveRecipe:
     """A recipe, TOML or a table: `team`, and whatever of the rest is not as it is by default. Raises BadRecipe.
 
-    >>> recipe = read('team = "office"\\n[lm]\\niterations = 9', "a recipe")
+    >>> recipe = read_team_recipe('team = "office"\\n[lm]\\niterations = 9', "a recipe")
     >>> recipe.team, recipe.method, recipe.iterations
     ('office', 'branching_turns', 9)
     """
     table = table_of(recipe, where)
     known = [f.name for f in fields(LiveRecipe)]
-    if unknown := [key for key in table if key not in known]:
-        raise BadRecipe(f"{where}: no setting {unknown[0]!r} for a live team; {alternatives(unknown[0], known)}")
+    check_names(table, known, where, " for a live team")
     lm = table.pop("lm", {})
     parsed = converted(table, LiveRecipe, where)
-    if parsed.method not in METHODS:
-        raise BadRecipe(
-            f"{where}: no method called {parsed.method!r}; {alternatives(parsed.method, sorted(METHODS), 'method')}"
-        )
-    if why := cannot(METHODS[parsed.method]):
-        raise BadRecipe(f"{where}: {why}")
+    check_method(parsed.method, where)
     settings = _fitting(settings_of(lm, parsed.method, where, model), parsed.method, where)
     parsed = replace(parsed, iterations=settings.iterations or parsed.iterations, lm=settings)
-    for name, low in {"iterations": 1, "seed": 0, "patience": 0}.items():
-        if getattr(parsed, name) < low:
-            raise BadRecipe(f"{where}: {name} must be {low} or more, got {getattr(parsed, name)}")
+    check_least(parsed, {"iterations": 1, "seed": 0, "patience": 0}, where)
     return parsed
 
 
@@ -132,19 +123,20 @@ def _fitting(how: Settings, method: str, where: str) -> Settings:
 # ---- the run
 
 
-class LiveRun(ModelRun[LiveRecipe]):
+class LiveRun(ModelRun):
     """A training run of a live team in a folder: begun, after a rehearsal, or gone on with where it was."""
 
+    asked: LiveRecipe
     look_at_roles = True
 
-    def __init__(self, recipe: LiveRecipe, path: Path) -> None:
+    def __init__(self, recipe: LiveRecipe, path: Path, keep: bool = False, source: Path | None = None) -> None:
         self.live = sound(find_live(recipe.team, recipe.program), recipe.team, recipe.lm)
         if recipe.patience and np.isnan(self.live.optimum):
             raise BadRecipe(
                 f"{recipe.team} does not say its optimum, so there is no regret to be patient with: expected "
                 f"patience = 0, got {recipe.patience}"
             )
-        super().__init__(recipe, path)
+        super().__init__(recipe, path, keep, source)
         if not (path / "asked.json").exists():
             with self._threads():
                 rehearse(self.live, recipe, self.learner.team)
@@ -154,7 +146,7 @@ class LiveRun(ModelRun[LiveRecipe]):
         return self.live.agents
 
     @property
-    def source(self) -> Source:
+    def acting(self) -> Source:
         """Runs of the team."""
         return LiveTeam(self.settings, self.live, self.method, self.asked.seed)
 
@@ -163,7 +155,7 @@ class LiveRun(ModelRun[LiveRecipe]):
         if np.isnan(self.live.optimum):
             return float("nan")
         trace = judge_live(self.learner.team, self.settings, self.live, self.settings.watched, held_out=False)
-        return _regret(self.live.optimum, worth(earned(trace))["reward"])
+        return _regret(self.live.optimum, success_and_reward(earned(trace))["reward"])
 
     def played(self, most: int = 3) -> tuple[Trace, Trace]:
         """Runs on held-out tasks before training and after, their likeliest answers; a few of each are kept as
@@ -173,7 +165,7 @@ class LiveRun(ModelRun[LiveRecipe]):
                 judge_live(of, self.settings, self.live, self.settings.judged)
                 for of in (self.fresh(), self.learner.team)
             )
-        rows = {"before": worth(earned(before)), "after": worth(earned(after))}
+        rows = {"before": success_and_reward(earned(before)), "after": success_and_reward(earned(after))}
         bounds = {"optimum": self.live.optimum, "regret": _regret(self.live.optimum, rows["after"]["reward"])}
         files.write_whole(self.folder / "judged.json", msgspec.json.encode(rows | bounds) + b"\n")
         return self._sampled(before, after, most)
@@ -195,10 +187,10 @@ class LiveRun(ModelRun[LiveRecipe]):
         }
 
 
-def worth(reward_n: F) -> dict[str, float]:
+def success_and_reward(reward_n: F) -> dict[str, float]:
     """The share of runs that earned more than one half, and the mean that they earned; of those that were scored.
 
-    >>> worth(np.array([1.0, 0.9, 0.0, np.nan]))["success"]
+    >>> success_and_reward(np.array([1.0, 0.9, 0.0, np.nan]))["success"]
     0.6666666666666666
     """
     known = reward_n[~np.isnan(reward_n)]

@@ -10,11 +10,10 @@ from typing import Any
 
 import torch
 
-from podium.engine.protocol import BadEngine
-from podium.errors import WrongUse
-from podium.methods.update import Schedule, Term, Update, read_schedule, read_update, refusal
+from podium.learn.regimes import single_stage
+from podium.methods.update import BadUpdate, Term, Update, read_update, refusal
 
-__all__ = ["BadUpdate", "couples_tokens", "divergence", "filter_of", "loss", "schedule_of", "update_of"]
+__all__ = ["couples_tokens", "divergence", "filter_of", "loss", "schedule_of", "update_of"]
 
 WHO = "the learner of language models"
 LOSSES = ("any", "reinforce", "clip", "dual_clip", "mirror")
@@ -24,20 +23,13 @@ MEANS = ("run", "none")
 SIDES = 0.2  # by which a ratio may leave 1, unless told
 
 
-class BadUpdate(BadEngine):
-    """An update or a schedule that language models cannot be trained by; says which part."""
-
-
 def update_of(text: str) -> Update:
     """The update of an expression, if this learner can do all of it. Raises BadUpdate.
 
     >>> update_of("stop_beyond(0.001) >> clip(turn) + kl(0.2)").loss["over"]
     'turn'
     """
-    try:
-        update = read_update(text)
-    except WrongUse as error:
-        raise BadUpdate(str(error)) from None
+    update = read_update(text)
     if why := refusal(update, (*LOSSES, *FILTERS, "kl", "entropy"), WHO):
         raise BadUpdate(why)
     mean, trust = filter_of(update, "mean_over"), filter_of(update, "stop_beyond")
@@ -48,25 +40,12 @@ def update_of(text: str) -> Update:
     return update
 
 
-def schedule_of(text: str) -> Schedule:
-    """The schedule of an expression, if this learner can do it. Raises BadUpdate."""
+def schedule_of(text: str) -> Term:
+    """The one stage of a schedule, if this learner can do it. Raises BadUpdate."""
     try:
-        schedule = read_schedule(text)
-    except WrongUse as error:
-        raise BadUpdate(str(error)) from None
-    if why := refusal(schedule, SCHEDULES, WHO):
-        raise BadUpdate(f'{why}; say which schedule instead, such as schedule = "joint" in [lm]')
-    if len(schedule.stages) > 1:
-        raise BadUpdate(f"{WHO} cannot do stages that follow each other, got {schedule.text!r}")
-    given = schedule.stages[0].arguments
-    other = [name for name in ("self_play", "order", "redraw") if given.get(name)]
-    other += ["roles"] * (given.get("roles", "together") != "together")
-    if other:
-        raise BadUpdate(
-            f"{WHO} cannot do joint({other[0]}={given[other[0]]}); say which schedule instead, such as "
-            'schedule = "joint" in [lm]'
-        )
-    return schedule
+        return single_stage(text, SCHEDULES, WHO)
+    except BadUpdate as error:
+        raise BadUpdate(f'{error}; say which schedule instead, such as schedule = "joint" in [lm]') from None
 
 
 def filter_of(update: Update, name: str) -> Term | None:

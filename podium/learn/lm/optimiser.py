@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-__all__ = ["adamw", "load", "save", "shortened"]
+__all__ = ["adamw", "load_tables", "save_tables", "shortened"]
 
 
 def shortened(grad: Mapping[str, Any], norm: float, most: float) -> None:
@@ -52,7 +52,7 @@ def adamw(
         torch._foreach_addcdiv_(own, first, under, value=-rate / (1 - alpha**step))
 
 
-def save(path: Path, tables: Mapping[str, Mapping[str, Any]], numbers: Mapping[str, int]) -> None:
+def save_tables(path: Path, tables: Mapping[str, Mapping[str, Any]], numbers: Mapping[str, int]) -> None:
     """Writes beside the path first and then takes its place, so that a crash leaves the one before."""
     beside = path.with_name(path.name + ".part")
     flat = {
@@ -68,7 +68,7 @@ def save(path: Path, tables: Mapping[str, Mapping[str, Any]], numbers: Mapping[s
     os.replace(beside, path)
 
 
-def load(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
+def load_tables(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
     """The tables and numbers that were saved, to the bit. Raises OSError, KeyError or ValueError."""
     tables: dict[str, dict[str, Any]] = {}
     try:

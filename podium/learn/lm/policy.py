@@ -26,9 +26,10 @@ from podium.learn.lm.settings import Settings, computing
 from podium.learn.lm.token_credit import Among, TokenCredit, among_of, token_credit, trees
 from podium.learn.lm.tree import Tree, join
 from podium.learn.loop import Change, Rollouts
+from podium.learn.regimes import turns_of
 from podium.learn.unpaid import at_rows
 from podium.methods import Method
-from podium.methods.update import Schedule, Update
+from podium.methods.update import Term, Update
 from podium.trace.columns import F, Trace
 
 __all__ = ["LmPolicy", "apply_gradient", "halving", "own_weights"]
@@ -68,7 +69,7 @@ class LmPolicy:
         settings: Settings,
         iterations: float,
         update: Update | None = None,
-        schedule: Schedule | None = None,
+        schedule: Term | None = None,
         look_at_roles: bool = False,
     ) -> None:
         self.team, self.seed, self.settings, self.iterations = team, seed, settings, iterations
@@ -81,6 +82,7 @@ class LmPolicy:
         self.m, self.v = (
             {k: torch.zeros_like(w, dtype=torch.float32) for k, w in weights.items()} for _ in range(2)
         )
+        self.learners()  # a schedule that names nobody here is refused now
         anchored = settings.kl or (update is not None and update.penalty("kl"))
         self.reference = {k: w.detach().clone() for k, w in weights.items()} if anchored else {}
 
@@ -102,7 +104,7 @@ class LmPolicy:
         more: dict[str, Any] = {}
         if self.look_at_roles:
             more["roles"] = self._by_role(traces, credit, update)
-        steps = self.train(update, pays)
+        steps = self.gradient_steps(update, pays)
         entropies = [pay.entropy for _, pay in pays if pay.entropy is not None]
         more |= {
             "tokens": steps.tokens,
@@ -140,7 +142,7 @@ class LmPolicy:
 
     # ---- gradient steps
 
-    def train(self, update: Update, pays: Paid) -> _Steps:
+    def gradient_steps(self, update: Update, pays: Paid) -> _Steps:
         """Gradient steps on tokens with their credit: `epochs` times, in `parts` of whole families of runs."""
         settings, weights = self.settings, own_weights(self.team)
         dice = np.random.default_rng([self.seed, self.iteration, 0xBA7C])
@@ -159,7 +161,7 @@ class LmPolicy:
             tokens, laid = tokens + done.tokens, laid + sum(len(tree.node) for _, tree, _ in batches)
             off = off if norms else done.off
             if trust is not None and norms and done.moved > trust["kl"]:
-                self._forget_gradient()
+                self.forget_gradient()
                 break
             far += [] if done.divergence is None else [done.divergence]
             grad = {k: w.grad for k, w in weights.items() if w.grad is not None}
@@ -180,20 +182,11 @@ class LmPolicy:
     def learners(self) -> list[str]:
         """The policies that learn in this iteration."""
         names = [policy.name for policy in self.team.policies.values() if not policy.frozen]
-        if self.schedule is None or self.schedule.stages[0].name in ("any", "joint") or len(names) < 2:
+        if self.schedule is None or len(names) < 2:
             return names
-        stage = self.schedule.stages[0]
-        lead = self.team.lead(LEAD)
-        if stage.name == "frozen":
-            return [name for name in names if name == lead] or names
-        if stage.name == "round_robin":
-            return [names[self.iteration // stage["every"] % len(names)]]
-        turns = stage["turns"] or ("lead", "others")
-        named = {lead if turn == LEAD else turn for turn in turns} - {"others"}
-        turn = turns[self.iteration // stage["every"] % len(turns)]
-        if turn == "others":
-            return [name for name in names if name not in named]
-        return [name for name in names if name == (lead if turn == LEAD else turn)]
+        turns = turns_of(self.schedule, sorted(names, key=lambda name: name != self.team.lead(LEAD)))
+        turn = turns[self.iteration // self.schedule.arguments.get("every", 1) % len(turns)]
+        return [name for name in names if name in turn]
 
     def _parts(self, pays: Paid, dice: np.random.Generator) -> Iterator[list[N64]]:
         """The families of runs of each gradient step: of each trace some."""
@@ -285,7 +278,7 @@ class LmPolicy:
                 w.copy_(now[name])
         return logp
 
-    def _forget_gradient(self) -> None:
+    def forget_gradient(self) -> None:
         for w in own_weights(self.team).values():
             w.grad = None
 
@@ -323,7 +316,7 @@ class LmPolicy:
         ]
         self._accumulate(update, _normalised(batches))
         length = _length([w.grad for w in own_weights(self.team).values() if w.grad is not None])
-        self._forget_gradient()
+        self.forget_gradient()
         return length
 
 
@@ -334,7 +327,7 @@ def apply_gradient(
 
     They are made no longer than they may be: all together, or each policy's by joint(optimizer=agent).
     """
-    settings, stage = policy.settings, policy.schedule and policy.schedule.stages[0]
+    settings, stage = policy.settings, policy.schedule
     if stage and stage.arguments.get("optimizer") == "agent":
         for name, length in lengths.items():
             own = {k: g for k, g in grad.items() if k.partition(":")[0] == name}
@@ -343,8 +336,7 @@ def apply_gradient(
         shortened(grad, sum(length**2 for length in lengths.values()) ** 0.5, settings.norm)
     policy.updates += 1
     adamw(weights, grad, policy.m, policy.v, policy.updates, rate, beta=settings.beta, decay=settings.decay)
-    for w in weights.values():
-        w.grad = None
+    policy.forget_gradient()
 
 
 def _by_policy(grad: dict[str, torch.Tensor]) -> dict[str, float]:
@@ -439,8 +431,7 @@ def halving(policy: LmPolicy, once: Callable[[], T], longest: Callable[[], int],
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
-            for w in own_weights(policy.team).values():
-                w.grad = None
+            policy.forget_gradient()
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
             if policy.most_tokens // 2 < (most := longest()):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, get_args
+from typing import Any, get_args
 
 import msgspec
 import numpy as np
@@ -26,42 +26,34 @@ from podium.envs.draws import seeds
 from podium.envs.world import LEAD, World, make
 from podium.learn import folder
 from podium.learn.evaluate import DICE, Judged, beside
-from podium.learn.folder import BadRecipe, Folder, summary
+from podium.learn.folder import BadRecipe, Folder, TrainingRun, check_least, check_names
 from podium.learn.lm import optimiser
 from podium.learn.lm.losses import schedule_of, update_of
 from podium.learn.lm.policy import LmPolicy, own_weights
 from podium.learn.lm.settings import Settings, generating, prepared
+from podium.learn.lm.stored import TRACES, StoredRuns
 from podium.learn.lm.text_world import PlaySettings, TextWorlds, record_in_parts, scores
 from podium.learn.loop import Iteration, Rollouts, Source, learn
 from podium.learn.params import held_out, training
 from podium.learn.regimes import agents_of
 from podium.methods import METHODS, Method
-from podium.methods.update import Schedule
-from podium.registry import alternatives
+from podium.methods.update import Term
 from podium.trace import files
 from podium.trace.columns import Trace
 
-__all__ = ["LmRecipe", "LmRun", "ModelRun", "WorldRecipe", "connect", "converted", "read", "settings_of"]
+__all__ = [
+    "LmRun",
+    "ModelRun",
+    "WorldRecipe",
+    "connect",
+    "read_world_recipe",
+    "settings_of",
+]
 
-T = TypeVar("T")
-R = TypeVar("R", bound="LmRecipe")
 BY_STATE = ("budget", "heat", "lean", "learned", "part", "practice", "rehearsed", "stages", "tries", "wander")
+WEIGHTS = ("model", "share", "lora", "frozen", "regime")  # settings that say which weights a checkpoint has
+LEARNER = "learner.safetensors"
 NUMBERS = ("iteration", "updates", "most_tokens")  # of a policy that are in its checkpoint
-
-
-class LmRecipe(Protocol):
-    """What any training run of language models is asked."""
-
-    @property
-    def method(self) -> str: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def patience(self) -> int: ...
-    @property
-    def iterations(self) -> int: ...
-    @property
-    def lm(self) -> Settings: ...
 
 
 @dataclass(frozen=True)
@@ -77,27 +69,20 @@ class WorldRecipe:
     lm: Settings = field(default_factory=Settings)
 
 
-def read(recipe: str | Mapping[str, Any], where: str, model: str | None = None) -> WorldRecipe:
+def read_world_recipe(recipe: str | Mapping[str, Any], where: str, model: str | None = None) -> WorldRecipe:
     """A recipe as TOML or as a table: as for a structured policy, and a table `[lm]`. Raises BadRecipe.
 
-    >>> recipe = read('world = "sprt"\\niterations = 9\\n[lm]\\nrate = 1e-4', "a recipe")
+    >>> recipe = read_world_recipe('world = "sprt"\\niterations = 9\\n[lm]\\nrate = 1e-4', "a recipe")
     >>> recipe.iterations, recipe.lm.rate, recipe.lm.model
     (9, 0.0001, 'tiny')
     """
-    base = folder.read(recipe, where)
+    base = folder.read_recipe(recipe, where)
     settings = settings_of(folder.table_of(recipe, where).get("lm", {}), base.method, where, model)
     if settings.params:
         make(base.world.split("/")[0], **settings.params)
     how = base.recipe
-    return WorldRecipe(
-        base.world,
-        base.method,
-        base.seed,
-        base.patience,
-        settings.iterations or how.iterations,
-        settings.most or how.most,
-        settings,
-    )
+    iterations, most = settings.iterations or how.iterations, settings.most or how.most
+    return WorldRecipe(base.world, base.method, base.seed, base.patience, iterations, most, settings)
 
 
 def settings_of(table: Any, method: str, where: str, model: str | None = None) -> Settings:
@@ -110,26 +95,15 @@ def settings_of(table: Any, method: str, where: str, model: str | None = None) -
             f"{where}: lm.{by_state[0]} is of learning by the state, which keeps no trace and is an experiment: "
             "python -m bench.lm_results worlds"
         )
-    if unknown := [key for key in table if key not in known]:
-        raise BadRecipe(f"{where}: no setting {unknown[0]!r} in [lm]; {alternatives(unknown[0], sorted(known))}")
-    settings = converted(table, Settings, where, "lm.")
+    check_names(table, sorted(known), where, " in [lm]")
+    settings = folder.converted(table, Settings, where, "lm.")
     return _checked(settings if model is None else replace(settings, model=model), method, where)
-
-
-def converted(table: dict[str, Any], kind: type[T], where: str, inside: str = "") -> T:
-    """A table as a dataclass. Raises BadRecipe."""
-    try:
-        return msgspec.convert(table, kind)
-    except msgspec.ValidationError as error:
-        why = f"{str(error)[0].lower()}{str(error)[1:]}".replace(" - at `$.", f" in `{inside}")
-        raise BadRecipe(f"{where}: {why}") from None
 
 
 def _checked(how: Settings, method: str, where: str) -> Settings:
     least = {"episodes": 2, "worlds": 1, "longest": 1, "epochs": 1, "parts": 1, "most_tokens": 1, "threads": 1}
-    for name, low in (least | {"rows": 1, "width": 2, "watched": 1, "judged": 1, "lora": 0, "keep": 0}).items():
-        if getattr(how, name) < low:
-            raise BadRecipe(f"{where}: lm.{name} must be {low} or more, got {getattr(how, name)}")
+    least |= {"rows": 1, "width": 2, "watched": 1, "judged": 1, "lora": 0, "keep": 0}
+    check_least(how, least, where, "lm.")
     if how.seconds <= 0:
         raise BadRecipe(f"{where}: lm.seconds must be above 0, got {how.seconds}")
     words = {"share": get_args(Share), "regime": ("A", "B", "C"), "dtype": ("float32", "bfloat16")}
@@ -147,15 +121,24 @@ def _checked(how: Settings, method: str, where: str) -> Settings:
     update, schedule = update_of(how.update or METHODS[method].update), schedule_for(how, METHODS[method])
     if free and any(term.name == "entropy" for term in update.penalties):
         raise BadRecipe(f"{where}: the entropy bonus is of options, and free text has none (in {update.text!r})")
-    if how.share == "one" and schedule.stages[0].name in ("alternate", "round_robin", "frozen"):
+    if how.share == "one" and schedule.name in ("alternate", "round_robin", "frozen"):
         why = 'takes share = "role" or "agent"; or say another schedule, such as schedule = "joint" in [lm]'
-        raise BadRecipe(f"{where}: the schedule {schedule.text!r} {why}")
+        raise BadRecipe(f"{where}: the schedule {how.schedule or METHODS[method].schedule!r} {why}")
     return how
 
 
-def schedule_for(settings: Settings, method: Method) -> Schedule:
+def schedule_for(settings: Settings, method: Method) -> Term:
     """Who learns when: what the settings say, or the method."""
     return schedule_of(settings.schedule or method.schedule)
+
+
+def _team_of(asked: dict[str, Any]) -> dict[str, Any]:
+    """What of a recipe says which weights the team has, and which of them are in a checkpoint."""
+    settings = msgspec.to_builtins(Settings()) | asked.get("lm", {})
+    team = {name: asked.get(name) for name in ("world", "team")}
+    partly = settings["lora"] or settings["frozen"] or settings["regime"] == "A"
+    seed = {"seed": asked.get("seed")} if partly else {}  # what is not in it is drawn by the seed
+    return team | {f"lm.{name}": settings[name] for name in WEIGHTS} | seed
 
 
 def connect(team: PolicyTeam, settings: Settings) -> None:
@@ -172,17 +155,17 @@ def connect(team: PolicyTeam, settings: Settings) -> None:
         policy.endpoint = EndpointEngine(url, policy.model, at_once=settings.rows, **how)  # type: ignore[arg-type]
 
 
-class ModelRun(ABC, Generic[R]):
+class ModelRun(TrainingRun, ABC):
     """A training run of language models in a folder. Who acts and where runs come from, a kind of run says."""
 
     look_at_roles = False
 
-    def __init__(self, recipe: R, path: Path) -> None:
-        """Ready to begin; nothing is written until it is opened."""
-        self.asked, self.folder = recipe, path
+    def __init__(self, recipe: Any, path: Path, keep: bool = False, source: Path | None = None) -> None:
+        """Ready to begin; nothing is written until it is opened. `keep` and `source` are those of `folder.Run`."""
+        self.asked, self.folder, self.keep, self.wanted = recipe, path, keep, recipe.iterations
+        self.stored = None if source is None else StoredRuns(source)
         self.settings, self.method = recipe.lm, METHODS[recipe.method]
         self.update = update_of(recipe.lm.update or self.method.update)
-        self.files: Folder | None = None
         with self._threads():
             schedule = schedule_for(self.settings, self.method)
             team, seed = self.fresh(), recipe.seed
@@ -196,17 +179,25 @@ class ModelRun(ABC, Generic[R]):
 
     def _open(self) -> None:
         """Begins, or goes on where it was."""
+        if self.stored is not None:
+            self._start_of(self.stored)
         self.files = Folder(self.folder, self.asked)
-        self._resume(self.folder / "learner.safetensors")
+        if (self.folder / LEARNER).exists():
+            self._resume(self.folder / LEARNER)
 
     @abstractmethod
     def _agents(self) -> Sequence[str]:
         """Who acts."""
 
     @property
-    @abstractmethod
     def source(self) -> Source:
         """Where runs come from."""
+        return self.stored or self.acting
+
+    @property
+    @abstractmethod
+    def acting(self) -> Source:
+        """Runs in which the policy acts."""
 
     @abstractmethod
     def _look(self) -> float:
@@ -227,7 +218,7 @@ class ModelRun(ABC, Generic[R]):
         team = policy_team(
             how.model,
             self._agents(),
-            share=how.share,  # type: ignore[arg-type]
+            share=how.share,
             lora=how.lora,
             frozen=how.frozen,
             seed=self.asked.seed,
@@ -241,12 +232,24 @@ class ModelRun(ABC, Generic[R]):
                 policy.frozen = policy.name != team.of(LEAD)
         return team
 
+    def _start_of(self, stored: StoredRuns) -> None:
+        """The learner before the first update by stored runs, if they are of such a team. Raises BadRecipe."""
+        theirs, own = (_team_of(asked) for asked in (stored.recipe(), msgspec.to_builtins(self.asked)))
+        if other := [name for name in theirs if theirs[name] != own.get(name)]:
+            raise BadRecipe(
+                f"{stored.folder} holds runs of another team: expected {other[0]} = {theirs[other[0]]!r}, "
+                f"got {own.get(other[0])!r}"
+            )
+        self._resume(stored.learner())
+        with torch.no_grad():
+            for name, w in own_weights(self.learner.team).items():
+                if name in self.learner.reference:
+                    self.learner.reference[name].copy_(w)
+
     def _resume(self, path: Path) -> None:
-        if not path.exists():
-            return
         weights = own_weights(self.learner.team)
         try:
-            tables, numbers = optimiser.load(path)
+            tables, numbers = optimiser.load_tables(path)
             shapes = {k: tuple(w.shape) for k, w in tables["w"].items()}
             if shapes != {k: tuple(w.shape) for k, w in weights.items()}:
                 raise BadRecipe(f"{path} is of another model; expected the checkpoint of this run")
@@ -256,61 +259,49 @@ class ModelRun(ABC, Generic[R]):
                         w.copy_(tables[table][name])
             for name in NUMBERS:
                 setattr(self.learner, name, numbers[name])
+            self.learner.seed = numbers.get("seed", self.learner.seed)  # older files do not have it
         except (OSError, KeyError, ValueError) as error:
             if isinstance(error, BadRecipe):
                 raise
             raise BadRecipe(f"{path} cannot be read ({error}); expected the checkpoint of this run") from None
 
-    def _save(self) -> None:
+    def _save(self, path: Path | None = None) -> None:
         policy = self.learner
         tables = {"w": own_weights(policy.team), "m": policy.m, "v": policy.v}
-        numbers = {name: getattr(policy, name) for name in NUMBERS}
-        optimiser.save(self.folder / "learner.safetensors", tables, numbers)
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        """What every iteration did."""
-        return self.files.lines if self.files else []
-
-    @property
-    def last(self) -> int:
-        """The iterations that the recipe asks for."""
-        return self.asked.iterations
+        numbers = {name: getattr(policy, name) for name in (*NUMBERS, "seed")}
+        optimiser.save_tables(path or self.folder / LEARNER, tables, numbers)
 
     def iterations(self) -> Iterator[dict[str, Any]]:
         """Goes on to the end of the recipe, or until nothing gets better; says of every iteration what it did."""
-        assert self.files is not None
         with self._threads():
             steps, at = self.learned(), (self.learner.iteration, self.last, self.asked.patience)
             yield from self.files.follow(*at, lambda: next(steps).line(), self._look, self._save)
 
     def learned(self) -> Iterator[Iteration]:
         """The iterations that are left, by the one loop."""
-        return learn(self.source, self.learner, self.method, self.update, self.last, self._keep)
+        return learn(self.source, self.learner, self.method, self.update, self.wanted, self._keep, self.last)
 
     def _keep(self, iteration: int, rollouts: Sequence[Rollouts], credit: Sequence[Credit]) -> None:
         """The traces of every so many iterations stay in the folder, as credit and update read them."""
-        if self.settings.keep and not iteration % self.settings.keep:
-            (self.folder / "traces").mkdir(exist_ok=True)
+        if self.keep or (self.settings.keep and not iteration % self.settings.keep):
+            (self.folder / TRACES).mkdir(exist_ok=True)
             for number, one in enumerate(rollouts):
-                files.save(one.trace, self.folder / "traces" / f"{iteration}.{number}.jsonl")
-
-    def _sampled(self, before: Trace, after: Trace, most: int) -> tuple[Trace, Trace]:
-        """Runs before and after; a few of each are kept as traces."""
-        for name, trace in (("before", before), ("after", after)):
-            files.save(trace[:most], self.folder / f"{name}.jsonl")
-        return before, after
+                files.save(one.trace, self.folder / TRACES / f"{iteration}.{number}.jsonl")
+        if self.keep:
+            self._save(self.folder / TRACES / f"{iteration}.safetensors")
 
 
-class LmRun(ModelRun[WorldRecipe]):
+class LmRun(ModelRun):
     """A training run of language models in the text face of a world."""
 
-    def __init__(self, recipe: WorldRecipe, path: Path) -> None:
+    asked: WorldRecipe
+
+    def __init__(self, recipe: WorldRecipe, path: Path, keep: bool = False, source: Path | None = None) -> None:
         how = recipe.lm
         self.play = PlaySettings(
             free=how.free, longest=how.longest, digits=how.digits, most=recipe.most, rows=how.rows, width=how.width
         )
-        super().__init__(recipe, path)
+        super().__init__(recipe, path, keep, source)
         self._open()
 
     def _agents(self) -> Sequence[str]:
@@ -324,7 +315,7 @@ class LmRun(ModelRun[WorldRecipe]):
         return training(recipe.world, recipe.seed, iteration, number)
 
     @property
-    def source(self) -> Source:
+    def acting(self) -> Source:
         """Episodes of worlds; what is trained speaks through its endpoint too."""
         play = replace(self.play, remote=True)
         worlds = lambda iteration, number: self._drawn(iteration + 1, number)  # noqa: E731
@@ -365,14 +356,7 @@ class LmRun(ModelRun[WorldRecipe]):
         episodes = episodes or self.settings.judged
         with self._threads():
             judgements = [self._judge(world, of or self.learner.team, episodes) for world in self._tests(tests)]
-        if of is None:
-            rows = [j._asdict() | {"regret": j.regret, "share": j.share} for j in judgements]
-            files.write_whole(self.folder / "judged.json", msgspec.json.encode(rows) + b"\n")
-        return judgements
-
-    def told(self) -> dict[str, Any]:
-        """What there is to say of the run in the end."""
-        return summary(self, self.judged())
+        return self._judged(judgements) if of is None else judgements
 
     def played(self, episodes: int = 100, most: int = 3) -> tuple[Trace, Trace]:
         """Episodes before training, as the model speaks then, and after, its likeliest answers; a few of each are

@@ -24,9 +24,7 @@ class Settings:
     share: str = "one"  # one policy for all, one a role, or one an agent
     lora: int = 0  # rank of adapters on one base; 0: all weights
     frozen: tuple[str, ...] = ()  # policies that are not trained
-    regime: str = (
-        "B"  # A: only the lead's policy is trained; B: all together; C: all, each by its own scale of credit
-    )
+    regime: str = "B"  # A: only the lead's policy is trained; B: all together; C: each by its own scale of credit
     episodes: int = 128  # of an iteration, branches not counted
     worlds: int = 1  # sets of parameters in an iteration; of a live team the runs of each task
     branched: float = 0.5  # of decisions, if the method needs branches

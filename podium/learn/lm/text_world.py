@@ -31,14 +31,13 @@ from podium.harness.choices import spoken
 from podium.learn.collect import MARK
 from podium.learn.lm.settings import Settings, generating
 from podium.learn.loop import Rollouts
-from podium.learn.mix import Tally
+from podium.learn.mix import Tally, tally_of
 from podium.learn.requirements import with_step_rewards
 from podium.methods import Method
 from podium.trace.columns import F, Text, Trace, concat, ranges
 from podium.trace.do import Do
 from podium.trace.options import chosen_options
 from podium.trace.tokens import DIGEST, extend, spelled
-from podium.trace.vocabulary import DECISIONS
 
 __all__ = [
     "PlaySettings",
@@ -272,22 +271,9 @@ def record(
     return with_tokens(trace, actor), actor
 
 
-def record_in_parts(
-    world: World,
-    team: PolicyTeam,
-    seed: U,
-    settings: PlaySettings,
-    *,
-    version: str,
-    task: str,
-    greedy: bool = False,
-) -> Trace:
+def record_in_parts(world: World, team: PolicyTeam, seed: U, settings: PlaySettings, **how: Any) -> Trace:
     """Episodes as `record` has them: in parts where all at once do not fit into memory."""
-
-    def some(part: slice) -> Trace:
-        return record(world, team, seed[part], settings, version=version, task=task, greedy=greedy)[0]
-
-    return concat(in_parts(team, len(seed), some))
+    return concat(in_parts(team, len(seed), lambda part: record(world, team, seed[part], settings, **how)[0]))
 
 
 def with_branches(trace: Trace, actor: TextActor, share: float) -> Trace:
@@ -451,17 +437,14 @@ def own_decisions(trace: Trace) -> N64:
 
 
 def tally(trace: Trace) -> Tally:
-    """What was chosen in runs that did not branch off another: by kind of decision and word, how often."""
-    mix: Tally = {}
+    """What was chosen in runs that did not branch off another, of a live team by models: by kind of decision and
+    word, how often."""
     rows = own_decisions(trace)
+    if "choice" in trace.extra_e:
+        rows = rows[trace.extra_e["choice"].codes[rows] >= 0]
     rows = rows[trace.decision_e[rows] >= 0]
     root = roots(trace)[trace.rollout_e[rows]] == trace.rollout_e[rows]
-    for row in rows[root].tolist():
-        option = str(trace.chosen_e[row])
-        words = mix.setdefault(DECISIONS[trace.decision_e[row]], {})
-        word = role_of(option) or option
-        words[word] = words.get(word, 0) + 1
-    return mix
+    return tally_of(trace, rows[root], lambda option: role_of(option) or option)
 
 
 def rollouts_of(trace: Trace, score: F) -> Rollouts:

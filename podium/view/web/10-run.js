@@ -288,21 +288,22 @@ class Run {
       }
       if (until > -Infinity) ends.push(until);
     }
-    const at = Float64Array.from(this.drawn, (e) => this.x0[e]);
+    const at = new Float64Array(this.drawn.length); // plain loops: a run of a million events waits for them
+    for (let i = 0; i < at.length; i++) at[i] = this.x0[this.drawn[i]];
     const running = (names) => {
       const there = names.filter((n) => this.columns[n]);
       if (!there.length) return null;
       const sum = new Float64Array(this.drawn.length + 1);
-      this.drawn.forEach((e, i) => {
-        let more = 0;
-        for (const n of there) if (this.columns[n][e] > 0) more += this.columns[n][e];
-        sum[i + 1] = sum[i] + more;
-      });
+      for (const n of there) {
+        const values = this.columns[n];
+        for (let i = 0; i < this.drawn.length; i++) if (values[this.drawn[i]] > 0) sum[i + 1] += values[this.drawn[i]];
+      }
+      for (let i = 1; i < sum.length; i++) sum[i] += sum[i - 1];
       return sum;
     };
     const [first, last] = [Float64Array.from(starts).sort(), Float64Array.from(ends).sort()];
     this.sums = {
-      starts: first, ends: last, level: first.map((x) => upper(first, x) - upper(last, x)), at, // how many are busy when one begins
+      starts: first, ends: last, level: levels(first, last), at, // how many are busy when one begins
       tokens: running(TOKENS), money: running([this.columns.cost ? "cost" : "price"]),
     };
     return this.sums;
@@ -505,6 +506,20 @@ class Heap {
     }
     return top;
   }
+}
+
+// How many are under way when each begins: of sorted beginnings and ends, those begun by then less those ended by then.
+function levels(first, last) {
+  const level = new Float64Array(first.length);
+  let ended = 0;
+  for (let i = 0; i < first.length; ) {
+    let j = i;
+    while (j < first.length && first[j] === first[i]) j++;
+    while (ended < last.length && last[ended] <= first[i]) ended++;
+    level.fill(j - ended, i, j);
+    i = j;
+  }
+  return level;
 }
 
 // The first place whose value is x or more; the last whose value is x or less.

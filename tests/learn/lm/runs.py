@@ -14,16 +14,16 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-module, name, recipe, folder = sys.argv[1:]
+module, name, read, recipe, folder = sys.argv[1:]
 lm = import_module(module)
-for _ in getattr(lm, name)(lm.read(recipe, "here"), Path(folder)).iterations():
+for _ in getattr(lm, name)(getattr(lm, read)(recipe, "here"), Path(folder)).iterations():
     print(flush=True)
 """
 
 
-def killed(kind: type[Any], recipe: str, folder: Path) -> None:
+def killed(kind: type[Any], read: Any, recipe: str, folder: Path) -> None:
     """A run of this kind, in a process that is killed after its first iteration."""
-    argv = [sys.executable, "-c", CODE, kind.__module__, kind.__name__, recipe, str(folder)]
+    argv = [sys.executable, "-c", CODE, kind.__module__, kind.__name__, read.__name__, recipe, str(folder)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
         assert process.stdout
         process.stdout.readline()

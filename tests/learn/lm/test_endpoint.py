@@ -29,7 +29,7 @@ from podium.envs.draws import seeds  # noqa: E402
 from podium.envs.world import make  # noqa: E402
 from podium.learn.folder import BadRecipe  # noqa: E402
 from podium.learn.lm.policy import own_weights  # noqa: E402
-from podium.learn.lm.run import LmRun, connect, read  # noqa: E402
+from podium.learn.lm.run import LmRun, connect, read_world_recipe  # noqa: E402
 from podium.learn.lm.settings import Settings  # noqa: E402
 from podium.learn.lm.text_world import PlaySettings, record, scores, with_branches  # noqa: E402
 from podium.trace.files import load  # noqa: E402
@@ -221,7 +221,7 @@ watched = 2
 judged = 4
 keep = 1
 """
-    run = LmRun(read(recipe, "here"), tmp_path / "run")
+    run = LmRun(read_world_recipe(recipe, "here"), tmp_path / "run")
     lines = list(run.iterations())
     assert list(lines[0]["gradients"]) == ["lead"]
     assert {body["temperature"] for body in fake.asked} == {0.0, 1.0}  # judged by its likeliest answers
@@ -232,7 +232,7 @@ keep = 1
     assert ("mate@endpoint", '"free"') in seen
     assert ("lead@0", '"constrained"') in seen
     with pytest.raises(BadEndpoint, match="no policy 'judge' to speak through an endpoint; there are mate, lead"):
-        LmRun(read(recipe.replace("mate = ", "judge = "), "here"), tmp_path / "other")
+        LmRun(read_world_recipe(recipe.replace("mate = ", "judge = "), "here"), tmp_path / "other")
 
 
 @pytest.mark.parametrize(("mode", "tries"), [("flaky", 2), ("429", 4), ("500", 4)])
@@ -353,14 +353,14 @@ judged = 20
 def test_what_would_be_untrue_is_said_before_anything_is_written(fake: Fake, tmp_path: Path, mode: str) -> None:
     fake.mode = mode
     with pytest.raises(BadEndpoint) as caught:
-        LmRun(read(RECIPE.replace("URL", fake.url), "here"), tmp_path / "run")
+        LmRun(read_world_recipe(RECIPE.replace("URL", fake.url), "here"), tmp_path / "run")
     assert WRONG[mode] in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
 
 
 def run_of(fake: Fake, folder: Path) -> LmRun:
-    return LmRun(read(RECIPE.replace("URL", fake.url), "here"), folder)
+    return LmRun(read_world_recipe(RECIPE.replace("URL", fake.url), "here"), folder)
 
 
 @pytest.mark.parametrize("mode", ["other prompt", "drops"])
@@ -418,14 +418,16 @@ def test_wrong_settings_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     if "method" in setting:
         recipe = recipe.replace("\nmethod\n", "\n").replace('"rloo"', '"branching_policy"')
     with pytest.raises((BadRecipe, BadEndpoint)) as caught:
-        LmRun(read(recipe, "here"), tmp_path / "run")
+        LmRun(read_world_recipe(recipe, "here"), tmp_path / "run")
     assert says in str(caught.value)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_key_is_sent_and_kept_nowhere(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_KEY", "sesame")
-    run = LmRun(read(RECIPE.replace('"URL"', f'"{fake.url}"\nkey_from = "A_KEY"'), "here"), tmp_path / "run")
+    run = LmRun(
+        read_world_recipe(RECIPE.replace('"URL"', f'"{fake.url}"\nkey_from = "A_KEY"'), "here"), tmp_path / "run"
+    )
     assert fake.key == "Bearer sesame"
     assert b"sesame" not in (run.folder / "asked.json").read_bytes()
 
@@ -435,7 +437,7 @@ def test_without_httpx_it_says_what_to_install(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(
         BadEndpoint, match=r"an endpoint needs httpx, which is not installed: pip install 'podium\[serve\]'"
     ):
-        LmRun(read(RECIPE.replace("URL", "http://127.0.0.1:9"), "here"), tmp_path / "run")
+        LmRun(read_world_recipe(RECIPE.replace("URL", "http://127.0.0.1:9"), "here"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -14,6 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from podium.audit.exactness import exactness  # noqa: E402
 from podium.credit.forest import copies  # noqa: E402
 from podium.engine.endpoint import BadEndpoint, EndpointEngine  # noqa: E402
 from podium.engine.models import BadModel, PolicyTeam, policy_team  # noqa: E402
@@ -31,7 +32,6 @@ from podium.learn.lm.text_world import PlaySettings  # noqa: E402
 from podium.trace import files  # noqa: E402
 from podium.trace.columns import Trace, concat, differences  # noqa: E402
 from podium.trace.rules import check  # noqa: E402
-from podium.trace.tokens import exactness  # noqa: E402
 from tests.learn.lm.steps import with_team  # noqa: E402
 
 OFFICE = find_live("office")

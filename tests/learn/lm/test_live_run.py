@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from podium.audit.exactness import exactness  # noqa: E402
 from podium.cli import main  # noqa: E402
 from podium.cli.train import train  # noqa: E402
 from podium.credit.forest import roots  # noqa: E402
@@ -21,11 +22,10 @@ from podium.engine.protocol import BadEngine  # noqa: E402
 from podium.harness.team import BadTeam  # noqa: E402
 from podium.learn.folder import BadRecipe  # noqa: E402
 from podium.learn.lm.live import tasks_from  # noqa: E402
-from podium.learn.lm.live_run import TEAMS, LiveRun, find_live, read, rehearse, sound  # noqa: E402
+from podium.learn.lm.live_run import TEAMS, LiveRun, find_live, read_team_recipe, rehearse, sound  # noqa: E402
 from podium.learn.lm.settings import Settings  # noqa: E402
 from podium.trace.files import load  # noqa: E402
 from podium.trace.rules import check  # noqa: E402
-from podium.trace.tokens import exactness  # noqa: E402
 from tests.learn.lm import runs  # noqa: E402
 from tests.pages import report_of  # noqa: E402
 
@@ -85,7 +85,7 @@ wrong = Live("wrong", lambda speak: Team("x", pair(speak).lead, pair(speak).role
 
 
 def finished(folder: Path, recipe: str = SMALL) -> LiveRun:
-    run: LiveRun = runs.finished(LiveRun(read(recipe, "here"), folder))
+    run: LiveRun = runs.finished(LiveRun(read_team_recipe(recipe, "here"), folder))
     run.played(2)
     return run
 
@@ -130,7 +130,7 @@ def test_its_traces_are_of_the_harness_and_exact(whole: LiveRun) -> None:
 
 
 def test_a_run_that_is_killed_at_any_moment_ends_the_same(whole: LiveRun, tmp_path: Path) -> None:
-    runs.killed(LiveRun, SMALL, tmp_path / "killed")
+    runs.killed(LiveRun, read_team_recipe, SMALL, tmp_path / "killed")
     killed = finished(tmp_path / "killed")
     names = ("asked.json", "iterations.jsonl", "learner.safetensors", "judged.json", "before.jsonl", "after.jsonl")
     assert {*names, "traces/0.0.jsonl", "traces/1.0.jsonl"} == set(runs.kept(whole.folder))
@@ -142,7 +142,7 @@ def test_a_run_that_is_killed_at_any_moment_ends_the_same(whole: LiveRun, tmp_pa
 def test_a_team_of_ones_own(here: Path) -> None:
     """It does not know its optimum; its agents have names that the harness gave them; a role without a model has no policy."""
     recipe = SMALL.replace('"office"', '"pair_team.py:mine"') + 'share = "role"\nlora = 2\n'
-    run = LiveRun(read(recipe, "here"), here / "run")
+    run = LiveRun(read_team_recipe(recipe, "here"), here / "run")
     lines = list(run.iterations())
     assert set(run.learner.team.policies) == {"lead", "dog person", "cat person"}
     assert set(lines[0]["gradients"]) == {"lead", "dog person", "cat person"}
@@ -190,7 +190,7 @@ def test_tasks_of_two_lists() -> None:
 )
 def test_a_wrong_recipe_is_said(text: str, says: str) -> None:
     with pytest.raises(BadRecipe) as caught:
-        read(text, "here")
+        read_team_recipe(text, "here")
     assert says in str(caught.value)
 
 
@@ -232,7 +232,7 @@ def test_a_team_that_cannot_be_trained_is_said(here: Path, name: str, says: str)
 )
 def test_a_rehearsal_finds_what_only_play_shows(here: Path, name: str, method: str, how: str, says: str) -> None:
     spec = f"pair_team.py:{name}"
-    asked = read(f'team = "{spec}"\nmethod = "{method}"\n[lm]\n{how}', "here")
+    asked = read_team_recipe(f'team = "{spec}"\nmethod = "{method}"\n[lm]\n{how}', "here")
     with pytest.raises((BadTeam, BadRecipe, BadEngine)) as caught:
         LiveRun(asked, here / "run")
     assert says in str(caught.value)
@@ -241,7 +241,7 @@ def test_a_rehearsal_finds_what_only_play_shows(here: Path, name: str, method: s
 
 def test_no_patience_without_an_optimum(here: Path) -> None:
     with pytest.raises(BadRecipe, match="does not say its optimum"):
-        LiveRun(read('team = "pair_team.py:mine"\npatience = 3', "here"), here / "run")
+        LiveRun(read_team_recipe('team = "pair_team.py:mine"\npatience = 3', "here"), here / "run")
 
 
 def test_from_the_command_line(here: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -288,7 +288,7 @@ def test_the_command_line_refuses(
 
 
 def test_rehearsing_changes_nothing() -> None:
-    asked, made = read(SMALL, "here"), policy_team("tiny", OFFICE.agents)
+    asked, made = read_team_recipe(SMALL, "here"), policy_team("tiny", OFFICE.agents)
     before = {name: w.detach().clone() for name, w in made.model.module.named_parameters()}
     rehearse(OFFICE, asked, made)
     assert all(torch.equal(before[name], w) for name, w in made.model.module.named_parameters())

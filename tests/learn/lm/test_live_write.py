@@ -11,11 +11,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from podium.audit.exactness import exactness  # noqa: E402
 from podium.learn.folder import BadRecipe  # noqa: E402
-from podium.learn.lm.live_run import LiveRun, read  # noqa: E402
+from podium.learn.lm.live_run import LiveRun, read_team_recipe  # noqa: E402
 from podium.trace.files import load  # noqa: E402
 from podium.trace.rules import check  # noqa: E402
-from podium.trace.tokens import exactness  # noqa: E402
 
 WRITERS = """
 from podium.harness import Did, Return, Spawn, Stop, Team
@@ -70,7 +70,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def trained(folder: str, method: str, iterations: int, episodes: int, worlds: int, more: str = "") -> LiveRun:
     recipe = RECIPE.format(method=method, iterations=iterations, episodes=episodes, worlds=worlds, more=more)
-    run = LiveRun(read(recipe, "here"), Path(folder))
+    run = LiveRun(read_team_recipe(recipe, "here"), Path(folder))
     assert [line["iteration"] for line in run.iterations()] == list(range(iterations))
     return run
 

@@ -17,15 +17,15 @@ from podium.envs.draws import seeds  # noqa: E402
 from podium.envs.world import make  # noqa: E402
 from podium.learn.folder import BadRecipe  # noqa: E402
 from podium.learn.lm import policy as policy_module  # noqa: E402
-from podium.learn.lm.losses import BadUpdate, loss, schedule_of, update_of  # noqa: E402
+from podium.learn.lm.losses import loss, schedule_of, update_of  # noqa: E402
 from podium.learn.lm.policy import LmPolicy, own_weights  # noqa: E402
-from podium.learn.lm.run import read  # noqa: E402
+from podium.learn.lm.run import read_world_recipe  # noqa: E402
 from podium.learn.lm.settings import Settings  # noqa: E402
 from podium.learn.lm.text_world import PlaySettings, record, with_branches  # noqa: E402
 from podium.learn.lm.token_credit import token_credit  # noqa: E402
 from podium.learn.requirements import with_step_rewards  # noqa: E402
 from podium.methods import METHODS, credit_of  # noqa: E402
-from podium.methods.update import read_update  # noqa: E402
+from podium.methods.update import BadUpdate, read_update  # noqa: E402
 from tests.learn.lm.steps import in_world  # noqa: E402
 
 SEARCH = make("costly_search", c=0.05, most=3)
@@ -91,12 +91,14 @@ def test_schedules_that_cannot_be_followed_are_refused(text: str, says: str) -> 
 def test_a_recipe_is_refused_before_anything_runs() -> None:
     table = {"world": "costly_search", "method": "magrpo", "lm": {"params": {"c": 0.05, "most": 3}}}
     with pytest.raises(BadUpdate, match=r"cannot do joint\(order=last_turn_first\)"):
-        read(table, "here")
-    assert read(table | {"lm": table["lm"] | {"schedule": "joint"}}, "here").method == "magrpo"  # type: ignore[operator]
+        read_world_recipe(table, "here")
+    assert read_world_recipe(table | {"lm": table["lm"] | {"schedule": "joint"}}, "here").method == "magrpo"  # type: ignore[operator]
     with pytest.raises(BadRecipe, match=r'the schedule .* takes share = "role" or "agent"'):
-        read(table | {"lm": {"schedule": "alternate(lead, others)"}}, "here")
+        read_world_recipe(table | {"lm": {"schedule": "alternate(lead, others)"}}, "here")
     with pytest.raises(BadRecipe, match="the entropy bonus is of options"):
-        read(table | {"method": "grpo", "lm": {"update": "clip(token) + entropy(0.1)", "free": True}}, "here")
+        read_world_recipe(
+            table | {"method": "grpo", "lm": {"update": "clip(token) + entropy(0.1)", "free": True}}, "here"
+        )
 
 
 def gradient(text: str, logp: Any, old: Any, credit: Any) -> Any:
@@ -241,7 +243,7 @@ def test_truncated_weights_before_a_ratio_are_to_the_policy_that_acted(forest: t
     [
         ("joint", [["lead", "mate"]] * 4),
         ("frozen", [["lead"]] * 4),
-        ("round_robin", [["mate"], ["lead"], ["mate"], ["lead"]]),
+        ("round_robin", [["lead"], ["mate"], ["lead"], ["mate"]]),
         ("alternate(lead, others, every=2)", [["lead"], ["lead"], ["mate"], ["mate"]]),
     ],
 )
@@ -252,6 +254,12 @@ def test_a_schedule_says_who_learns(schedule: str, learn: list[list[str]]) -> No
     for policy.iteration in range(4):
         found.append(sorted(policy.learners()))
     assert found == learn
+
+
+def test_a_turn_for_nobody_is_refused() -> None:
+    team = policy_team("tiny", ["lead", "mate 1"], share="role")
+    with pytest.raises(ValueError, match="gives a turn to planner, and here is only lead, mate"):
+        LmPolicy(team, 0, SETTINGS, 5, None, schedule_of("alternate(planner, executor)"))
 
 
 def test_who_does_not_learn_does_not_change() -> None:

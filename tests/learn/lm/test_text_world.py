@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from podium.audit.exactness import CLASSES, PROOFS, exactness  # noqa: E402
 from podium.engine.models import OutOfMemory, PolicyTeam, policy_team  # noqa: E402
 from podium.engine.options import Options  # noqa: E402
 from podium.engine.runner import ModelRunner  # noqa: E402
@@ -20,13 +21,12 @@ from podium.envs.conformance import random_policy  # noqa: E402
 from podium.envs.draws import seeds  # noqa: E402
 from podium.envs.world import World, make, play  # noqa: E402
 from podium.learn.lm.text_world import PlaySettings, record, record_in_parts, scores, with_branches  # noqa: E402
-from podium.learn.params import TRAINING, training  # noqa: E402
+from podium.learn.params import trainable, training  # noqa: E402
 from podium.learn.regimes import agents_of  # noqa: E402
 from podium.methods import credit_of  # noqa: E402
 from podium.trace.columns import Trace, differences  # noqa: E402
 from podium.trace.files import load, save  # noqa: E402
 from podium.trace.rules import check  # noqa: E402
-from podium.trace.tokens import CLASSES, PROOFS, exactness  # noqa: E402
 
 SHORT = PlaySettings(digits=1, most=4)
 
@@ -47,7 +47,7 @@ def forest(one: PolicyTeam, search: World) -> tuple[Trace, Trace]:
     return trace, with_branches(trace, actor, 0.6)
 
 
-@pytest.mark.parametrize("name", [n for n in TRAINING if "/" not in n])
+@pytest.mark.parametrize("name", [n for n in trainable() if "/" not in n])
 def test_a_prompt_can_be_told_by_what_changed(name: str) -> None:
     world = training(name, 0, 0, 0)
     last: dict[tuple[int, str], str] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,12 @@ from podium.learn.folder import BadRecipe  # noqa: E402
 from podium.learn.lm import packed  # noqa: E402
 from podium.learn.lm import policy as policy_module  # noqa: E402
 from podium.learn.lm.policy import own_weights  # noqa: E402
-from podium.learn.lm.run import LmRun, read  # noqa: E402
+from podium.learn.lm.run import LmRun, read_world_recipe  # noqa: E402
 from podium.learn.lm.settings import Settings  # noqa: E402
-from podium.learn.lm.stored import StoredRuns  # noqa: E402
 from podium.learn.lm.text_world import PlaySettings, record, with_branches  # noqa: E402
 from podium.learn.lm.token_credit import token_credit, trees  # noqa: E402
-from podium.learn.loop import TRIES, learn  # noqa: E402
+from podium.learn.loop import TRIES  # noqa: E402
+from podium.learn.recipe import open_run  # noqa: E402
 from podium.learn.requirements import with_step_rewards  # noqa: E402
 from podium.methods import METHODS, credit_of  # noqa: E402
 from podium.rewards.ledger import Now  # noqa: E402
@@ -257,7 +258,7 @@ def test_out_of_memory_in_generation_is_said(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def finished(folder: Path, recipe: str = SMALL) -> LmRun:
-    run: LmRun = runs.finished(LmRun(read(recipe, "here"), folder))
+    run: LmRun = runs.finished(LmRun(read_world_recipe(recipe, "here"), folder))
     run.played(4, 2)
     run.judged(1, 20)
     return run
@@ -266,7 +267,7 @@ def finished(folder: Path, recipe: str = SMALL) -> LmRun:
 def test_a_run_that_is_killed_at_any_moment_ends_the_same(tmp_path: Path) -> None:
     whole = finished(tmp_path / "whole")
     assert [line["iteration"] for line in whole.lines] == [0, 1, 2]
-    runs.killed(LmRun, SMALL, tmp_path / "killed")
+    runs.killed(LmRun, read_world_recipe, SMALL, tmp_path / "killed")
     killed = finished(tmp_path / "killed")
     assert runs.kept(killed.folder) == runs.kept(whole.folder)
     names = sorted(path.name for path in (whole.folder / "traces").iterdir())
@@ -299,7 +300,7 @@ def test_a_run_that_is_killed_at_any_moment_ends_the_same(tmp_path: Path) -> Non
 )
 def test_a_wrong_recipe_is_said(text: str, says: str) -> None:
     with pytest.raises(ValueError) as caught:
-        read('world = "costly_search"\n' + text, "here")
+        read_world_recipe('world = "costly_search"\n' + text, "here")
     assert says in str(caught.value)
 
 
@@ -399,13 +400,23 @@ def test_credit_of_the_kept_traces_is_what_the_update_used(tmp_path: Path) -> No
 
 def test_stored_runs_are_learned_from_as_the_live_ones_were(tmp_path: Path) -> None:
     """The same update to the bit, from the checkpoint before it and the files."""
-    recipe = SMALL.replace("keep = 2", "keep = 1").replace("iterations = 3", "iterations = 1")
-    whole = LmRun(read(recipe, "here"), tmp_path / "whole")
-    list(whole.iterations())
-    stored = LmRun(read(recipe, "here"), tmp_path / "stored")
-    source = StoredRuns(whole.folder)
-    list(learn(source, stored.learner, stored.method, stored.update, 1))
+    recipe = SMALL.replace("keep = 2", "keep = 0").replace("iterations = 3", "iterations = 2")
+    recipe = recipe.replace("parts = 2", "parts = 2\nkl = 0.1\nworlds = 2")
+    table = tomllib.loads(recipe)
+    whole = open_run(table, tmp_path / "whole", policy="lm", keep=True)
+    lines = list(whole.iterations())
+    stored = open_run(table | {"seed": 7}, tmp_path / "stored", policy="lm", source=whole.folder)  # other dice
+    again = list(stored.iterations())
+    assert [line | {"regret": 0, "seconds": 0} for line in lines] == [
+        line | {"regret": 0, "seconds": 0} for line in again
+    ]
     for name, w in own_weights(whole.learner.team).items():
         assert torch.equal(w, own_weights(stored.learner.team)[name])
-    with pytest.raises(BadRecipe, match=r"no traces of iteration 1"):
-        source.rollouts(stored.learner)
+    with pytest.raises(BadRecipe, match=r"no traces of iteration 2"):
+        stored.stored.rollouts(stored.learner)
+    other = table | {"lm": table["lm"] | {"lora": 2}}
+    with pytest.raises(BadRecipe, match=r"runs of another team: expected lm\.lora = 0, got 2"):
+        open_run(other, tmp_path / "other", policy="lm", source=whole.folder)
+    with pytest.raises(BadRecipe, match="holds no kept runs: expected the folder of `podium train --keep`"):
+        open_run(table, tmp_path / "third", policy="lm", source=stored.folder)
+    assert not (tmp_path / "other").exists()

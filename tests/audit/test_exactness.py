@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from podium.audit.exactness import ANCHOR, CLASSES, TAIL, WINDOW, Drift, align, exactness
 from podium.trace.columns import Text, Trace, concat
-from podium.trace.tokens import ANCHOR, CLASSES, DIGEST, TAIL, WINDOW, Drift, align, digest, exactness
+from podium.trace.tokens import DIGEST, digest
 from tests.verbs import verb
 
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from podium.graph import units
 from podium.registry import facts, find
-from podium.trace.columns import COLUMNS, B, F, I, Names, Text, Trace, concat
+from podium.trace.columns import COLUMNS, B, F, I, Names, Text, Trace, concat, take_rows
 from podium.trace.order import causes_first
 
-__all__ = ["LAWS", "Scored", "matched", "registered_score", "renamed", "reordered", "score_faults", "taken"]
+__all__ = ["LAWS", "Scored", "matched", "registered_score", "renamed", "reordered", "score_faults"]
 
 
 class Scored(NamedTuple):
@@ -167,22 +167,13 @@ def _rearranged(trace: Trace, old: NDArray[np.int64]) -> Trace:
     for name, axis, kind in COLUMNS:
         values = getattr(trace, name)
         if axis == "e":
-            values = taken(values, old)
+            values = take_rows(values, old)
         elif axis == "x":
-            values = taken(values, edges)
+            values = take_rows(values, edges)
         elif axis == "o":
-            values = taken(values, options)
+            values = take_rows(values, options)
         columns[name] = new[values] if kind == "row" else values
     return Trace.of(**columns)
-
-
-def taken(values: Any, rows: I) -> Any:
-    """These rows of a column, whatever its kind."""
-    if isinstance(values, Text | Names):
-        return values.take(rows)
-    if isinstance(values, np.ndarray):
-        return values[rows]
-    return {k: taken(v, rows) for k, v in values.items()}
 
 
 def matched(trace: Trace, other: Trace, old: NDArray[np.int64], unit: str) -> I:
@@ -201,7 +192,7 @@ def renamed(trace: Trace, dice: Generator) -> tuple[Trace, NDArray[np.int64]]:
     place = np.append(np.argsort(order), -1)
     columns: dict[str, Any] = {}
     for name, axis, kind in COLUMNS:
-        values = taken(getattr(trace, name), order) if axis == "a" else getattr(trace, name)
+        values = take_rows(getattr(trace, name), order) if axis == "a" else getattr(trace, name)
         if kind == "agent":
             values = place[values]
         elif kind == "text":
