@@ -27,6 +27,8 @@ VERBS: dict[str, tuple[str, str]] = {
     ),
     "convert": ("traces", "Write traces in another form."),
     "import": ("exchange", "Import logs of other systems and keep the result."),
+    "export": ("exchange", "Write runs in a form that other tools read."),
+    "listen": ("exchange", "Take spans over OTLP/HTTP and keep them, until it is ended."),
     "rules": ("traces", "List the rules that a trace obeys."),
     "schema": ("traces", "Print the JSON Schema of all that Podium writes, so that other tools can write it too."),
     "store": ("stores", "Many traces in a folder, and SQL over them."),

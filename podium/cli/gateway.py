@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ from podium.cli.app import Json, app
 from podium.cli.limits import number
 from podium.cli.output import out, say
 from podium.engine.chat import ChatEndpoint
-from podium.gateway.serve import BadGateway, serve
+from podium.gateway.serve import BadGateway, secret, serve
 from podium.gateway.service import Gateway
 
 __all__: list[str] = []
@@ -55,7 +54,7 @@ def gateway(
     """
     if (model is None) == (upstream is None):
         raise BadGateway("expected a --model or an --upstream, one of the two")
-    token, key = _secret(token_from), _secret(key_from)
+    token, key = secret(token_from), secret(key_from)
     secrets = tuple(secret for secret in (token, key) if secret)
     how: dict[str, Any] = {"seed": seed, "longest": longest, "secrets": secrets}
     if upstream is not None:
@@ -83,12 +82,3 @@ def _with_model(folder: Path, model: str, device: str, how: dict[str, Any]) -> G
     cuda = device.startswith("cuda")
     team = policy_team(model, ["lead"], dtype="bfloat16" if cuda else "float32", device=device)
     return Gateway(folder, team, lambda: engines_of(team, "0", 256 if cuda else 32, 32, False), **how)
-
-
-def _secret(variable: str | None) -> str:
-    """What a variable of the environment holds. Raises BadGateway where it is not set."""
-    if variable is None:
-        return ""
-    if not (value := os.environ.get(variable, "")):
-        raise BadGateway(f"expected a secret in the variable {variable}, which is not set")
-    return value

@@ -52,7 +52,7 @@ def atif(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     named = {ref for one in known.values() for ref in _references(one)}
     roots = [top for top in tops if str(top.get("session_id")) not in named] or tops[:1]
     for root in roots:
-        run = _restored(root, known) or _read(root, known, keep, broken, sources[0].name)
+        run = _restored(root) or _read(root, known, keep, broken, sources[0].name)
         run.faults, broken.faults = broken.faults + run.faults, []
         yield run
     if broken.faults:
@@ -83,14 +83,13 @@ def _podium(one: dict[str, Any]) -> Any:
     return one["extra"].get("podium") if isinstance(one.get("extra"), dict) else None
 
 
-def _restored(root: dict[str, Any], known: dict[str, dict[str, Any]]) -> Run | None:
+def _restored(root: dict[str, Any]) -> Run | None:
     """A run that Podium wrote as ATIF."""
     about = _podium(root)
     if not isinstance(about, dict) or not isinstance(about.get("edges"), list):
         return None
     events: list[Placed] = []
-    trajectories = {id(one): one for one in (root, *known.values())}
-    for one in trajectories.values():
+    for one in (root, *dicts(root.get("subagent_trajectories"))):
         for step in dicts(one.get("steps")):
             parts = _podium(step)
             for part in parts if isinstance(parts, list) else ():

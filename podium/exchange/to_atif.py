@@ -69,7 +69,7 @@ class _Trajectories:
             self._observe(step, about | {"content": _content(event)})
         elif event["type"] == "spawn" and event.get("to"):
             step = self._open(agent, event)
-            ref = {"session_id": self._session(event["to"]), "trajectory_id": event["to"]}
+            ref = {"session_id": self._session(event["to"]), "trajectory_id": self._session(event["to"])}
             self._observe(step, {"subagent_trajectory_ref": [ref]})
         elif agent == PERSON:
             step = self._new(event.get("to") or self.root, "user", event)
@@ -116,7 +116,11 @@ class _Trajectories:
         about = {"name": agent, "version": "unknown"}
         about |= {"model_name": self.models[agent]} if agent in self.models else {}
         steps = self.steps[agent]
-        head = {"schema_version": VERSION, "session_id": self._session(agent), "trajectory_id": agent}
+        head = {
+            "schema_version": VERSION,
+            "session_id": self._session(agent),
+            "trajectory_id": self._session(agent),
+        }
         return head | {"agent": about, "steps": steps, "final_metrics": {"total_steps": len(steps)}}
 
     def whole(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from podium.registry import register
 from podium.trace.columns import Trace
 from podium.trace.vocabulary import EVENT_TYPES, edge
 
-__all__ = ["to_perfetto"]
+__all__ = ["lanes_of", "times_of", "to_perfetto"]
 
 NOTE: Schema = {10: ("name", "text"), 6: ("stringValue", "text"), 5: ("doubleValue", "double")}
 EVENT: Schema = {
@@ -63,8 +63,8 @@ def _uuid(*words: str) -> int:
 def _packets(trace: Trace) -> Iterator[Packet]:
     run = trace.trace_id_n[0] or "run"
     yield {"trackDescriptor": {"uuid": _uuid(run), "name": run}}
-    begun, ended = _times(trace)
-    lane_e = _lanes(trace, begun, ended)
+    begun, ended = times_of(trace)
+    lane_e = lanes_of(trace, begun, ended)
     names = trace.name_a.strings()
     for agent, lane in sorted({*zip(trace.agent_e.tolist(), lane_e.tolist(), strict=True)}):
         name = f"{names[agent]}{f' ({lane + 1})' if lane else ''}"
@@ -87,7 +87,7 @@ def _packets(trace: Trace) -> Iterator[Packet]:
         yield {"timestamp": round(t * 1e9), "trackEvent": event}
 
 
-def _times(trace: Trace) -> tuple[Any, Any]:
+def times_of(trace: Trace) -> tuple[Any, Any]:
     """When each event begins and ends, in seconds since the beginning of the run."""
     known = ~np.isnan(trace.t_e)
     begun = np.where(known, trace.t_e, np.nan)
@@ -99,7 +99,7 @@ def _times(trace: Trace) -> tuple[Any, Any]:
     return begun, np.fmax(np.where(np.isnan(trace.end_e), begun, trace.end_e), begun)
 
 
-def _lanes(trace: Trace, begun: Any, ended: Any) -> Any:
+def lanes_of(trace: Trace, begun: Any, ended: Any) -> Any:
     """The track of an agent that each event goes to: the first on which it lies inside, or apart from, the
     others."""
     lane_e = np.zeros(trace.n_events, np.int64)

@@ -6,15 +6,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import os
 import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 from podium.errors import WrongUse
+from podium.exchange.listen import SpanStore
 from podium.gateway.service import Gateway
 
-__all__ = ["BadGateway", "is_loopback", "serve", "serving"]
+__all__ = ["BadGateway", "is_loopback", "secret", "serve", "serving"]
 
 
 class BadGateway(WrongUse, ValueError):
@@ -32,19 +34,31 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _server(gateway: Gateway, token: str) -> Any:
+def secret(variable: str | None) -> str:
+    """What a variable of the environment holds. Raises BadGateway where it is not set."""
+    if variable is None:
+        return ""
+    if not (value := os.environ.get(variable, "")):
+        raise BadGateway(f"expected a secret in the variable {variable}, which is not set")
+    return value
+
+
+def _server(about: Any, token: str) -> Any:
+    """The server of a gateway, or of a store of spans."""
     try:
         import uvicorn
 
-        from podium.gateway.http import application
+        from podium.exchange import listen
+        from podium.gateway import http
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("podium"):
             raise
         raise BadGateway(
-            f"the gateway needs the package {error.name}, which is not installed: pip install 'podium[serve]'"
+            f"a server needs the package {error.name}, which is not installed: pip install 'podium[serve]'"
         ) from None
+    application: Any = http.application if isinstance(about, Gateway) else listen.application
     config = uvicorn.Config(
-        application(gateway, token), log_level="warning", access_log=False, backlog=4096, lifespan="off"
+        application(about, token), log_level="warning", access_log=False, backlog=4096, lifespan="off"
     )
     return uvicorn.Server(config)
 
@@ -62,17 +76,18 @@ def _bound(host: str, port: int) -> socket.socket:
     return listener
 
 
-def serve(gateway: Gateway, host: str, port: int, token: str, ready: Any) -> None:
-    """Serves until it is ended by a signal; `ready` is given the address. Raises BadGateway."""
+def serve(about: Gateway | SpanStore, host: str, port: int, token: str, ready: Any) -> None:
+    """Serves a gateway, or takes spans, until it is ended by a signal; `ready` is given the address. Raises
+    BadGateway."""
     if not token and not is_loopback(host):
-        raise BadGateway(f"whoever reaches {host} could use this gateway: expected a token, --token-from VARIABLE")
-    server = _server(gateway, token)
+        raise BadGateway(f"whoever reaches {host} could use this server: expected a token, --token-from VARIABLE")
+    server = _server(about, token)
     with contextlib.closing(_bound(host, port)) as listener:
         ready(f"http://{host}:{listener.getsockname()[1]}")
         try:
             server.run(sockets=[listener])
         finally:
-            gateway.close()
+            about.close()
 
 
 @contextlib.contextmanager
