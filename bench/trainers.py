@@ -42,6 +42,8 @@ ENVIRONMENTS = {
             "cachetools",
             "fastapi",
             "uvicorn",
+            "TransferQueue>=0.1.10",
+            "pyzmq",
             "verl==0.9.1",
         )
     ),
