@@ -24,11 +24,11 @@ from bench.size import (
 )
 
 CEILINGS = {  # as measured, and a little room; a change may lower one and never raise it. One that is met goes
-    "core": 12_060,
+    "core": 12_050,
     "learn": 7_800,
     "podium": 42_400,
-    "long_lines": 6,
-    "participles": 4,
+    "long_lines": 4,
+    "participles": 2,
 }
 FIGURES = figures(all_sources("podium", "experiments"))
 
