@@ -1,7 +1,7 @@
 """TRL as it is, TRL with our credit, and our own loop, on one task.
 
     python -m bench.trainers trl            makes TRL's environment, once
-    python -m bench.trainer_compare         runs every arm (about ten minutes) and writes the page's table, curves and picture
+    python -m bench.trainer_compare         runs every arm (five minutes of a core), writes the page
     python -m bench.trainer_compare --show  prints the table of the curves that are kept
 
 The task is the relay (`bench/relay_task.py`): two agents, one token each, a network of a few thousand weights that starts at

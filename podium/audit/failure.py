@@ -104,7 +104,8 @@ def _waited(trace: Trace, src: I, dst: I, least_n: F) -> B:
     """Events that began at least so long after everything that they had to wait for was done."""
     ready_e = np.full(trace.n_events, np.inf)
     ready_e[dst] = -np.inf
-    np.maximum.at(ready_e, dst, np.fmax(trace.end_e, trace.t_e)[src])
+    with np.errstate(invalid="ignore"):  # a log without times: of who waited nothing is known
+        np.maximum.at(ready_e, dst, np.fmax(trace.end_e, trace.t_e)[src])
     waited_e: B = trace.t_e - ready_e > least_n[trace.rollout_e]
     return waited_e
 

@@ -314,3 +314,8 @@ def test_nothing_but_plain_data_is_unpickled(tmp_path: Path) -> None:
     )
     assert len(podium.load(tmp_path / "e.pt")) == 1
     assert not touched.exists()
+
+
+def test_logs_without_times_can_be_audited() -> None:
+    report = podium.audit_of(podium.load(RECORDED / "trl_completions_00001.parquet"))
+    assert report is not None
