@@ -59,11 +59,21 @@ def hide(text: str, secrets: Iterable[str]) -> str:
 
 
 def hide_in(value: Any, secrets: Iterable[str]) -> Any:
-    """What JSON says, with no text in it that shows one of these secrets."""
-    if isinstance(value, str):
-        return hide(value, secrets)
-    if isinstance(value, list):
-        return [hide_in(one, secrets) for one in value]
-    if isinstance(value, dict):
-        return {hide(name, secrets): hide_in(one, secrets) for name, one in value.items()}
-    return value
+    """What JSON says, however deep, with no text in it that shows one of these secrets."""
+    if not (secrets := [secret for secret in secrets if len(secret) >= SHORTEST]):
+        return value
+    whole = [value]
+    todo: list[Any] = [whole]
+    while todo:
+        inside = todo.pop()
+        for key, one in [*(enumerate(inside) if isinstance(inside, list) else inside.items())]:
+            if isinstance(one, dict):
+                one = {hide(name, secrets): field for name, field in one.items()}
+            elif isinstance(one, list):
+                one = list(one)
+            elif isinstance(one, str):
+                one = hide(one, secrets)
+            inside[key] = one
+            if isinstance(one, list | dict):
+                todo.append(one)
+    return whole[0]

@@ -55,8 +55,8 @@ class Importer(Protocol):
 
 
 def known_formats() -> str:
-    """What is read, in words."""
-    return ", ".join(facts("importer", name)["title"] for name in names("importer"))
+    """The systems whose logs are read, in words."""
+    return ", ".join(sorted((facts("importer", name)["title"] for name in names("importer")), key=str.lower))
 
 
 def importer_of(start: bytes, name: str) -> str | None:
@@ -290,7 +290,10 @@ def looks_like(start: bytes, name: str = "") -> str:
     'not a log that Podium knows: it looks like JSON with the fields a, b'
     """
     kind = _kind(start.lstrip(b"\xef\xbb\xbf \t\r\n"), os.path.basename(name))
-    return f"not a log that Podium knows: it looks like {kind}; read are Podium's own traces, {known_formats()}"
+    return (
+        f"not a log that Podium knows: it looks like {kind}; read are Podium's own traces and logs of "
+        f"{len(names('importer'))} systems, such as Claude Code, Codex and OTLP: podium import --help names all"
+    )
 
 
 def _kind(start: bytes, name: str) -> str:

@@ -189,13 +189,18 @@ class Program:
         except OSError as error:
             raise BadGateway(f"{words[0]}: cannot be started: {error.strerror or error}") from None
         try:
-            printed, complaint = await process.communicate()
+            assert process.stdout
+            assert process.stderr
+            printed, complaint = await asyncio.gather(_last_of(process.stdout), _last_of(process.stderr))
+            await process.wait()
         finally:
             _end_group(process.pid)
+            await process.wait()
+            process._transport.close()  # type: ignore[attr-defined]
         if process.returncode:
             last = complaint[-300:].decode(errors="replace").strip().splitlines()
             return Outcome(None, f"it ended with {process.returncode}: {last[-1] if last else 'no word'}")
-        return Outcome(printed[:PRINTED].decode(errors="replace").strip())
+        return Outcome(printed.decode(errors="replace").strip())
 
     def _worth(self, task: Any, outcome: Outcome, file: Path) -> float | None:
         """What a run is worth; None where nobody can say. One that came to nothing is judged as no answer."""
@@ -212,6 +217,14 @@ class Program:
             return float(file.read_text())
         except (OSError, ValueError):
             return None
+
+
+async def _last_of(stream: asyncio.StreamReader) -> bytes:
+    """The end of what a program prints: one that prints without end fills no memory."""
+    last = b""
+    while piece := await stream.read(1 << 16):
+        last = (last + piece)[-PRINTED:]
+    return last
 
 
 def _end_group(process: int) -> None:

@@ -46,7 +46,7 @@ def calculate(a: float, op: str, b: float) -> float:
 
 
 @tool(effect="pure")
-def read_topology(name: str) -> str:
+def read(name: str) -> str:
     """Reads a file."""
     return FILES.get(name, "no such file")
 
@@ -222,7 +222,7 @@ def managed() -> Team:
         return Return(content=reads[-1])
 
     return Team(
-        "managed", lead, {"explorer": explorer}, [read_topology, calculate], "harness",
+        "managed", lead, {"explorer": explorer}, [read, calculate], "harness",
         Budget(steps=50, agents=4, depth=1, seconds=60.0), verify=right, task={"start": "README", "answer": 8041},
     )  # fmt: skip
 
@@ -230,4 +230,4 @@ def managed() -> Team:
 TEAMS: dict[str, Callable[[], Team]] = {
     make.__name__: make for make in (research, plan, debate, swarm, hierarchy, managed)
 }
-TOOLS: tuple[Tool, ...] = (search, calculate, read_topology)
+TOOLS: tuple[Tool, ...] = (search, calculate, read)

@@ -17,10 +17,11 @@ import pytest
 from foreign import LOGS, agent, count, edges, errors, faults, here, imported, obeys_the_laws, real, rows, total
 
 from bench.exchange_logs import SMALL
-from podium.exchange.reading import importer_of
+from podium.exchange.reading import importer_of, known_formats
 from podium.trace import files
 from podium.trace.columns import Trace
 from podium.trace.vocabulary import EVENT_TYPES
+from tests.verbs import verb
 
 
 def all_runs(path: Path) -> list[Trace]:
@@ -358,3 +359,8 @@ def test_what_is_missing_or_unlike_is_named(tmp_path: Path) -> None:
     path.write_bytes(SMALL["atif"].replace(b'"session_id": "s2", "agent"', b'"session_id": "s3", "agent"'))
     [read] = files.read(path)
     assert faults(read.findings) == [f"{path}: the trajectory 's2' of a sub-agent is not there"]
+
+
+def test_the_help_names_every_format() -> None:
+    page = " ".join(verb("import", "--help").stdout.split())
+    assert f"keep the result: {known_formats()}. Exit 0" in page

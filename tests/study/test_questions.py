@@ -127,7 +127,7 @@ def test_the_board_tells_what_is_paid_and_ranks_no_row_that_pays_nobody() -> Non
 def test_a_row_whose_credit_is_0_everywhere_is_not_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
     how = read_study("leaderboard", quick=True).how
     lesson = Lesson(None, None, 40, {}, 1.0, 0.0)  # type: ignore[arg-type]
-    monkeypatch.setattr(leaderboard, "learned", lambda *args: lesson)
+    monkeypatch.setattr(leaderboard, "train_lesson", lambda *args: lesson)
     report = leaderboard.measure(how, "jury/grpo", 0)
     assert report["refused"] == "every decision that it pays gets 0"
     assert report["paid"] == 1.0

@@ -84,7 +84,7 @@ def is_verifiers(start: bytes, name: str) -> float:
     return 0.95 if b'"traces":' in start and b'"nodes":' in start and b'"message":' in start else 0.0
 
 
-@register("importer", title="verifiers and prime-rl traces.jsonl", detect=is_verifiers)
+@register("importer", title="verifiers", detect=is_verifiers)
 def verifiers_traces(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     """A run for each episode; its agents' message graphs side by side."""
     for source in sources:
@@ -203,7 +203,7 @@ def is_verl(start: bytes, name: str) -> float:
     return 0.9 if all(f'"{word}":'.encode() in line for word in ("input", "output", "score", "step")) else 0.0
 
 
-@register("importer", title="verl dumped rollouts", detect=is_verl)
+@register("importer", title="verl", detect=is_verl)
 def verl_rollouts(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     """A run for each line that verl dumps (`trainer.rollout_data_dir`); other figures are rewards of their
     names."""
@@ -228,7 +228,7 @@ def is_trl(start: bytes, name: str) -> float:
     return 0.9 if start.startswith(b"PAR1") and "completions" in name else 0.0
 
 
-@register("importer", title="TRL logs of completions (Parquet)", detect=is_trl)
+@register("importer", title="TRL", detect=is_trl)
 def trl_completions(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     """A run for each row of `completions_*.parquet`; the reward is the sum of those of the reward functions."""
     import pyarrow.parquet as parquet
@@ -257,7 +257,7 @@ def is_slime(start: bytes, name: str) -> float:
     return 0.5  # what else torch puts into the archive: nothing of it is read
 
 
-@register("importer", title="slime rollout files (.pt)", detect=is_slime)
+@register("importer", title="slime", detect=is_slime)
 def slime_rollouts(sources: Sequence[Source], keep: bool) -> Iterator[Run]:
     """A run for each sample of a rollout file. Only plain data is unpickled; tensors are left out."""
     for source in sources:
