@@ -177,7 +177,7 @@ def _used() -> float:
 
 def _attempts(folder: Path, who: str, full: bool) -> list[Row]:
     rounds = 5 if full else 1
-    before = _outside(folder)
+    before, others = _outside(folder), _children()
     recorded, succeeded, contained = [], 0, 0
     for turn in range(rounds):
         with scene(folder / f"round{turn}") as here:
@@ -198,7 +198,7 @@ def _attempts(folder: Path, who: str, full: bool) -> list[Row]:
         at_least(f"31.2.{who}.recorded", f"of {len(recorded)} attempts of 8.4, refused and recorded rightly, as {who}", sum(recorded), len(recorded), "exact"),
         at_least(f"31.2.{who}.more", f"of {len(more)} more by programs inside, recorded rightly", sum(right for right, _, _ in more), len(more), "exact"),
         at_most(f"31.2.{who}.succeeded", "of all these that succeeded", succeeded + contained + sum(got for _, got, _ in more), 0, "exact"),
-        at_most(f"31.2.{who}.orphans", "processes and control groups that are left", _left(), 0, "exact"),
+        at_most(f"31.2.{who}.orphans", "processes and control groups that are left", _left(others), 0, "exact"),
         at_most(f"31.2.{who}.changed", f"of {len(before):,} files outside the runs' folders, those whose owner, mode or bytes changed", len(changed), 0, "exact"),
     ]  # fmt: skip
 
@@ -225,10 +225,9 @@ def _outside(own: Path) -> dict[str, Any]:
     return known
 
 
-def _left() -> int:
-    """Processes that belong to a jail of this process's, or to nobody, and its control groups."""
-    time.sleep(0.2)
-    count = 0
+def _children() -> set[str]:
+    """Processes of this process's, or of a jail of its."""
+    some = set()
     for status in Path("/proc").glob("[0-9]*/status"):
         with suppress(OSError):
             text = status.read_text()
@@ -236,8 +235,16 @@ def _left() -> int:
             ours = 61_400 <= user < 65_400 or (
                 user == os.geteuid() == USER and status.parent.name != str(os.getpid())
             )
-            count += "State:\tZ" not in text and (ours or parent == os.getpid())
-    return count + len([*Path("/sys/fs/cgroup").glob(f"**/podium-{os.getpid()}-*")])
+            if "State:\tZ" not in text and (ours or parent == os.getpid()):
+                some.add(status.parent.name)
+    return some
+
+
+def _left(others: set[str]) -> int:
+    """Processes that belong to a jail of this process's, or to nobody, and were not there before; its control groups."""
+    time.sleep(0.2)
+    groups = [*Path("/sys/fs/cgroup").glob(f"**/podium-{os.getpid()}-*")]
+    return len(_children() - others) + len(groups)
 
 
 # 31.3: fifty at once -----------------------------------------------------------------------------------------------------
@@ -261,7 +268,7 @@ def _hostile(folder: Path, who: str, many: int) -> list[Row]:
     """A team whose lead lets this many hostile programs run at once, and whose worker works on meanwhile."""
     steps: list[float] = []
     seconds: list[float] = []
-    tool = python_tool(TIGHT)
+    tool, others = python_tool(TIGHT), _children()
 
     async def timed(caller: Any, code: str) -> Any:
         start = time.monotonic()
@@ -300,7 +307,7 @@ def _hostile(folder: Path, who: str, many: int) -> list[Row]:
         at_most(f"31.3.{who}.disk", "most disk of one of them over its limit", peak["disk"] / TIGHT.disk, 1.0, "sampled"),
         at_most(f"31.3.{who}.processes", "most processes of one of them over its limit", peak["processes"] / TIGHT.processes, 1.0, "sampled"),
         at_most(f"31.3.{who}.pause", "longest pause of a worker of the team that works on every tenth of a second, s", max(gaps), 2.0, "time"),
-        at_most(f"31.3.{who}.left", "processes and control groups that are left", _left(), 0, "exact"),
+        at_most(f"31.3.{who}.left", "processes and control groups that are left", _left(others), 0, "exact"),
         fact(f"31.3.{who}.samples", "times that they were looked at from outside", peak["samples"]),
     ]  # fmt: skip
 
