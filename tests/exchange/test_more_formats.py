@@ -363,4 +363,4 @@ def test_what_is_missing_or_unlike_is_named(tmp_path: Path) -> None:
 
 def test_the_help_names_every_format() -> None:
     page = " ".join(verb("import", "--help").stdout.split())
-    assert f"keep the result: {known_formats()}. Exit 0" in page
+    assert f"keep the result. Systems: {known_formats()}. Exit 0" in page
