@@ -33,9 +33,10 @@ def import_(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Import logs of other systems and keep the result. Systems: AgentDojo, ATIF, AutoGen, Claude Code, Codex, Copilot CLI,
-    CrewAI, Google ADK, Inspect, LangGraph, LangSmith, OpenAI Agents SDK, OpenCode, OpenTelemetry spans, OTLP, slime,
-    tau-bench, TRAIL, TRL, verifiers, verl, Who&When. Exit 0: all was read; 1: something was not; 2: nothing was."""
+    """Import logs of other systems and keep the result. Systems: AgentDojo, ATIF, AutoGen, Claude Code, Codex,
+    Copilot CLI, CrewAI, Google ADK, Inspect, LangGraph, LangSmith, OpenAI Agents SDK, OpenCode, OpenTelemetry spans,
+    OTLP, slime, tau-bench, TRAIL, TRL, verifiers, verl, Who&When. Exit 0: all was read; 1: something was not; 2:
+    nothing was."""
     findings: list[Finding] = []
     runs = events = 0
     written: dict[str, int] = {}
