@@ -11,7 +11,7 @@ demo: setup
 
 # Each process multiplies matrices by one thread: there are as many processes as cores.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
-LEARNING := $(addprefix tests/learn/test_,ahead.py critics.py evaluate.py folder.py regimes.py tape.py traced.py train.py update.py) tests/experiments/test_counterfactual.py
+LEARNING := $(wildcard tests/learn/test_*.py) tests/experiments/test_counterfactual.py
 
 test: setup lm
 	$(BIN)/ruff check podium experiments tests bench examples

@@ -51,7 +51,7 @@ def ran(installed: Path, *words: str) -> str:
         (["--help"], "Usage: podium"),
         (["methods"], "grpo"),  # reads fidelity.json
         (["envs", "jury", "--episodes", "20"], "optimum"),
-        (["study", "all"], "width"),  # reads the recipes of studies
+        (["audit", "--list"], "injection"),  # reads detectors.toml
         (["train", "--help"], "Usage: podium train"),
     ],
 )
@@ -74,3 +74,11 @@ def test_a_run_is_recorded_and_read(installed: Path) -> None:
         "print(load('run').n_events)"
     )
     assert ran(installed, str(installed / "python"), "-c", code).strip() == "1"
+
+
+def test_a_study_says_that_it_needs_a_checkout(installed: Path) -> None:
+    words = [str(installed / "podium"), "study", "all"]
+    done = subprocess.run(words, cwd=installed.parent, capture_output=True, text=True, check=False)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert "`experiments` of a checkout of Podium" in line
