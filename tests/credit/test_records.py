@@ -131,3 +131,12 @@ def test_shapley_of_samples_takes_the_mean_of_a_coalition_that_was_played_twice(
     )
     near(paid(trace, "shapley()")[:2], [4.0, 2.0])  # alone ann is worth 4 and bob the mean of 1 and 3
     near(paid(trace, "shapley(permutations=2)")[:2], [4.0, 2.0])
+
+
+def test_credit_is_added_unit_by_unit() -> None:
+    trace = runs(run("say ann", team=1.0), run("say ann", team=0.0), run("say ann", team=0.5))
+    near(paid(trace, "2 * center() + center()"), [1.5, -1.5, 0.0])
+    start = Credit(trace, "team", np.array([1.0, 0.0, 0.5]))
+    weighed = dataclasses.replace(start, weight=np.array([1.0, 2.0, 3.0]))
+    assert apply(start, "center() + center()").weight is None
+    assert list(apply(weighed, "center() + center()").weight) == [1.0, 2.0, 3.0]

@@ -72,3 +72,12 @@ def test_nothing_recorded_is_not_zero():
     assert np.isnan(with_workers(made(["d a"]), 2)).all()
     with pytest.raises(ValueError, match="at least one worker"):
         with_workers(FORK, 0)
+
+
+def test_an_event_without_an_end_takes_no_time_beside_those_that_have_one():
+    run = made(["d a", "m b", "m c"])
+    given = np.arange(run.n_events, dtype=float) + 1.0
+    given[-1] = np.nan
+    bare = np.where(np.isnan(given), 0.0, given)
+    for k in (1, 2):
+        assert with_workers(run, k, given).time_n[0] == with_workers(run, k, bare).time_n[0]

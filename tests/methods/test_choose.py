@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from handmade import on, run, runs
 
-from podium.methods import METHODS, choose, table
+from podium.credit import apply
+from podium.methods import METHODS, choose, scored, table
 from podium.methods.choose import ASKS, LONG, SUITS, answers, lacking
 from podium.trace.columns import Trace
 
@@ -55,6 +56,7 @@ def test_a_hundred_turns_are_long() -> None:
     def turns(n: int) -> Trace:
         return runs(run(*(on(f"say {'ab'[i % 2]}", after=[(i - 1, "message")] if i else []) for i in range(n))))
 
+    assert LONG == 100
     assert [says(turns(n))[2] for n in (LONG - 1, LONG)] == ["no", "yes"]
 
 
@@ -73,6 +75,22 @@ def test_a_hundred_turns_are_long() -> None:
 )
 def test_roles_and_debates(events: list[object], said: str) -> None:
     assert says(runs(run(*events, team=1.0)))[3] == said  # type: ignore[arg-type]
+
+
+def test_pairs_that_answer_each_other_are_counted() -> None:
+    """Two pairs do; a third is asked and says nothing."""
+    talk = ["decide l lead", "say a>b", "say b>a", "say c>d", "say d>c", "say e>f"]
+    assert "2 pairs of peers answer each other" in answers(runs(run(*talk, team=1.0)))[3].because
+
+
+def test_credit_differs_where_one_unit_of_one_run_gets_a_little_more() -> None:
+    """Dr. MAS compares turns of an agent among runs: `a` speaks in three, `b` in two that end alike."""
+    talk = ["say a", on("say b", after=[(0, "message")])]
+    trace = runs(run("say a", team=1.0), run(*talk, team=0.9), run(*talk, team=0.9))
+    given = apply(scored(trace, METHODS["dr_mas"]), METHODS["dr_mas"].credit).value
+    assert 0 < np.nanmax(given) - np.nanmin(given)
+    fits = {fit.method: fit.differs for fit in choose.choose(trace).fits}
+    assert (fits["dr_mas"], fits["sirius"]) == (True, False)
 
 
 def test_an_empty_record_tells_nothing() -> None:

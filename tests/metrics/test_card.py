@@ -95,6 +95,7 @@ def test_of_nothing_nothing_is_reported() -> None:
         ("outcome", False, "team"),
         ("outcome + anneal(0.1 * finish)", True, "team"),
         ("outcome - 0.1 * invalid_calls", False, "tool_call"),
+        ("said + step", False, "message"),  # finer than a turn, though not later in the alphabet
     ],
 )
 def test_what_the_record_cannot_say_is_told(reward: str, annealed: bool, unit: str) -> None:
@@ -109,6 +110,11 @@ def test_rewards_on_events_are_said_to_be() -> None:
     one = run(("call ann", (), {"reward": {"step": 1.0, "judge": np.nan}}))
     assert card(one)["3 reward channels"]["on events"] == ["step"]
     assert card(one)["4 credit unit"]["finest unit paid"].startswith("event")
+
+
+def test_a_channel_of_some_events_is_a_channel() -> None:
+    one = run(("call ann", (), {"reward": {"step": 1.0}}), ("call bob", (), {}))
+    assert card(one)["3 reward channels"]["on events"] == ["step"]
 
 
 def test_what_one_wrote_and_another_read_is_shared_memory() -> None:
